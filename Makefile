@@ -43,7 +43,7 @@ ui: export CCPR_HOME := $(abspath $(CCPR_HOME))
 ui: export DAGSTER_HOME := $(abspath $(CCPR_HOME))/dagster
 ui: $(INSTALLED) ## Dagster's UI on 127.0.0.1:3000 (PORT=) for the subscriptions in CCPR_HOME, else .ccpr, else the demo's
 	@umask 077 && mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $(DAGSTER_HOME)/
-	@$(BIN)/python -m ccpr_assets.partitions
+	@$(BIN)/python -m ccpr.dagster.partitions
 	@echo "http://127.0.0.1:$(PORT)/asset-groups  (Ctrl-C ends it)"
 	@cd $(DAGSTER_HOME) && PYTHONWARNINGS=ignore exec $(abspath $(BIN))/python $(CURDIR)/scripts/with-children \
 	  bash -c '"$$0" spark keep --on-demand & exec "$$@"' $(abspath $(BIN))/ccpr \
@@ -89,16 +89,16 @@ histories-database: $(INSTALLED) ## random histories synced to a MariaDB and com
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
 test-cluster: $(INSTALLED) ## a standalone cluster of Spark, a master and two workers: copy, read, deltas, load, a worker killed
-	CLUSTER=1 $(BIN)/python -m pytest -q tests/replication/spark/test_cluster.py
+	CLUSTER=1 $(BIN)/python -m pytest -q tests/pipeline/spark/test_cluster.py
 
 target-kills: $(INSTALLED) ## kill -9 at every statement of syncing a table to MariaDB and to a simulated MatrixOne, and of the MariaDB server
-	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/replication/targets/test_kills.py
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/targets/test_kills.py
 
 relay-kills: $(INSTALLED) ## kill -9 of the relay and of a following cluster at every statement; follow, unfollow and promote cut at each
 	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/relay/test_kills.py tests/relay/test_follow.py tests/relay/test_promote.py
 
 reference: $(INSTALLED) ## write the pages of docs/reference that come from the code
-	$(BIN)/python -m ccpr_cli.reference
+	$(BIN)/python -m ccpr.cli.reference
 
 docs: $(INSTALLED) ## build the documentation into build/site; a broken link is an error
 	$(MKDOCS) build --strict --site-dir build/site
@@ -113,7 +113,7 @@ kill-matrix: $(INSTALLED) ## each step of an iteration against each fault; write
 	$(BIN)/python -m tests.kill_matrix
 
 sample-objects: $(INSTALLED) ## an object of every kind and type with its rows as Parquet, for other readers; DIR=where
-	$(BIN)/python -m emulator.sample_objects $(or $(DIR),sample-objects)
+	$(BIN)/python -m ccpr.emulator.sample_objects $(or $(DIR),sample-objects)
 
 clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

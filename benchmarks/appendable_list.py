@@ -20,22 +20,22 @@ import pyarrow as pa
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import EngineBacking, SimulatedUpstream
-from matrixone.objects.stats import STATS_SIZE
-from matrixone.upstream import snapshots
-from matrixone.upstream.catalog import table_ids
-from matrixone.upstream.endpoint import Endpoint, parse_uri
-from matrixone.upstream.objects import object_list
-from matrixone.upstream.publications import Publication
-from matrixone.upstream.session import Session
-from replication.iteration.appendable import LaterSnapshot
-from replication.iteration.object_list import read_list
-from replication.snapshot_ref import SnapshotRef
-from replication.state.credentials import Vault
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
-from wire.answers import Cell
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
+from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client.catalog import table_ids
+from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
+from ccpr.matrixone.client.objects import object_list
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.objects.stats import STATS_SIZE
+from ccpr.matrixone.server.answers import Cell
+from ccpr.pipeline.appendable import LaterSnapshot
+from ccpr.pipeline.object_list import read_list
+from ccpr.state.credentials import Vault
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
 
 OBJECTS, APPENDABLE = (1_000, 10_000, 100_000, 1_000_000), 3
 

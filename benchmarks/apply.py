@@ -33,22 +33,22 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from emulator.engine.storage import Storage
-from matrixone.ddl.parser import parse_create_table
-from matrixone.sql.quoting import quote_name
-from replication.checkpoint.store import Location
-from replication.delta.delta import TableAt, table_delta
-from replication.delta.split import run_split
-from replication.schema.dialects import Dialect
-from replication.targets.base import LoadPart
-from replication.targets.database import DatabaseTarget
-from replication.targets.encoding import FORMAT, encode, load_columns, load_statement
-from replication.targets.own_tables import OwnTables, target_of
-from replication.targets.sync import LOAD_ROWS
-from tests.replication.targets.target_database import Place, new_database
+from ccpr.emulator.engine.storage import Storage
+from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.matrixone.sql.quoting import quote_name
+from ccpr.mirror.delta.delta import TableAt, table_delta
+from ccpr.mirror.delta.split import run_split
+from ccpr.schema.dialects import Dialect
+from ccpr.state.checkpoint.store import Location
+from ccpr.targets.base import LoadPart
+from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.encoding import FORMAT, encode, load_columns, load_statement
+from ccpr.targets.own_tables import OwnTables, target_of
+from ccpr.targets.sync import LOAD_ROWS
 from tests.support.mariadb import MariaDb, find_program, running
 from tests.support.maven import Jar, NoJar
 from tests.support.simulated_mirror import SimulatedMirror
+from tests.targets.target_database import Place, new_database
 
 COLUMNS = {
     "id": "bigint not null",

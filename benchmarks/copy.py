@@ -30,12 +30,12 @@ import pyarrow as pa
 import pymysql
 
 from benchmarks.shared.common import arguments_of, recordings_with
-from matrixone.objects.stats import ObjectStats
-from matrixone.upstream.endpoint import parse_uri
-from matrixone.upstream.malloc import keep_large_blocks
-from matrixone.upstream.publications import Publication
-from replication.iteration.copying import COPY_INPUT, CopyJob, copy_objects
-from replication.state.credentials import KEY_FILE_VARIABLE, Vault
+from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.matrixone.client.malloc import keep_large_blocks
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy_objects
+from ccpr.state.credentials import KEY_FILE_VARIABLE, Vault
 from tests.support.recorded import Snapshot
 
 _ROUNDS, _LARGE_COPIES = 7, 8
@@ -182,7 +182,7 @@ def _clean_up(folder: Path) -> float:
 @contextmanager
 def emulator(recording: Path) -> Iterator[int]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "ccpr_cli", "emulator", "--recording", str(recording)],
+        [sys.executable, "-m", "ccpr.cli", "emulator", "--recording", str(recording)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -29,9 +29,9 @@ import yaml
 
 from benchmarks import service
 from benchmarks.shared.simulated import upstream
-from ccpr_assets.reporter import DagsterReporter
-from replication.service.workspace import Workspace
-from sensors.retention import purge
+from ccpr.dagster.reporter import DagsterReporter
+from ccpr.dagster.retention_sensor import purge
+from ccpr.service.workspace import Workspace
 from tests.support.mariadb import MariaDb, program_or_skip, running
 
 DATABASE, INTERVAL_SECONDS, CHANGED_PART, LOOKS = "dagster", 60, 0.1, 20

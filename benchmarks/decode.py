@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.shared.common import arguments_of, recordings_with
-from matrixone.objects import types
-from matrixone.objects.bytejson import json_text
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.types import arrow_type
-from matrixone.objects.vectors import varlena_array
-from matrixone.schema import Column
-from matrixone.upstream.malloc import keep_large_blocks
+from ccpr.matrixone.client.malloc import keep_large_blocks
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.bytejson import json_text
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.types import arrow_type
+from ccpr.matrixone.objects.vectors import varlena_array
+from ccpr.matrixone.schema import Column
 from tests.support.recorded import Snapshot
 
 _ROUNDS, _REPEATS = 11, 3

@@ -26,11 +26,11 @@ import pyarrow.parquet as pq
 
 from benchmarks.decode import _in_turns, _one_core
 from benchmarks.shared.common import arguments_of, recordings_with
-from matrixone.objects.layout import TIMESTAMP_DTYPE
-from matrixone.objects.types import arrow_schema
-from matrixone.objects.visibility import visible_batches
-from matrixone.objects.writing.writer import BLOCK_ROWS, sorted_blocks, write_data
-from matrixone.schema import COMPOSITE_KEY, Table
+from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.visibility import visible_batches
+from ccpr.matrixone.objects.writing.writer import BLOCK_ROWS, sorted_blocks, write_data
+from ccpr.matrixone.schema import COMPOSITE_KEY, Table
 from tests.support.recorded import Snapshot
 
 _ROUNDS = 11

@@ -30,10 +30,10 @@ import pyarrow as pa
 
 from benchmarks.copy import emulator, job_of, large_objects, objects_of
 from benchmarks.shared.common import recordings_with
-from replication.iteration.copying import COPY_INPUT, CopyJob, copy, copy_in_process
-from replication.spark.engine import Copier
-from replication.spark.server import WarmSpark
-from replication.state.credentials import KEY_FILE_VARIABLE
+from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy, copy_in_process
+from ccpr.pipeline.spark.engine import Copier
+from ccpr.pipeline.spark.server import WarmSpark
+from ccpr.state.credentials import KEY_FILE_VARIABLE
 
 _LARGE = (("15 MB", 1), ("60 MB", 4), ("300 MB", 20), ("1 GB", 67))  # objects of 15 MB
 _SMALL = (("6 kB", 3), ("100 kB", 50), ("1 MB", 500))  # objects of 2 kB
@@ -141,7 +141,7 @@ def _first_run(port: int, recording: Path, work: Path, engine: str) -> float:
     for path in (work / "mirrors", work / "catalog.db", work / "catalog.db-wal", work / "catalog.db-shm"):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     database = json.loads((recording / "about.json").read_text())["database"]
-    ccpr = [sys.executable, "-m", "ccpr_cli"]
+    ccpr = [sys.executable, "-m", "ccpr.cli"]
     uri = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{port}"
     options = ["--from", uri, "--database", database, "--publication", f"pub_{recording.name}"]
     quiet = {

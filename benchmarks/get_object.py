@@ -26,12 +26,12 @@ from typing import Any
 import pymysql
 
 from benchmarks.large_object import ccpr_words, one_large_object
-from matrixone.upstream import statements
-from matrixone.upstream.endpoint import Endpoint
-from matrixone.upstream.malloc import keep_large_blocks
-from matrixone.upstream.objects import CHUNK_BYTES, get_object
-from matrixone.upstream.publications import Publication
-from matrixone.upstream.session import Session
+from ccpr.matrixone.client import statements
+from ccpr.matrixone.client.endpoint import Endpoint
+from ccpr.matrixone.client.malloc import keep_large_blocks
+from ccpr.matrixone.client.objects import CHUNK_BYTES, get_object
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.session import Session
 
 _ROUNDS = 7
 _RECEIVE_BYTES = 4 << 20

@@ -23,8 +23,8 @@ from sqlalchemy import event
 
 from benchmarks.service import FastClock, FastReplicator, Watch, subscribe
 from benchmarks.shared.simulated import upstream
-from matrixone.upstream.session import Session
-from replication.service.workspace import Workspace
+from ccpr.matrixone.client.session import Session
+from ccpr.service.workspace import Workspace
 
 
 def main() -> None:

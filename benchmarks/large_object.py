@@ -34,8 +34,8 @@ BIGINT, BLOB = "0017000000000000000000100000008000000001", "00460001000000000000
 RUN = """
 import atexit, re, sys
 def memory(): return re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]
-import pandera.polars, replication.iteration.iteration
-from ccpr_cli.main import main
+import pandera.polars, ccpr.pipeline.iteration
+from ccpr.cli.main import main
 idle = memory()
 atexit.register(lambda: print(idle, memory()))
 sys.argv = ["ccpr", "run", "big", "--engine", "process"]
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def ccpr_words(*words: str) -> list[str]:
-    return [sys.executable, "-m", "ccpr_cli", *words]
+    return [sys.executable, "-m", "ccpr.cli", *words]
 
 
 def one_large_object(folder: Path) -> tuple[int, str]:

@@ -26,13 +26,13 @@ import pymysql
 
 import ccpr
 from benchmarks.shared.simulated import upstream
-from matrixone.upstream.endpoint import parse_uri
-from matrixone.upstream.publication import EVERYTHING, Publication
-from matrixone.upstream.session import Session
-from replication.iteration.copying import copy_in_process
-from replication.service.workspace import Workspace
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
+from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.matrixone.client.publication import EVERYTHING, Publication
+from ccpr.matrixone.client.session import Session
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.service.workspace import Workspace
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
 
 NAME, DATABASES, TABLES = "everything", 50, 200
 _sent = 0

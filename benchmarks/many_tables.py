@@ -21,14 +21,14 @@ from typing import Any
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
-from emulator.recorded_upstream import RecordedUpstream
-from matrixone.upstream.endpoint import parse_uri
-from matrixone.upstream.publications import Publication
-from replication.iteration.copying import copy_in_process
-from replication.mirror.local_store import LocalStore
-from replication.service.workspace import Workspace
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
+from ccpr.emulator.recorded_upstream import RecordedUpstream
+from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.matrixone.client.publications import Publication
+from ccpr.mirror.local_store import LocalStore
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.service.workspace import Workspace
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
 from tests.support.recordings_location import recordings_folder
 
 TABLES, SOURCE, TABLE = 10_000, "dml", "acc"

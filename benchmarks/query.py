@@ -22,9 +22,9 @@ import numpy as np
 
 from benchmarks.shared.common import arguments_of
 from benchmarks.shared.wide_table import wide_table
-from ccpr_cli.row_files import write_rows
-from replication.mirror.sql import PointDatabase
-from replication.mirror.table_read import plan_read
+from ccpr.cli.row_files import write_rows
+from ccpr.mirror.sql import PointDatabase
+from ccpr.mirror.table_read import plan_read
 
 _ROWS, _ROUNDS = 5_000_000, 3
 _QUERIES = {

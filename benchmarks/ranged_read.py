@@ -25,10 +25,10 @@ from tests.support.bucket import Bucket, served
 _READ = """
 import json, re, sys, time
 def memory(): return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
-from matrixone.objects.reader import ObjectFile
-from matrixone.schema import Column, SqlType
-from replication.mirror.open_store import open_store
-from replication.mirror import s3_store
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.schema import Column, SqlType
+from ccpr.mirror.open_store import open_store
+from ccpr.mirror import s3_store
 url, name, way, rows = sys.argv[1:]
 store, before = open_store(url), memory()
 print("loaded", flush=True), sys.stdin.readline()

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import ccpr
 from benchmarks.shared.common import arguments_of, median
-from tests.ccpr.shop import Shop
+from tests.api.shop import Shop
 
 _ROWS, _ROUNDS = 1_000_000, 7
 _OBJECT_ROWS = 16 * 8192

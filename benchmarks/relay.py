@@ -33,8 +33,8 @@ import pymysql
 from benchmarks.get_object import Wire
 from benchmarks.large_object import ccpr_words, one_large_object
 from benchmarks.shared.common import arguments_of
-from matrixone.upstream import statements
-from matrixone.upstream.objects import CHUNK_BYTES
+from ccpr.matrixone.client import statements
+from ccpr.matrixone.client.objects import CHUNK_BYTES
 
 _ROUNDS = 5
 _CONNECTIONS, _SESSIONS = 4, 30

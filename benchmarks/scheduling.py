@@ -31,15 +31,15 @@ import dagster as dg
 import sqlalchemy as sa
 from dagster._core.test_utils import create_run_for_test
 
-from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG
-from matrixone.upstream.endpoint import Endpoint
-from matrixone.upstream.publications import Publication
-from replication.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE, Workspace
-from replication.snapshot_ref import SnapshotRef
-from replication.state.context import Context
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
-from replication.state.tables import mo_ccpr_log
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG
+from ccpr.matrixone.client.endpoint import Endpoint
+from ccpr.matrixone.client.publications import Publication
+from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE, Workspace
+from ccpr.state.context import Context
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
+from ccpr.state.tables import mo_ccpr_log
 from tests.sensors.driving import Daemon, instance_in
 from tests.support.mariadb import find_program, running
 

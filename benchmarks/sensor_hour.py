@@ -24,10 +24,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from replication.iteration.due import due_at
-from replication.service.workspace import Workspace
-from replication.state.context import Context
-from replication.state.log_rows import LogRow
+from ccpr.pipeline.due import due_at
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.log_rows import LogRow
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.recordings_location import recordings_folder

@@ -33,13 +33,13 @@ import pymysql
 
 import ccpr
 from benchmarks.shared.simulated import upstream
-from matrixone.upstream.endpoint import parse_uri
-from matrixone.upstream.publications import Publication
-from replication.daemon.listening import Ignoring
-from replication.daemon.replicator import Replicator
-from replication.service.workspace import Workspace
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
+from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.matrixone.client.publications import Publication
+from ccpr.service.daemon.listening import Ignoring
+from ccpr.service.daemon.replicator import Replicator
+from ccpr.service.workspace import Workspace
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
 
 INTERVAL_SECONDS, MISSED_SECONDS, CHANGED_PART = 10, 2.0, 0.1
 SETTLE_SECONDS = 120.0

@@ -29,7 +29,7 @@ LINE = (
     "{seconds:5.0f} s  service {service_mb:6.1f} MB  emulator {emulator_mb:6.1f} MB  state folder {disk_mb:6.2f} MB  "
     "point {point}  load of the machine {load:.1f}"
 )
-CCPR = [sys.executable, "-m", "ccpr_cli"]
+CCPR = [sys.executable, "-m", "ccpr.cli"]
 
 
 def memory_mb(process: "subprocess.Popen[str]") -> float:

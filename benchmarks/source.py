@@ -34,9 +34,9 @@ from pyarrow import fs
 
 from benchmarks.copy import emulator, job_of, large_objects, objects_of
 from benchmarks.shared.common import recordings_with
-from matrixone.upstream.malloc import keep_large_blocks
-from replication.iteration.copying import COPY_INPUT, CopyJob, copy, copy_in_process
-from replication.state.credentials import KEY_FILE_VARIABLE
+from ccpr.matrixone.client.malloc import keep_large_blocks
+from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy, copy_in_process
+from ccpr.state.credentials import KEY_FILE_VARIABLE
 from tests.support.disk_files import write_storage
 from tests.support.ports import free_port
 

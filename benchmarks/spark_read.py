@@ -31,13 +31,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.shared.common import arguments_of, recordings_with
-from matrixone.objects.identifiers import object_name
-from matrixone.objects.stats import ObjectStats
-from replication.mirror.layout import MANIFEST_SCHEMA, object_path
-from replication.mirror.mirror import Mirror
-from replication.mirror.points import TableRef
-from replication.spark.read import read_table
-from replication.spark.session import SparkSettings, spark_session
+from ccpr.matrixone.objects.identifiers import object_name
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import TableRef
+from ccpr.pipeline.spark.read import read_table
+from ccpr.pipeline.spark.session import SparkSettings, spark_session
 from tests.support.publishing import publish
 from tests.support.recorded_mirror import mirror_of_recording
 
@@ -219,7 +219,7 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 
 def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import replication.spark.read  # noqa: F401 (an idle worker has loaded what every reading worker has)
+    import ccpr.pipeline.spark.read  # noqa: F401 (an idle worker has loaded what every reading worker has)
 
     yield from batches
 

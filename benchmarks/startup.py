@@ -16,7 +16,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
-from ccpr_cli.main import Commands
+from ccpr.cli.main import Commands
 from tests.end_to_end.replica import NAME, replaying
 from tests.support.recordings_location import SAMPLE
 
@@ -55,9 +55,9 @@ def measure(repeat: int) -> dict[str, float]:
     words += [("status",), ("status", NAME), ("subscriptions",), ("plan", NAME), ("run", NAME)]
     figures = {"python -c pass": min(cpu_seconds("-c", "pass") for _ in range(repeat + 1))}
     for one in words:
-        cpu_seconds("-m", "ccpr_cli", *one)  # compiles what it imports
-        figures[" ".join(("ccpr", *one))] = min(cpu_seconds("-m", "ccpr_cli", *one) for _ in range(repeat))
-    for module in ("dagster", "ccpr_dagster.definitions"):
+        cpu_seconds("-m", "ccpr.cli", *one)  # compiles what it imports
+        figures[" ".join(("ccpr", *one))] = min(cpu_seconds("-m", "ccpr.cli", *one) for _ in range(repeat))
+    for module in ("dagster", "ccpr_assets.definitions"):
         cpu_seconds("-c", f"import {module}")
         figures[f"import {module}"] = min(cpu_seconds("-c", f"import {module}") for _ in range(repeat))
     return figures

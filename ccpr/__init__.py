@@ -12,25 +12,29 @@ upstream. This package is the public interface: what is listed here stays, all o
 with examples is docs/reference/python.md.
 """
 
-from ccpr.changes import Changes
-from ccpr.mirror import Mirror, open_mirror
-from ccpr.spark import read_changes, read_table, spark_session
-from ccpr.table import Table
-from ccpr.values import At, Location, Point, TableInfo
-from matrixone.errors import CcprError
-from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
-from replication.errors import (
-    BadName,
-    MirrorDamaged,
-    PointGone,
-    PointNotReached,
-    StoreFailed,
-    TableMissingInMirror,
-)
-from replication.mirror.errors import BadFilter, BadOption, ExtraMissing, KeyChanged, MirrorNotFound
-from replication.mirror.filters import FilterTuple
-from replication.mirror.points import LaggingTable
-from replication.spark.tasks import StoreNotShared
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ccpr.api.changes import Changes
+    from ccpr.api.mirror import Mirror, open_mirror
+    from ccpr.api.spark import read_changes, read_table, spark_session
+    from ccpr.api.table import Table
+    from ccpr.api.values import At, Location, Point, TableInfo
+    from ccpr.base.errors import (
+        BadName,
+        MirrorDamaged,
+        PointGone,
+        PointNotReached,
+        StoreFailed,
+        TableMissingInMirror,
+    )
+    from ccpr.matrixone.errors import CcprError
+    from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
+    from ccpr.mirror.errors import BadFilter, BadOption, ExtraMissing, KeyChanged, MirrorNotFound
+    from ccpr.mirror.filters import FilterTuple
+    from ccpr.mirror.points import LaggingTable
+    from ccpr.pipeline.spark.tasks import StoreNotShared
 
 __all__ = [
     "At",
@@ -64,3 +68,48 @@ __all__ = [
     "read_table",
     "spark_session",
 ]
+
+_HOMES = {
+    "At": "ccpr.api.values",
+    "BadFilter": "ccpr.mirror.errors",
+    "BadName": "ccpr.base.errors",
+    "BadOption": "ccpr.mirror.errors",
+    "CcprError": "ccpr.matrixone.errors",
+    "Changes": "ccpr.api.changes",
+    "ExtraMissing": "ccpr.mirror.errors",
+    "FilterTuple": "ccpr.mirror.filters",
+    "KeyChanged": "ccpr.mirror.errors",
+    "LaggingTable": "ccpr.mirror.points",
+    "Location": "ccpr.api.values",
+    "Mirror": "ccpr.api.mirror",
+    "MirrorDamaged": "ccpr.base.errors",
+    "MirrorNotFound": "ccpr.mirror.errors",
+    "ObjectDamaged": "ccpr.matrixone.objects.errors",
+    "ObjectMismatch": "ccpr.matrixone.objects.errors",
+    "ObjectUnsupported": "ccpr.matrixone.objects.errors",
+    "Point": "ccpr.api.values",
+    "PointGone": "ccpr.base.errors",
+    "PointNotReached": "ccpr.base.errors",
+    "StoreFailed": "ccpr.base.errors",
+    "StoreNotShared": "ccpr.pipeline.spark.tasks",
+    "Table": "ccpr.api.table",
+    "TableInfo": "ccpr.api.values",
+    "TableMissingInMirror": "ccpr.base.errors",
+    "ValueRefused": "ccpr.matrixone.objects.errors",
+    "open_mirror": "ccpr.api.mirror",
+    "read_changes": "ccpr.api.spark",
+    "read_table": "ccpr.api.spark",
+    "spark_session": "ccpr.api.spark",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is first used: importing a command or a room needs none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ccpr' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

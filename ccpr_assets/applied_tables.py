@@ -2,17 +2,17 @@
 
 import dagster as dg
 
-from ccpr_assets import events
+from ccpr.dagster import events
+from ccpr.dagster.followers import follower_events
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.reporting import report
+from ccpr.dagster.step import step
+from ccpr.dagster.tables import report_tables
+from ccpr.dagster.target_tables import report_target_tables
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.service.target_sync import sync_targets
 from ccpr_assets.copied_objects import copied_objects
-from ccpr_assets.followers import follower_events
-from ccpr_assets.partitions import SUBSCRIPTIONS
-from ccpr_assets.reporting import report
-from ccpr_assets.step import step
-from ccpr_assets.tables import report_tables
-from ccpr_assets.target_tables import report_target_tables
-from matrixone.sql.quoting import printable
-from replication.service.target_sync import sync_targets
-from resources.replication import Replication
 
 
 @dg.asset(

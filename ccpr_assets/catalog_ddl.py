@@ -2,11 +2,11 @@
 
 import dagster as dg
 
-from ccpr_assets import events
-from ccpr_assets.partitions import SUBSCRIPTIONS
-from ccpr_assets.step import step
+from ccpr.dagster import events
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.step import step
 from ccpr_assets.upstream_snapshots import upstream_snapshots
-from resources.replication import Replication
 
 
 @dg.asset(

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from ccpr_assets import events
-from ccpr_assets.checks import OBJECTS_STORED, objects_stored
+from ccpr.dagster import events
+from ccpr.dagster.checks import OBJECTS_STORED, objects_stored
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.spark_resource import SparkResource
+from ccpr.dagster.step import step
+from ccpr.service.whole_iteration import check_stored, objects_missing
 from ccpr_assets.object_diffs import object_diffs
-from ccpr_assets.partitions import SUBSCRIPTIONS
-from ccpr_assets.step import step
-from replication.service.whole_iteration import check_stored, objects_missing
-from resources.replication import Replication
-from resources.spark_resource import SparkResource
 
 
 @dg.asset(

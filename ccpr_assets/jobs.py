@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from ccpr.dagster.metadata import SYNC_JOB
 from ccpr_assets.applied_tables import applied_tables
 from ccpr_assets.catalog_ddl import catalog_ddl
 from ccpr_assets.copied_objects import copied_objects
@@ -11,7 +12,7 @@ from ccpr_assets.upstream_snapshots import upstream_snapshots
 STEPS = [upstream_snapshots, catalog_ddl, object_diffs, copied_objects, applied_tables]
 
 ccpr_sync_job = dg.define_asset_job(
-    "ccpr_sync_job",
+    SYNC_JOB,
     selection=STEPS,
     description="Synchronise one subscription once: all five steps of an iteration, in one process.",
     executor_def=dg.in_process_executor,

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from ccpr_assets import events
+from ccpr.base.errors import BadObjectList
+from ccpr.dagster import events
+from ccpr.dagster.checks import OBJECT_LIST_VALID, object_list_refused
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.step import step
 from ccpr_assets.catalog_ddl import catalog_ddl
-from ccpr_assets.checks import OBJECT_LIST_VALID, object_list_refused
-from ccpr_assets.partitions import SUBSCRIPTIONS
-from ccpr_assets.step import step
-from replication.errors import BadObjectList
-from resources.replication import Replication
 
 
 @dg.asset(

@@ -2,10 +2,10 @@
 
 import dagster as dg
 
-from ccpr_assets import events
-from ccpr_assets.partitions import SUBSCRIPTIONS
-from ccpr_assets.step import step
-from resources.replication import Replication
+from ccpr.dagster import events
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.step import step
 
 upstream = dg.AssetSpec(
     "upstream_database",

@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from ccpr_cli.output import counted
-from replication.copy_meter import size_text
-from replication.file_modes import make_folder
-from replication.mirror.local_store import LocalStore
-from replication.mirror.mirror import Mirror
+from ccpr.base.copy_meter import size_text
+from ccpr.base.file_modes import make_folder
+from ccpr.cli.output import counted
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
 from tests.support.expected import assert_rows_equal
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ def materialize() -> dict:
     warnings.simplefilter("ignore")  # Dagster's warnings about its own interfaces
     import dagster as dg
 
-    from ccpr_assets.partitions import sync_partitions
-    from ccpr_dagster.definitions import defs
-    from replication.service.workspace import Workspace
+    from ccpr.dagster.partitions import sync_partitions
+    from ccpr.service.workspace import Workspace
+    from ccpr_assets.definitions import defs
 
     with dg.DagsterInstance.get() as instance:
         workspace = Workspace()
@@ -191,7 +191,7 @@ def show(outcomes: list[dict]) -> None:
 def start_spark() -> "SparkSession":
     """The session of this process. An interruption is delayed until the session has started: a JVM that loses its
     parent while it starts would keep running."""
-    from replication.spark.session import settings_of, spark_session
+    from ccpr.pipeline.spark.session import settings_of, spark_session
 
     waiting: list[int] = []
     before = {

@@ -23,11 +23,11 @@ import pymysql
 from rich.table import Table
 
 import ccpr
-from ccpr_cli.output import counted, size_text
+from ccpr.cli.output import counted, size_text
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
 from demo.run import FOLDER, HOME, PASSWORD_VARIABLE, ROOT, emulator, out, prepare_environment
 from demo.run import ccpr as command
-from replication.mirror.local_store import LocalStore
-from replication.mirror.mirror import Mirror
 from tests.support.mariadb import MariaDb, installed, running
 
 NAME = "shop"

@@ -10,16 +10,16 @@ import pytest
 from tests.support.ci import not_skipped
 from tests.support.mariadb import MariaDb, program_or_skip, running
 from tests.support.recordings_location import SAMPLE, recordings_folder
-from tests.support.s3_fixtures import s3_credentials
-from tests.support.spark_fixtures import key_file, spark
+from tests.support.s3_fixtures import s3_credentials, s3_server, s3_url
+from tests.support.spark_fixtures import key_file, recorded_mirror, spark
 from tests.support.wire_client import connect
 
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # Dagster uses it, too; see `replication.spark.connect`
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # Dagster uses it, too; see `ccpr.pipeline.spark.connect`
 # How long an example takes says more about the machine than about the program.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 # `spark` is here and in no folder below: a process has one session, whose workers know one key file.
-__all__ = ["connect", "key_file", "s3_credentials", "spark"]
+__all__ = ["connect", "key_file", "recorded_mirror", "s3_credentials", "s3_server", "s3_url", "spark"]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from emulator.engine.storage import Storage
-from emulator.engine.stored_table import ALIVE
-from emulator.simulated_upstream import EngineBacking, SimulatedUpstream
-from wire.backing import ServedCatalog, Snapshot
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.engine.stored_table import ALIVE
+from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
+from ccpr.matrixone.server.backing import ServedCatalog, Snapshot
 
 FLUSH_SECONDS = 0.5
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pytest
 
-from ccpr_assets.partitions import sync_partitions
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from replication.service.workspace import Workspace
-from replication.state.history import PointHistory
-from tests.ccpr.shop import orders
-from tests.ccpr_assets.test_tables import ccpr
+from ccpr.dagster.partitions import sync_partitions
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.service.workspace import Workspace
+from ccpr.state.history import PointHistory
+from tests.api.shop import orders
+from tests.dagster.test_tables import ccpr
 from tests.support.ports import free_port
 from tests.support.web_ui import WebServer, answers, wait_for
 

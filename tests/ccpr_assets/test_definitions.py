@@ -8,9 +8,9 @@ from pathlib import Path
 import dagster as dg
 import yaml
 
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr_assets.definitions import defs
 from ccpr_assets.jobs import STEPS
-from ccpr_assets.partitions import SUBSCRIPTIONS
-from ccpr_dagster.definitions import defs
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("pyspark", "dagster_pyspark", "pandas", "polars", "pandera")
@@ -78,7 +78,7 @@ def test_every_run_is_one_process() -> None:
 def test_loading_the_definitions_loads_nothing_slow_and_prints_nothing() -> None:
     code = f"""
 import sys
-import ccpr_dagster.definitions
+import ccpr_assets.definitions
 print(*(name for name in {HEAVY!r} if name in sys.modules))
 """
     result = subprocess.run(
@@ -118,4 +118,4 @@ def test_no_run_is_ended_because_a_first_copy_takes_long() -> None:
 
 def test_the_workspace_file_names_the_definitions() -> None:
     (entry,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
-    assert entry["python_module"]["module_name"] == "ccpr_dagster.definitions"
+    assert entry["python_module"]["module_name"] == "ccpr_assets.definitions"

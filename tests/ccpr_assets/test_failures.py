@@ -10,15 +10,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ccpr_assets.checks import FAILURE_SAMPLE, FAILURES
-from replication.errors import BadObjectList, SubscriptionBusy
-from replication.iteration.copying import copy_in_process
-from replication.iteration.iteration import Iteration
-from replication.service.workspace import Workspace
-from resources.replication import as_failure
-from tests.ccpr_assets.conftest import Sync
+from ccpr.base.errors import BadObjectList, SubscriptionBusy
+from ccpr.dagster.checks import FAILURE_SAMPLE, FAILURES
+from ccpr.dagster.replication import as_failure
+from ccpr.matrixone.server.faults import CutObjectList
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.iteration import Iteration
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.replica import Replica, replaying
-from wire.faults import CutObjectList
+from tests.support.dagster_fixtures import Sync
 
 pytestmark = pytest.mark.recordings
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from ccpr_assets import metadata
+from ccpr.base.errors import BadName
+from ccpr.dagster import metadata
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.state.subscription import check_subscription_name
 from ccpr_assets.jobs import STEPS
-from ccpr_assets.partitions import SUBSCRIPTIONS
-from replication.errors import BadName
-from replication.state.subscription import check_subscription_name
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Daemon
 from tests.support.mariadb import MariaDb

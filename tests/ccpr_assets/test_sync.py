@@ -6,9 +6,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from ccpr_assets import metadata
-from tests.ccpr_assets.conftest import Sync
+from ccpr.dagster import metadata
 from tests.end_to_end.replica import Replica, replaying
+from tests.support.dagster_fixtures import Sync
 
 ORDER = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
 pytestmark = [pytest.mark.spark, pytest.mark.recordings, pytest.mark.usefixtures("spark")]
@@ -45,7 +45,7 @@ def test_each_of_three_iterations_equals_the_source(replica: Replica, sync: Sync
 def test_each_spark_task_copies_with_its_own_upstream_session(
     recordings: Path, home: Path, sync: Sync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replication.spark.engine._TASK_BYTES", 1)  # else so little is one task's
+    monkeypatch.setattr("ccpr.pipeline.spark.engine._TASK_BYTES", 1)  # else so little is one task's
     with replaying(recordings / "other_account", home) as replica:
         replica.subscribe()
         result = sync()

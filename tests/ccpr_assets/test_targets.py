@@ -8,11 +8,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ccpr_assets import metadata
-from tests.ccpr_assets.conftest import Sync
+from ccpr.dagster import metadata
 from tests.end_to_end.replica import NAME, replaying
-from tests.replication.targets.target_database import Place, new_database
+from tests.support.dagster_fixtures import Sync
 from tests.support.mariadb import MariaDb
+from tests.targets.target_database import Place, new_database
 
 pytestmark = [pytest.mark.spark, pytest.mark.recordings, pytest.mark.usefixtures("spark")]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ccpr_cli.error_catalogue import PACKAGES, catalogue
-from ccpr_cli.reference.__main__ import FOLDER, PAGES, main
-from ccpr_cli.reference.configuration import variables
-from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
-from replication.service.status import SubscriptionStatus
-from replication.state.settings import Settings
-from replication.state.tables import METADATA, checkpoints
-from replication.targets.registry import TARGET_METADATA
+from ccpr.cli.error_catalogue import PACKAGE, catalogue
+from ccpr.cli.reference.__main__ import FOLDER, PAGES, main
+from ccpr.cli.reference.configuration import variables
+from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
+from ccpr.service.status import SubscriptionStatus
+from ccpr.state.settings import Settings
+from ccpr.state.tables import METADATA, checkpoints
+from ccpr.targets.registry import TARGET_METADATA
 from tests.docs.pages import DOCS, FENCED, ROOT, name_of, pages
 
 _FORMAT = (DOCS / "format" / "mirror.md").read_text("utf-8")
@@ -49,7 +49,7 @@ def test_the_pages_are_written_where_they_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_every_environment_variable_of_the_program_is_described() -> None:
-    text = "".join(file.read_text("utf-8") for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    text = "".join(file.read_text("utf-8") for file in (ROOT / PACKAGE).rglob("*.py"))
     named = re.findall(r'^[A-Z_]*VARIABLE(?:: \w+)? = "([A-Z_]+)"', text, re.M)
     named += re.findall(r'environ(?:\.get\(|\[)"([A-Z_]+)"', text)
     set_for_spark = {"PYSPARK_PYTHON", "SPARK_LOCAL_IP"}
@@ -113,7 +113,7 @@ def test_modules_classes_and_files_that_are_named_exist() -> None:
         if page.name != "CHANGELOG.md"
         for name in _CODE.findall(FENCED.sub("", page.read_text("utf-8")))
     }
-    dotted = {(page, name) for page, name in named if re.fullmatch(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+", name)}
+    dotted = {(page, name) for page, name in named if re.fullmatch(rf"{PACKAGE}(?:\.\w+)+", name)}
     dotted = {(page, name) for page, name in dotted if not name.endswith((".yaml", ".json"))}
     files = {(page, name) for page, name in named if re.fullmatch(r"(?:\w+/)+\w+\.(?:py|md|yaml|txt)", name)}
     assert len(dotted) > 50

@@ -23,12 +23,12 @@ def test_no_module_imports_in_a_circle() -> None:
 def test_every_package_and_room_is_described() -> None:
     printed = rooms()
     named = set(re.findall(r"^  (\w+) +", printed, re.M))
-    assert {"replication", "matrixone", "targets", "mirror"} <= named
+    assert {"ccpr", "matrixone", "targets", "mirror"} <= named
     assert {name for name in named if f"`{name}`" not in _ARCHITECTURE} == set()
 
 
 def test_the_picture_of_the_rooms_shows_imports_that_there_are() -> None:
-    printed = rooms("replication")
+    printed = rooms("ccpr")
     imports = {
         line.split()[0]: set(line.split()[1:]) for line in printed.split("\n") if line.startswith("  ") and line.split()
     }

@@ -3,9 +3,6 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.replica import replaying
-from tests.support.s3_fixtures import s3_server, s3_url
-
-__all__ = ["s3_server", "s3_url"]
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import typer.testing
 
-from ccpr_cli.exit_codes import BEHIND
-from ccpr_cli.main import app
-from emulator.recorded_upstream import RecordedUpstream
+from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.main import app
+from ccpr.emulator.recorded_upstream import RecordedUpstream
+from ccpr.matrixone.server.faults import Fault
 from tests.support.expected import assert_rows_equal
 from tests.support.recordings_location import scenarios
-from wire.faults import Fault
 
 NAME = "replica"
 # Of both releases, but for one whose iterations make no point while a transaction is open (test_long_transactions.py).

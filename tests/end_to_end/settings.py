@@ -3,9 +3,9 @@
 import json
 from contextlib import closing
 
-from replication.service.workspace import Workspace
-from replication.state.database import transaction
-from replication.state.tables import garbage, mo_ccpr_log, points
+from ccpr.service.workspace import Workspace
+from ccpr.state.database import transaction
+from ccpr.state.tables import garbage, mo_ccpr_log, points
 from tests.end_to_end.replica import NAME
 
 

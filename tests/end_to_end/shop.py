@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.schema import Kind, Table
-from matrixone.sql.quoting import quote_name
-from replication.service.workspace import Workspace
-from replication.state.history import PointHistory
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.schema import Kind, Table
+from ccpr.matrixone.sql.quoting import quote_name
+from ccpr.service.workspace import Workspace
+from ccpr.state.history import PointHistory
 from tests.end_to_end.replica import command, source_uri
-from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb
 from tests.support.target_rows import target_rows
+from tests.targets.target_database import Place, new_database
 
 NAME, TARGET, DATABASE = "shop", "db", "d"
 

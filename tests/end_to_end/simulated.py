@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 import ccpr
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.end_to_end.replica import command, source_uri
 
 

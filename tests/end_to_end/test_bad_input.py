@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.replica import NAME, Replica, replaying
-from wire.faults import (
+from ccpr.matrixone.server.faults import (
     CutObject,
     CutObjectList,
     DamagedByte,
@@ -17,6 +16,7 @@ from wire.faults import (
     WrongChunkLength,
     WrongTotalSize,
 )
+from tests.end_to_end.replica import NAME, Replica, replaying
 
 RECORDING = "other_account"
 

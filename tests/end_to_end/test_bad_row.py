@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from replication.service.workspace import Workspace
-from replication.state.database import transaction
+from ccpr.service.workspace import Workspace
+from ccpr.state.database import transaction
 from tests.end_to_end.replica import NAME, Replica, replaying, source_uri
 
 BAD = "bad"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ccpr_cli.main import app
+from ccpr.cli.main import app
 from tests.end_to_end.replica import NAME, Replica, replaying, source_uri
 
 
@@ -83,7 +83,7 @@ def test_an_exported_state_keeps_them(replica: Replica) -> None:
 
 def test_a_row_of_0_1_0_learns_them_with_the_next_iteration(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as old:
-        old.setattr("replication.service.subscriptions.probe", lambda session: None)
+        old.setattr("ccpr.service.subscriptions.probe", lambda session: None)
         replica.subscribe()
     assert known(replica) is None
     replica.run()

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from replication.checkpoint.checkpoint import Checkpoint
-from replication.checkpoint.store import Location
-from replication.service.workspace import Workspace
-from replication.state.database import transaction
-from replication.state.history import PointHistory
-from replication.state.tables import checkpoints
+from ccpr.service.workspace import Workspace
+from ccpr.state.checkpoint.checkpoint import Checkpoint
+from ccpr.state.checkpoint.store import Location
+from ccpr.state.database import transaction
+from ccpr.state.history import PointHistory
+from ccpr.state.tables import checkpoints
 from tests.end_to_end.replica import NAME, replaying
 
 pytestmark = pytest.mark.recordings

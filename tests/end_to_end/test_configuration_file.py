@@ -11,23 +11,23 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from ccpr_cli.exit_codes import NOT_CONFIRMED
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.sql.quoting import quote_name
-from replication.config.model import PARTS, Follower
-from replication.service.targets import address_of, records_of
-from replication.service.workspace import Workspace
-from replication.spark.session import settings_of
-from replication.state.settings import Settings
-from replication.state.states import State
-from replication.state.subscription import Subscription
-from replication.state.tables import mo_ccpr_log
-from replication.state.targets import Target
+from ccpr.cli.exit_codes import NOT_CONFIRMED
+from ccpr.cli.main import app
+from ccpr.config.model import PARTS, Follower
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.sql.quoting import quote_name
+from ccpr.pipeline.spark.session import settings_of
+from ccpr.service.targets import address_of, records_of
+from ccpr.service.workspace import Workspace
+from ccpr.state.settings import Settings
+from ccpr.state.states import State
+from ccpr.state.subscription import Subscription
+from ccpr.state.tables import mo_ccpr_log
+from ccpr.state.targets import Target
 from tests.end_to_end.replica import command
-from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb
+from tests.targets.target_database import Place, new_database
 
 SECRETS = {"UP": "up-secret", "OTHER_UP": "other-secret", "DOWN": "down-secret", "TOKEN": "token-secret"}
 
@@ -457,7 +457,7 @@ def ccpr(*words: str, answers: str = "") -> Any:
 
 
 def test_a_person_sees_the_plan_and_is_asked(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccpr_cli.asking.is_interactive", lambda: True)
+    monkeypatch.setattr("ccpr.cli.asking.is_interactive", lambda: True)
     path = setting.folder / "ccpr.yaml"
     file = setting.file
     file["upstreams"]["main"]["password"] = "in-the-clear"
@@ -497,7 +497,7 @@ def test_init_writes_a_file_that_apply_takes(setting: Setting, monkeypatch: pyte
 
 
 def test_init_asks_a_person(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccpr_cli.init.is_interactive", lambda: True)
+    monkeypatch.setattr("ccpr.cli.init.is_interactive", lambda: True)
     monkeypatch.chdir(home)
     asked = ccpr("init", answers="mysql://sys#dump@db.example.com\nshop db\n\n5m\n\n")
     assert asked.exit_code == 0, asked.output

@@ -9,8 +9,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.end_to_end.replica import command
 from tests.end_to_end.simulated import SimulatedSource, asked_when_idle
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from replication.service import doctor
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.service import doctor
 from tests.end_to_end.replica import NAME, Replica, command, replaying, source_uri
 
 
@@ -191,7 +191,7 @@ def test_this_machine_is_checked(replica: Replica, monkeypatch: pytest.MonkeyPat
 
 
 def no_java(cache: Path) -> None:
-    from replication.spark.java import JavaMissing
+    from ccpr.pipeline.spark.java import JavaMissing
 
     raise JavaMissing("there is none", subject="java")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from replication.service.workspace import Workspace
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
 
 NOBODY = 65534

@@ -12,20 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from matrixone.objects.errors import ObjectUnsupported
-from matrixone.schema import SqlType, Table
-from matrixone.upstream.catalog import Catalog
-from replication.checkpoint.checkpoint import Checkpoint
-from replication.iteration import listing
-from replication.iteration import scope as scope_module
-from replication.service.workspace import Workspace
-from replication.spark.read import plan_read
-from replication.state.database import transaction
-from replication.state.quarantine import Quarantine
+from ccpr.matrixone.client.catalog import Catalog
+from ccpr.matrixone.objects.errors import ObjectUnsupported
+from ccpr.matrixone.schema import SqlType, Table
+from ccpr.matrixone.server.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
+from ccpr.pipeline import listing
+from ccpr.pipeline import scope as scope_module
+from ccpr.pipeline.spark.read import plan_read
+from ccpr.service.workspace import Workspace
+from ccpr.state.checkpoint.checkpoint import Checkpoint
+from ccpr.state.database import transaction
+from ccpr.state.quarantine import Quarantine
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting, upstream_goes_on
 from tests.support.expected import assert_rows_equal
-from wire.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ccpr.matrixone.server.faults import Delay
 from tests.end_to_end.replica import Replica, replaying
-from wire.faults import Delay
 
 RECORDING = "other_account"
 pytestmark = pytest.mark.kills
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kills
 # Runs `ccpr run` and kills itself right before or right after a named function, called for a file if one is named.
 DRIVER = """
 import os, signal, sys
-from ccpr_cli.main import main
+from ccpr.cli.main import main
 from tests.support.patching import replaced
 
 module, path, files, when = sys.argv[1:5]
@@ -38,19 +38,19 @@ with replaced(module, path, kills):
     main()
 """
 PLACES = {
-    "the name recorded": ("replication.state.log", "CcprLog.start", ""),
-    "snapshot created": ("matrixone.upstream.snapshots", "create_snapshot", ""),
-    "snapshot time read": ("matrixone.upstream.snapshots", "snapshot_timestamp", ""),
-    "catalog read": ("replication.iteration.scope", "read_catalog", ""),
-    "flushed": ("matrixone.upstream.snapshots", "wait_until_flushed", ""),
-    "list compared": ("replication.iteration.listing", "diff_objects", ""),
-    "first object stored": ("replication.mirror.local_store", "LocalStore._place", "objects/"),
-    "objects copied": ("replication.iteration.iteration", "copy_known", ""),
-    "first manifest written": ("replication.iteration.building", "write_table", ""),
-    "point written": ("replication.mirror.mirror", "Mirror.write_point", ""),
-    "committed": ("replication.iteration.committing", "PointCommitter.commit", ""),
-    "head published": ("replication.mirror.mirror", "Mirror.publish_head", ""),
-    "snapshots dropped": ("replication.iteration.iteration", "Iteration.drop_due_snapshots", ""),
+    "the name recorded": ("ccpr.state.log", "CcprLog.start", ""),
+    "snapshot created": ("ccpr.matrixone.client.snapshots", "create_snapshot", ""),
+    "snapshot time read": ("ccpr.matrixone.client.snapshots", "snapshot_timestamp", ""),
+    "catalog read": ("ccpr.pipeline.scope", "read_catalog", ""),
+    "flushed": ("ccpr.matrixone.client.snapshots", "wait_until_flushed", ""),
+    "list compared": ("ccpr.pipeline.listing", "diff_objects", ""),
+    "first object stored": ("ccpr.mirror.local_store", "LocalStore._place", "objects/"),
+    "objects copied": ("ccpr.pipeline.iteration", "copy_known", ""),
+    "first manifest written": ("ccpr.pipeline.building", "write_table", ""),
+    "point written": ("ccpr.mirror.mirror", "Mirror.write_point", ""),
+    "committed": ("ccpr.pipeline.committing", "PointCommitter.commit", ""),
+    "head published": ("ccpr.mirror.mirror", "Mirror.publish_head", ""),
+    "snapshots dropped": ("ccpr.pipeline.iteration", "Iteration.drop_due_snapshots", ""),
 }
 
 
@@ -84,7 +84,7 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(place: str, when: str, re
 def test_a_run_killed_while_an_object_arrives_is_finished_by_the_next(replica: Replica) -> None:
     replica.emulator.inject(Delay("get_object", seconds=60, times=0))
     process = subprocess.Popen(
-        [sys.executable, "-m", "ccpr_cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "ccpr.cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     wait_for(lambda: replica.emulator.status().statements.get("get_object", 0) > 2)
     os.kill(process.pid, signal.SIGKILL)
@@ -99,7 +99,7 @@ def test_of_two_runs_at_once_one_runs_and_the_other_says_so(replica: Replica) ->
     replica.emulator.inject(Delay("get_object", seconds=1.5, times=1))
     before = replica.emulator.status().statements.get("get_object", 0)
     process = subprocess.Popen(
-        [sys.executable, "-m", "ccpr_cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "ccpr.cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     wait_for(lambda: replica.emulator.status().statements.get("get_object", 0) > before)
     error = replica.run(code=1)["error"]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from matrixone.objects.stats import ObjectStats
-from replication.service.workspace import Workspace
-from replication.state.database import transaction
-from replication.state.tables import objects
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.service.workspace import Workspace
+from ccpr.state.database import transaction
+from ccpr.state.tables import objects
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
 from tests.support.recorded import Snapshot

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.end_to_end.replica import command
 
 

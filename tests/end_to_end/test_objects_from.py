@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ccpr_cli.main import app
+from ccpr.cli.main import app
 from tests.end_to_end.replica import NAME, OLDER, Replica, replaying
 from tests.support.bucket import Bucket, served
 from tests.support.disk_files import write_storage

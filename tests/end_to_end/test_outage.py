@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from matrixone.upstream.snapshots import create_snapshot, snapshot_timestamp
-from replication.service.workspace import Workspace
-from replication.state.log_rows import Failures
-from replication.state.states import State
+from ccpr.matrixone.client.snapshots import create_snapshot, snapshot_timestamp
+from ccpr.matrixone.server.faults import CutStatement, FailStatement
+from ccpr.service.workspace import Workspace
+from ccpr.state.log_rows import Failures
+from ccpr.state.states import State
 from tests.end_to_end.replica import NAME, Replica, replaying
-from wire.faults import CutStatement, FailStatement
 
 
 def failures() -> Failures | None:

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from emulator.engine.definitions import renamed_column
-from emulator.engine.partitioning import Part, Partitioning, by_hash
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.schema import Table
-from replication.mirror.mirror import Mirror
-from replication.mirror.open_store import open_store
+from ccpr.emulator.engine.definitions import renamed_column
+from ccpr.emulator.engine.partitioning import Part, Partitioning, by_hash
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.schema import Table
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.open_store import open_store
 from tests.end_to_end.replica import command
 from tests.end_to_end.simulated import SimulatedSource, rows
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import typer.testing
 
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from replication.errors import StepMissing
-from replication.iteration.copying import copy_in_process
-from replication.service import subscriptions
-from replication.service.workspace import Workspace
-from replication.state.patterns import NamePatterns
+from ccpr.base.errors import StepMissing
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.service import subscriptions
+from ccpr.service.workspace import Workspace
+from ccpr.state.patterns import NamePatterns
 from tests.end_to_end.replica import command
 from tests.end_to_end.shop import NAME, Shop, shop
 from tests.end_to_end.simulated import SimulatedSource, rows

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from replication.errors import PointGone
-from replication.service.workspace import Workspace
-from replication.state.pins import Pin, Pins
+from ccpr.base.errors import PointGone
+from ccpr.service.workspace import Workspace
+from ccpr.state.pins import Pin, Pins
 from tests.end_to_end.replica import NAME, Replica, command, replaying
 
 PINNED = "ccpr_of_another_cluster_1"

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import typer.testing
 
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.end_to_end.replica import command, source_uri
 
 NAME = "shop"
@@ -133,7 +133,7 @@ ZONED = "SELECT count(*) AS n, min(ts::DATE) AS day, min(hour(ts)) AS hour FROM 
 
 
 def test_a_timestamp_is_that_of_utc_whatever_zone_the_machine_has(shop: Path) -> None:
-    words = [sys.executable, "-m", "ccpr_cli", "query", NAME, ZONED, "--json"]
+    words = [sys.executable, "-m", "ccpr.cli", "query", NAME, ZONED, "--json"]
     made = subprocess.run(
         words, env={**os.environ, "TZ": "America/Los_Angeles"}, capture_output=True, text=True, check=True
     )

@@ -14,18 +14,18 @@ import dagster as dg
 import pytest
 import typer.testing
 
-from ccpr_assets import metadata
-from ccpr_assets.health import health_of, quick_verdict, read_all_health
-from ccpr_assets.reporter import DagsterReporter
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from replication.daemon.holding import Holding
-from replication.daemon.listening import Listener
-from replication.daemon.metrics import Metrics
-from replication.daemon.notifying import Notifier
-from replication.daemon.replicator import Replicator
-from replication.service.workspace import Workspace
+from ccpr.cli.main import app
+from ccpr.dagster import metadata
+from ccpr.dagster.health import health_of, quick_verdict, read_all_health
+from ccpr.dagster.reporter import DagsterReporter
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.service.daemon.holding import Holding
+from ccpr.service.daemon.listening import Listener
+from ccpr.service.daemon.metrics import Metrics
+from ccpr.service.daemon.notifying import Notifier
+from ccpr.service.daemon.replicator import Replicator
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.replica import command, source_uri
 
 NAME = "shop"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from replication.service.workspace import Workspace
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica
 
 

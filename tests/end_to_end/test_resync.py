@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr_cli.exit_codes import NOT_CONFIRMED
+from ccpr.cli.exit_codes import NOT_CONFIRMED
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
 
@@ -22,7 +22,7 @@ def replica(recordings: Path, home: Path):
 
 def objects(replica: Replica) -> list[Path]:
     """The objects that the newest point needs."""
-    from replication.service.workspace import Workspace
+    from ccpr.service.workspace import Workspace
 
     mirror = Workspace().mirror(NAME)
     (ref,) = mirror.point().tables.values()

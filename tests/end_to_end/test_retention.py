@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replication.iteration.copying import copy_in_process
-from replication.maintenance.retention import Swept
-from replication.mirror.layout import LEDGER_SCHEMA, object_path
-from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
-from replication.service.workspace import Workspace
-from replication.state.database import transaction
-from replication.state.ledger import Ledger
-from replication.state.subscription import Subscription
+from ccpr.maintenance.retention import Swept
+from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
+from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.service.workspace import Workspace
+from ccpr.state.database import transaction
+from ccpr.state.ledger import Ledger
+from ccpr.state.subscription import Subscription
 from tests.end_to_end.replica import Replica, replaying
 from tests.end_to_end.settings import upstream_goes_on
 

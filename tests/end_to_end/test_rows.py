@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 import typer.testing
 
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from replication.mirror.filters import Compare
-from replication.mirror.sql import known_filters
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.mirror.filters import Compare
+from ccpr.mirror.sql import known_filters
 from tests.end_to_end.replica import command, source_uri
 
 NAME = "shop"

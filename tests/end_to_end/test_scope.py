@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import typer.testing
 
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.end_to_end.replica import command
 from tests.end_to_end.simulated import SimulatedSource
 

@@ -21,18 +21,18 @@ import pytest
 import typer.testing
 
 import ccpr
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from replication.daemon.listening import Ignoring
-from replication.daemon.replicator import Replicator
-from replication.service.targets import records_of
-from replication.service.workspace import Workspace
-from replication.state.targets import Target
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.server.faults import Delay
+from ccpr.service.daemon.listening import Ignoring
+from ccpr.service.daemon.replicator import Replicator
+from ccpr.service.targets import records_of
+from ccpr.service.workspace import Workspace
+from ccpr.state.targets import Target
 from tests.end_to_end.replica import command, source_uri
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 from tests.end_to_end.simulated import rows
-from wire.faults import Delay
 
 __all__ = ["shop"]
 
@@ -124,7 +124,7 @@ def upstream(home: Path) -> Iterator[Upstream]:
 @contextmanager
 def program(*options: str) -> Iterator[tuple[subprocess.Popen, str]]:
     """The process, and the address of its pages."""
-    words = [sys.executable, "-c", "from ccpr_cli.main import main; main()", "serve", "--port", "0", *options]
+    words = [sys.executable, "-c", "from ccpr.cli.main import main; main()", "serve", "--port", "0", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
@@ -230,8 +230,8 @@ def test_kill_9_and_restart_and_sigterm_in_the_middle_of_a_copy_lose_nothing(hom
 
 
 def test_only_one_service_runs_on_a_state_folder(home: Path, upstream: Upstream) -> None:
-    from replication.daemon.single import OneService
-    from replication.errors import ServiceRunning
+    from ccpr.base.errors import ServiceRunning
+    from ccpr.service.daemon.single import OneService
 
     with Workspace() as workspace:
         first, second = OneService(workspace), OneService(workspace)
@@ -341,7 +341,7 @@ def test_a_table_with_an_error_that_nobody_knows_is_tried_again_by_itself_and_th
     home: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before the next iteration, without a new point, and in a service that was started since."""
-    monkeypatch.setattr("replication.state.targets._FIRST_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("ccpr.state.targets._FIRST_WAIT_SECONDS", 0.2)
     command("alter", NAME, "--interval", "86400")
     shop.add()
     shop.run()
@@ -371,8 +371,8 @@ def test_a_target_that_is_added_to_a_quiet_subscription_is_loaded(home: Path, sh
 
 
 def test_a_state_database_that_is_away_is_waited_for(home: Path, upstream: Upstream, monkeypatch) -> None:
-    from replication.errors import StateUnavailable
-    from replication.state.log import CcprLog
+    from ccpr.base.errors import StateUnavailable
+    from ccpr.state.log import CcprLog
 
     upstream.insert("d", 1)
     upstream.subscribe("one", "d")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from replication.spark.server import State, WarmSpark
+from ccpr.matrixone.server.faults import Delay
+from ccpr.pipeline.spark.server import State, WarmSpark
 from tests.end_to_end.replica import command
 from tests.end_to_end.test_serve import LIMIT_SECONDS, Upstream, program, until, upstream
 from tests.scripts.test_with_children import processes_with
-from wire.faults import Delay
 
 __all__ = ["upstream"]
 

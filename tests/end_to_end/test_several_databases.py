@@ -12,22 +12,22 @@ import pytest
 import typer.testing
 
 import ccpr
-from ccpr_assets.applied_shown import definitions_metadata
-from ccpr_assets.table_specs import load_subscriptions
-from ccpr_assets.target_tables import report_target_tables
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.upstream.definitions import VIEW
-from replication.service.workspace import Workspace
-from replication.state.history import PointHistory
-from replication.state.patterns import ALL_NAMES, NamePatterns
+from ccpr.cli.main import app
+from ccpr.dagster.applied_shown import definitions_metadata
+from ccpr.dagster.table_specs import load_subscriptions
+from ccpr.dagster.target_tables import report_target_tables
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.client.definitions import VIEW
+from ccpr.service.workspace import Workspace
+from ccpr.state.history import PointHistory
+from ccpr.state.patterns import ALL_NAMES, NamePatterns
 from tests.end_to_end.replica import command
 from tests.end_to_end.simulated import asked_when_idle, rows
-from tests.replication.targets.target_database import Place, new_database
 from tests.support.mariadb import MariaDb
 from tests.support.meanwhile import once_before
 from tests.support.target_rows import target_rows
+from tests.targets.target_database import Place, new_database
 
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 DATABASES = ("crm", "shop_1", "shop_2")

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from replication.failure import Failure
-from replication.maintenance.state_file import owner_columns
-from replication.schema.choices import DdlPolicy
-from replication.schema.dialects import Dialect
-from replication.service.workspace import Workspace
-from replication.state.database import transaction
-from replication.state.followers import Follower, FollowerRecords, publication_of
-from replication.state.history import PointHistory
-from replication.state.pins import Pin, Pins
-from replication.state.quarantine import Quarantine
-from replication.state.tables import METADATA, points
-from replication.state.targets import Target, TargetRecords
-from replication.targets.address import format_target_uri, parse_target_uri
+from ccpr.base.failure import Failure
+from ccpr.maintenance.state_file import owner_columns
+from ccpr.schema.choices import DdlPolicy
+from ccpr.schema.dialects import Dialect
+from ccpr.service.workspace import Workspace
+from ccpr.state.database import transaction
+from ccpr.state.followers import Follower, FollowerRecords, publication_of
+from ccpr.state.history import PointHistory
+from ccpr.state.pins import Pin, Pins
+from ccpr.state.quarantine import Quarantine
+from ccpr.state.tables import METADATA, points
+from ccpr.state.targets import Target, TargetRecords
+from ccpr.targets.address import format_target_uri, parse_target_uri
 from tests.end_to_end.replica import NAME, Replica, replaying, source_uri
 from tests.end_to_end.settings import upstream_goes_on
 

@@ -18,41 +18,41 @@ import pyarrow.parquet as pq
 import pymysql
 import pytest
 
-from emulator.recorded_upstream import RecordedUpstream
-from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Column, SqlType, Unread
-from matrixone.upstream.capabilities import Capabilities
-from replication.failure import Failure
-from replication.iteration.copying import COPY_OUTPUT, CopyReport
-from replication.iteration.results import Listed, StepResults
-from replication.mirror.head import Head, Identity
-from replication.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA, object_path
-from replication.mirror.local_store import LocalStore
-from replication.mirror.mirror import Mirror
-from replication.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
-from replication.mirror.points import LaggingTable, Point, TableRef
-from replication.schema.choices import DdlPolicy
-from replication.schema.dialects import Dialect
-from replication.service.workspace import Workspace
-from replication.snapshot_ref import SnapshotRef
-from replication.state.context import Context
-from replication.state.database import transaction
-from replication.state.history import GlobalPoint, PointHistory, TablePoint
-from replication.state.log import CcprLog
-from replication.state.migrations import open_database
-from replication.state.states import State
-from replication.state.tables import checkpoints
-from replication.state.targets import LaggingTargetTable, Target, TargetRecords
-from replication.targets import sync
-from replication.targets.address import parse_target_uri
-from replication.targets.registry import TARGET_METADATA
+from ccpr.base.failure import Failure
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.emulator.recorded_upstream import RecordedUpstream
+from ccpr.matrixone.client.capabilities import Capabilities
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Column, SqlType, Unread
+from ccpr.mirror.head import Head, Identity
+from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA, object_path
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
+from ccpr.mirror.points import LaggingTable, Point, TableRef
+from ccpr.pipeline.copying import COPY_OUTPUT, CopyReport
+from ccpr.pipeline.results import Listed, StepResults
+from ccpr.schema.choices import DdlPolicy
+from ccpr.schema.dialects import Dialect
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.database import transaction
+from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.log import CcprLog
+from ccpr.state.migrations import open_database
+from ccpr.state.states import State
+from ccpr.state.tables import checkpoints
+from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords
+from ccpr.targets import sync
+from ccpr.targets.address import parse_target_uri
+from ccpr.targets.registry import TARGET_METADATA
 from tests.end_to_end.replica import About, Replica, source_uri
-from tests.replication.targets.target_database import Place
-from tests.replication.values import a_subscription, a_table
 from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb
 from tests.support.publishing import publish
 from tests.support.recordings_location import SAMPLE
+from tests.support.values import a_subscription, a_table
+from tests.targets.target_database import Place
 
 WRITTEN = Path(__file__).resolve().parent.parent / "fixtures" / "state_0_1_0"
 RECORDINGS = {"cut": "cut_inside_object", "types": "all_types", "account": "other_account"}

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import typer.testing
 
-from ccpr_cli.main import app
-from replication.iteration.lag import LagMeter
-from replication.service.status import LeftOut, read_status
-from replication.service.workspace import Workspace
+from ccpr.cli.main import app
+from ccpr.matrixone.server.faults import CutStatement, Delay, FailStatement
+from ccpr.pipeline.lag import LagMeter
+from ccpr.service.status import LeftOut, read_status
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.end_to_end.settings import setting
-from wire.faults import CutStatement, Delay, FailStatement
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_the_lag_of_a_watching_process_does_not_shrink_when_the_clock_is_set_bac
 
 
 def ccpr(*words: str) -> list[str]:
-    return [sys.executable, "-m", "ccpr_cli", *words]
+    return [sys.executable, "-m", "ccpr.cli", *words]
 
 
 def until(read: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:

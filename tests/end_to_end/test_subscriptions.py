@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import typer.testing
 
-from ccpr_cli.main import app
-from matrixone.upstream.snapshots import create_snapshot
-from replication.errors import LeaseLost
-from replication.iteration.copying import copy_in_process
-from replication.mirror import local_store
-from replication.service.workspace import Workspace
-from replication.state.subscription import Subscription
+from ccpr.base.errors import LeaseLost
+from ccpr.cli.main import app
+from ccpr.matrixone.client.snapshots import create_snapshot
+from ccpr.matrixone.server.faults import CutStatement, FailStatement
+from ccpr.mirror import local_store
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.service.workspace import Workspace
+from ccpr.state.subscription import Subscription
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.support.mariadb import MariaDb
-from wire.faults import CutStatement, FailStatement
 
 RECORDING = "other_account"
 PUBLICATION = f"pub_{RECORDING}"

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from replication.errors import LeaseLost
-from replication.iteration.copying import copy_in_process
-from replication.iteration.iteration import Iteration
-from replication.mirror.head import Head
-from replication.mirror.mirror import Mirror
-from replication.service.workspace import Workspace
-from replication.state.history import PointHistory
+from ccpr.base.errors import LeaseLost
+from ccpr.mirror.head import Head
+from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.iteration import Iteration
+from ccpr.service.workspace import Workspace
+from ccpr.state.history import PointHistory
 from tests.end_to_end.replica import NAME, Replica
 from tests.end_to_end.settings import setting, upstream_goes_on
 
@@ -65,7 +65,7 @@ def test_it_can_neither_commit_nor_sweep_its_successors_work(replica: Replica) -
 
 
 def test_a_sweep_without_a_lease_check_keeps_results_of_a_later_iteration(replica: Replica) -> None:
-    from replication.iteration.results import sweep_results
+    from ccpr.pipeline.results import sweep_results
 
     with stale() as old:
         ref = old.take_snapshot()

@@ -12,11 +12,11 @@ import pytest
 
 from tests.end_to_end.replica import NAME, SCENARIOS, Replica, replaying
 from tests.end_to_end.shop import TARGET, TargetCommands, source_tables
-from tests.replication.targets.target_database import Place, TargetServer, new_database
 from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer, matrixone_server
 from tests.support.target_rows import target_rows
+from tests.targets.target_database import Place, TargetServer, new_database
 
 # The emulator stores no zero dates, which a MatrixOne of 4.2 does.
 INTO_MATRIXONE = [one for one in SCENARIOS if "CCPR_TARGET_MATRIXONE" in os.environ or one.id != "4.2.0/zero_dates"]

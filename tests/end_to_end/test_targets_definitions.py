@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import typer.testing
 
-from ccpr_cli.main import app
-from emulator.engine import catalog as simulated_catalog
-from emulator.engine.definitions import Definition
-from emulator.engine.storage import Storage
+from ccpr.cli.main import app
+from ccpr.emulator.engine import catalog as simulated_catalog
+from ccpr.emulator.engine.definitions import Definition
+from ccpr.emulator.engine.storage import Storage
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop, source_tables
 
 __all__ = ["shop"]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from replication.delta.split import DeltaPart, DeltaSplit, run_split
-from replication.mirror.mirror import Mirror
-from replication.state import targets
-from replication.targets import sync
-from replication.targets.errors import TargetUnavailable
+from ccpr.mirror.delta.split import DeltaPart, DeltaSplit, run_split
+from ccpr.mirror.mirror import Mirror
+from ccpr.state import targets
+from ccpr.targets import sync
+from ccpr.targets.errors import TargetUnavailable
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
 __all__ = ["shop"]

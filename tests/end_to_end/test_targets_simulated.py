@@ -13,20 +13,20 @@ import pyarrow.compute as pc
 import pytest
 import typer.testing
 
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from matrixone.objects.invalid_text import escaped
-from replication.failure import Failure
-from replication.iteration.copying import copy_in_process
-from replication.iteration.options import IterationOptions
-from replication.progress import Progress
-from replication.schema.sync_mark import MARK
-from replication.service.target_sync import sync_targets
-from replication.service.targets import records_of
-from replication.service.workspace import Workspace
-from replication.state.database import transaction
-from replication.state.tables import targets
-from replication.state.targets import is_lagging
+from ccpr.base.failure import Failure
+from ccpr.base.progress import Progress
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.matrixone.objects.invalid_text import escaped
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.options import IterationOptions
+from ccpr.schema.sync_mark import MARK
+from ccpr.service.target_sync import sync_targets
+from ccpr.service.targets import records_of
+from ccpr.service.workspace import Workspace
+from ccpr.state.database import transaction
+from ccpr.state.tables import targets
+from ccpr.state.targets import is_lagging
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop, shop
 
 __all__ = ["shop"]

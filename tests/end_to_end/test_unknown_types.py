@@ -14,12 +14,12 @@ import pytest
 import typer.testing
 
 import ccpr
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.objects import reader, types, vectors
-from matrixone.objects.errors import unknown_form
-from replication.iteration import findings
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.objects import reader, types, vectors
+from ccpr.matrixone.objects.errors import unknown_form
+from ccpr.pipeline import findings
 from tests.end_to_end.replica import command, source_uri
 
 NAME, DATABASE, TABLE = "unknown", "d", "d.t"
@@ -128,7 +128,7 @@ def test_reading_such_a_column_is_an_error_that_names_it_and_others_can_be_read(
 
 
 def test_spark_reads_the_other_columns(unknown: Upstream) -> None:
-    from replication.spark.source import MatrixOneDataSource
+    from ccpr.pipeline.spark.source import MatrixOneDataSource
 
     options = {"mirror": str(unknown.mirror), "table": TABLE}
     with pytest.raises(ccpr.ObjectUnsupported, match=REASON):

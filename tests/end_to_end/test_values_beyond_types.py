@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ccpr
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.objects.invalid_text import escaped
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.objects.invalid_text import escaped
 from tests.end_to_end.replica import command, source_uri
 
 NAME, DATABASE = "values", "d"
@@ -129,7 +129,7 @@ def test_a_deep_verify_reports_a_table_that_cannot_be_read(upstream: Upstream, m
     """As after a first copy by a release that did not look how long the values are."""
     upstream.insert(id=[3], e=[None], s=[None])
     with monkeypatch.context() as patch:
-        patch.setattr("replication.iteration.building.with_found", lambda mirror, table, *others: table)
+        patch.setattr("ccpr.pipeline.building.with_found", lambda mirror, table, *others: table)
         upstream.command("run", NAME)
     (damage,) = upstream.command("verify", NAME, "--deep", code=1)["damages"]
     assert "more than the 4 digits" in damage["reason"]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ccpr.matrixone.server.faults import FailStatement, MissingObject
 from tests.end_to_end.replica import Replica, replaying
-from wire.faults import FailStatement, MissingObject
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import typer.testing
 
-from ccpr_assets.health import health_of
-from ccpr_cli.main import app
-from ccpr_cli.serve import status_page
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from replication.service import status
-from replication.service.workspace import Workspace
-from replication.state.states import IterationState
+from ccpr.cli.main import app
+from ccpr.cli.serve import status_page
+from ccpr.dagster.health import health_of
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.server.faults import Delay
+from ccpr.service import status
+from ccpr.service.workspace import Workspace
+from ccpr.state.states import IterationState
 from tests.end_to_end.replica import command, source_uri
-from wire.faults import Delay
 
 NAME = "shop"
 LIMIT_SECONDS = 120.0

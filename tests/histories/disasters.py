@@ -17,10 +17,7 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.errors import CcprError
-from matrixone.upstream.errors import SnapshotGone, StaleRead
-from replication.errors import (
+from ccpr.base.errors import (
     BaseSnapshotLost,
     MirrorAhead,
     MirrorBehind,
@@ -29,24 +26,27 @@ from replication.errors import (
     MirrorMissing,
     TableChangedMeanwhile,
 )
-from replication.iteration import appendable
-from replication.iteration.copying import copy_in_process
-from replication.iteration.iteration import Iteration
-from replication.iteration.options import IterationOptions
-from replication.maintenance.adopt import adopt
-from replication.mirror.local_store import LocalStore
-from replication.mirror.mirror import Mirror
-from replication.schema.policy import DdlPolicy
-from replication.service.target_sync import TargetOutcome, sync_targets
-from replication.service.targets import add
-from replication.service.workspace import Workspace
-from replication.state.subscription import Subscription
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.maintenance.adopt import adopt
+from ccpr.matrixone.client.errors import SnapshotGone, StaleRead
+from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline import appendable
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.iteration import Iteration
+from ccpr.pipeline.options import IterationOptions
+from ccpr.schema.policy import DdlPolicy
+from ccpr.service.target_sync import TargetOutcome, sync_targets
+from ccpr.service.targets import add
+from ccpr.service.workspace import Workspace
+from ccpr.state.subscription import Subscription
 from tests.histories.history import History
 from tests.histories.replicating import NAME, ORDINARY, Replica, read_mirror, subscribed
 from tests.histories.several import SeveralHistory
 from tests.histories.target_histories import assert_target_equal
-from tests.replication.targets.target_database import new_database
 from tests.support.mariadb import MariaDb
+from tests.targets.target_database import new_database
 
 STEPS: tuple[Callable[[Iteration], object], ...] = (
     Iteration.take_snapshot,
@@ -145,7 +145,7 @@ class Disasters(RuleBasedStateMachine):
             suppress(Killed),
             self.way_out(),
             closing(self.workspace()) as workspace,
-            patch("replication.iteration.appendable.table_ids", side_effect=Killed),
+            patch("ccpr.pipeline.appendable.table_ids", side_effect=Killed),
         ):
             self.run(workspace)
             raise Killed

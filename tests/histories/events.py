@@ -4,10 +4,10 @@ commits."""
 import re
 from typing import TYPE_CHECKING
 
-from emulator.engine.definitions import BadDefinition
-from emulator.engine.storage import SYS
+from ccpr.emulator.engine.definitions import BadDefinition
+from ccpr.emulator.engine.storage import SYS
+from ccpr.matrixone.server.answers import StatementError
 from tests.histories.values import KEYS, TYPES
-from wire.answers import StatementError
 
 if TYPE_CHECKING:
     from tests.histories.history import History

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from emulator.engine.definitions import Definition
-from emulator.engine.entries import TableEntry
-from emulator.engine.partitioning import Part, Partitioning, by_hash
+from ccpr.emulator.engine.definitions import Definition
+from ccpr.emulator.engine.entries import TableEntry
+from ccpr.emulator.engine.partitioning import Part, Partitioning, by_hash
 
 if TYPE_CHECKING:
     from tests.histories.history import History

@@ -13,28 +13,17 @@ from unittest import mock
 
 import pyarrow as pa
 
-from emulator.engine.transaction import CreateAt
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.errors import CcprError
-from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Kind
-from matrixone.upstream.endpoint import parse_uri
-from matrixone.upstream.publications import Publication
-from matrixone.upstream.retry import Retry
-from replication.errors import ScopeConflict, TableChangedMeanwhile
-from replication.iteration import appendable
-from replication.iteration.copying import copy_in_process
-from replication.iteration.iteration import Outcome
-from replication.iteration.options import IterationOptions, Timeouts
-from replication.iteration.passing_snapshots import PassingSnapshots
-from replication.mirror.points import Point
-from replication.service import subscriptions
-from replication.service.workspace import Workspace
-from replication.snapshot_ref import SnapshotRef
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
-from tests.histories.history import Choice, Circumstances, History
-from wire.faults import (
+from ccpr.base.errors import ScopeConflict, TableChangedMeanwhile
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.emulator.engine.transaction import CreateAt
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.retry import Retry
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Kind
+from ccpr.matrixone.server.faults import (
     Crash,
     CutAnswer,
     CutObject,
@@ -47,6 +36,17 @@ from wire.faults import (
     SnapshotCollected,
     StaleRead,
 )
+from ccpr.mirror.points import Point
+from ccpr.pipeline import appendable
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.options import IterationOptions, Timeouts
+from ccpr.pipeline.passing_snapshots import PassingSnapshots
+from ccpr.service import subscriptions
+from ccpr.service.workspace import Workspace
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
+from tests.histories.history import Choice, Circumstances, History
 
 NAME = "history"
 ITERATIONS, STEPS = 4, 9

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from emulator.engine.entries import SUBSCRIPTION
-from emulator.engine.storage import SYS
-from emulator.engine.stored_table import ALIVE
-from emulator.engine.transaction import CreateAt, Transaction
-from replication.iteration.iteration import Outcome
-from replication.service import subscriptions
-from replication.state.context import Context
+from ccpr.emulator.engine.entries import SUBSCRIPTION
+from ccpr.emulator.engine.storage import SYS
+from ccpr.emulator.engine.stored_table import ALIVE
+from ccpr.emulator.engine.transaction import CreateAt, Transaction
+from ccpr.pipeline.iteration import Outcome
+from ccpr.service import subscriptions
+from ccpr.state.context import Context
 from tests.histories.history import Choice, Circumstances, History
 from tests.histories.replicating import NAME, Replica, play
 from tests.support.meanwhile import before_statements

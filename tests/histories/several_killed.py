@@ -11,13 +11,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from replication.service.workspace import Workspace
+from ccpr.service.workspace import Workspace
 from tests.histories.replicating import iterate
 from tests.support.patching import replaced
 
 METHODS = {  # statements upstream, and files of the mirror
-    "matrixone.upstream.session": ("Session._run", "Session.stream"),
-    "replication.mirror.local_store": ("LocalStore._place", "LocalStore._replace", "LocalStore.delete"),
+    "ccpr.matrixone.client.session": ("Session._run", "Session.stream"),
+    "ccpr.mirror.local_store": ("LocalStore._place", "LocalStore._replace", "LocalStore.delete"),
 }
 
 

@@ -4,20 +4,20 @@ rows."""
 from collections import Counter
 from pathlib import Path
 
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Kind
-from matrixone.sql.quoting import quote_name
-from replication.schema.choices import DdlPolicy, MaxDrop
-from replication.schema.dialects import Dialect
-from replication.service.target_sync import TargetOutcome, sync_targets
-from replication.service.targets import add
-from replication.service.workspace import Workspace
-from replication.state.history import PointHistory
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Kind
+from ccpr.matrixone.sql.quoting import quote_name
+from ccpr.schema.choices import DdlPolicy, MaxDrop
+from ccpr.schema.dialects import Dialect
+from ccpr.service.target_sync import TargetOutcome, sync_targets
+from ccpr.service.targets import add
+from ccpr.service.workspace import Workspace
+from ccpr.state.history import PointHistory
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, rows, subscribed
-from tests.replication.targets.target_database import Place, TargetServer, new_database
 from tests.support.target_rows import target_rows
+from tests.targets.target_database import Place, TargetServer, new_database
 
 ITERATIONS, STEPS = 5, 9
 

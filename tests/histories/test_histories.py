@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from emulator.engine.transaction import CreateAt
-from replication.mirror.points import Point
-from replication.service.workspace import Workspace
-from replication.spark.read import read_table
+from ccpr.emulator.engine.transaction import CreateAt
+from ccpr.mirror.points import Point
+from ccpr.pipeline.spark.read import read_table
+from ccpr.service.workspace import Workspace
 from tests.histories.replicating import NAME, read_mirror, replicate
 from tests.support.ci import UNDER_CI
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from matrixone.errors import CcprError
+from ccpr.matrixone.errors import CcprError
 
 CASE_SECONDS = 10.0
 # Address space on top of what a worker has after its warm-up. A claimed size that is believed exceeds it even if the

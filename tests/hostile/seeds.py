@@ -6,12 +6,12 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from matrixone.objects import types
-from matrixone.objects.identifiers import ROWID_DTYPE
-from matrixone.objects.layout import TIMESTAMP_DTYPE
-from matrixone.objects.types import VARLENA_TYPES, arrow_type
-from matrixone.objects.writing.writer import write_data, write_tombstones
-from matrixone.schema import Column, Kind, SqlType, Table
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.identifiers import ROWID_DTYPE
+from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.types import VARLENA_TYPES, arrow_type
+from ccpr.matrixone.objects.writing.writer import write_data, write_tombstones
+from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from tests.hostile.objects_apart import Apart, apart
 from tests.matrixone.objects.building import column_entry, json_bytes, nulls_bytes, object_file, varlena_entry
 from tests.support.recordings_location import SAMPLE

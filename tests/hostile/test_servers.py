@@ -8,19 +8,19 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from matrixone.errors import Transient
-from matrixone.upstream import session as session_module
-from matrixone.upstream.endpoint import Endpoint, Tls
-from matrixone.upstream.errors import (
+from ccpr.matrixone.client import session as session_module
+from ccpr.matrixone.client.endpoint import Endpoint, Tls
+from ccpr.matrixone.client.errors import (
     AccessDenied,
     AnswerTooLong,
     ConnectionStalled,
     SnapshotOutcomeUnknown,
     UpstreamUnreachable,
 )
-from matrixone.upstream.limits import Pace
-from matrixone.upstream.retry import NO_RETRY
-from matrixone.upstream.session import Session
+from ccpr.matrixone.client.limits import Pace
+from ccpr.matrixone.client.retry import NO_RETRY
+from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.errors import Transient
 from tests.hostile.targets.client import greeting_payload
 
 _SECRET = "clear-secret"

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixone.ddl.definition import enum_members
-from matrixone.errors import CcprError
-from matrixone.objects.stats import STATS_SIZE, ObjectStats, stats_columns
-from matrixone.upstream.classification import classify, mask
-from replication.errors import MirrorDamaged, PointNotReached
-from replication.mirror.layout import LEDGER_SCHEMA
-from replication.state.context import Context
+from ccpr.base.errors import MirrorDamaged, PointNotReached
+from ccpr.matrixone.client.classification import classify, mask
+from ccpr.matrixone.ddl.definition import enum_members
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.stats import STATS_SIZE, ObjectStats, stats_columns
+from ccpr.mirror.layout import LEDGER_SCHEMA
+from ccpr.state.context import Context
 from tests.hostile.targets.lists import Stats
 from tests.hostile.targets.mirror_files import ArrowFiles, MemoryStore, Points, mirror_of
 from tests.support.packed_keys import unpack_key

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from replication.iteration.steps import Step
-from replication.progress import Progress
+from ccpr.base.progress import Progress
+from ccpr.pipeline.steps import Step
 from tests.support.patching import replaced
 
 
@@ -104,12 +104,10 @@ def _place_inside(label: str, module: str, path: str, wrap: Callable[..., Callab
 
 
 AT = {step: Place(f"{step.value} {step.label}", partial(_step, step=step)) for step in Step}
-BETWEEN_CHUNKS = _place_inside("3 between chunks", "replication.iteration.copying", "get_object", _between_chunks)
-BETWEEN_OBJECTS = _place_inside(
-    "3 between objects", "replication.mirror.local_store", "LocalStore._place", _between_objects
-)
-BETWEEN_MANIFESTS = _place_inside("5 between manifests", "replication.iteration.building", "write_table", _after)
-COMMITTED = _place_inside("7 committed", "replication.iteration.committing", "PointCommitter.commit", _after)
+BETWEEN_CHUNKS = _place_inside("3 between chunks", "ccpr.pipeline.copying", "get_object", _between_chunks)
+BETWEEN_OBJECTS = _place_inside("3 between objects", "ccpr.mirror.local_store", "LocalStore._place", _between_objects)
+BETWEEN_MANIFESTS = _place_inside("5 between manifests", "ccpr.pipeline.building", "write_table", _after)
+COMMITTED = _place_inside("7 committed", "ccpr.pipeline.committing", "PointCommitter.commit", _after)
 TARGET = Place("8 target", _target)
 TARGET_ROWS = Place("8 target rows", _target_rows)
 STEPS = tuple(AT.values())

@@ -20,35 +20,35 @@ import pyarrow.compute as pc
 import typer.testing
 
 import ccpr
-from ccpr_cli.exit_codes import BEHIND
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.engine.stored_table import ALIVE
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.errors import CcprError
-from matrixone.objects.stats import ObjectStats
-from matrixone.objects.timestamp import Timestamp
-from matrixone.upstream.retry import NO_RETRY
-from matrixone.upstream.snapshots import create_snapshot
-from replication.iteration.copying import copy_in_process
-from replication.iteration.options import IterationOptions, Timeouts
-from replication.iteration.write_queue import SMALL_BYTES
-from replication.mirror.mirror import Mirror
-from replication.mirror.open_store import open_store
-from replication.progress import SILENT, Progress
-from replication.service.target_sync import sync_targets
-from replication.service.workspace import Workspace
-from replication.state.context import Context
-from replication.state.database import transaction
-from replication.state.log_rows import LogRow
-from replication.state.states import IterationState, State
-from replication.state.subscription import Subscription
-from replication.state.tables import mo_ccpr_log
+from ccpr.base.progress import SILENT, Progress
+from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.engine.stored_table import ALIVE
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.client.retry import NO_RETRY
+from ccpr.matrixone.client.snapshots import create_snapshot
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.open_store import open_store
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.options import IterationOptions, Timeouts
+from ccpr.pipeline.write_queue import SMALL_BYTES
+from ccpr.service.target_sync import sync_targets
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.database import transaction
+from ccpr.state.log_rows import LogRow
+from ccpr.state.states import IterationState, State
+from ccpr.state.subscription import Subscription
+from ccpr.state.tables import mo_ccpr_log
 from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop
 from tests.kill_matrix.places import Place, Reach
-from tests.replication.targets.target_database import Place as TargetPlace
-from tests.replication.targets.target_database import new_database
 from tests.support.mariadb import MariaDb
+from tests.targets.target_database import Place as TargetPlace
+from tests.targets.target_database import new_database
 
 # So that a fault shows its effect at once; the re-run has the usual timeouts and retries.
 SHORT_TIMEOUTS = Timeouts(connect=5.0, read=10.0, retry=NO_RETRY)

@@ -16,18 +16,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import ObjectStats
-from replication.errors import StoreFailed
-from replication.iteration.steps import Step
-from replication.mirror.local_store import LocalStore
-from replication.state.context import Context
+from ccpr.base.errors import StoreFailed
+from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.server.faults import CutObject, CutObjectList, CutStatement, DamagedByte, Fault
+from ccpr.mirror.local_store import LocalStore
+from ccpr.pipeline.steps import Step
+from ccpr.state.context import Context
 from tests.end_to_end.shop import NAME, TARGET
 from tests.kill_matrix.places import AT, BETWEEN_OBJECTS, Place, Reach
 from tests.kill_matrix.scene import CHUNK_BYTES, LAST_HOUR, NEWEST, Scene, invoke, iterate
 from tests.support.patching import replaced
-from wire.faults import CutObject, CutObjectList, CutStatement, DamagedByte, Fault
 
 DAY = 86_400.0
 SECONDS = 1200  # of a machine that others use, too
@@ -40,9 +40,9 @@ DRIVER = """
 import os, resource, signal, sys
 from contextlib import closing
 from unittest.mock import patch
-from matrixone.errors import CcprError
-from replication.service.workspace import Workspace
-from replication.state import database
+from ccpr.matrixone.errors import CcprError
+from ccpr.service.workspace import Workspace
+from ccpr.state import database
 from tests.kill_matrix.places import BY_KEY, Reach
 from tests.kill_matrix.scene import iterate
 
@@ -95,7 +95,7 @@ def store_read_only(scene: Scene, place: Place) -> str:
 
     with ExitStack() as patches:
         for name in STORE_WRITES:
-            patches.enter_context(replaced("replication.mirror.local_store", f"LocalStore.{name}", refusing))
+            patches.enter_context(replaced("ccpr.mirror.local_store", f"LocalStore.{name}", refusing))
         outcome = scene.attempt(place, reach)
     if place in AT.values():  # elsewhere threads are writing
         assert _files_of(scene.mirror) == files, "something was written by another way"

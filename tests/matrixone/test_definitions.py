@@ -1,6 +1,6 @@
 import pytest
 
-from matrixone.definitions import (
+from ccpr.matrixone.definitions import (
     Definitions,
     SequenceState,
     View,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.server import Relay
-from replication.service.workspace import Workspace
+from ccpr.relay.server import Relay
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.conftest import home
 from tests.end_to_end.replica import Replica, replaying
 from tests.support.relayed import relaying

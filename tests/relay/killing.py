@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from relay.server import RelaySession
-from replication.service.workspace import Workspace
+from ccpr.relay.server import RelaySession
+from ccpr.service.workspace import Workspace
 from tests.support import native_client
 from tests.support.native_client import NativeClient
 from tests.support.relayed import relaying

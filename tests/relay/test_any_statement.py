@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relay.server import Listen, Relay
+from ccpr.matrixone.server.answers import ResultSet, StatementError
+from ccpr.matrixone.server.server import ServerSession, _column_definition, _row, password_digest
+from ccpr.relay.server import Listen, Relay
+from tests.matrixone.server.test_server import serving
 from tests.relay.test_logins import Folder, folder
 from tests.support.relayed import publication_of_recording
 from tests.support.wire_client import Client, Connect
-from tests.wire.test_server import serving
-from wire.answers import ResultSet, StatementError
-from wire.server import ServerSession, _column_definition, _row, password_digest
 
 __all__ = ["folder"]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import typer.testing
 
-from ccpr_cli.main import app
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from relay.backing import StateFolder
-from relay.brake import held_back
-from relay.offers import Offers
-from replication.service.workspace import Workspace
-from replication.state.followers import Follower, FollowerRecords, Stage, TaskSeen
-from replication.state.settings import Settings
+from ccpr.cli.main import app
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.relay.backing import StateFolder
+from ccpr.relay.brake import held_back
+from ccpr.relay.offers import Offers
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import Follower, FollowerRecords, Stage, TaskSeen
+from ccpr.state.settings import Settings
 from tests.histories.replicating import NAME, subscribed
 from tests.support.relayed import iterate
 

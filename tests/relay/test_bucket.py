@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from matrixone.schema import Kind
-from relay import loading
-from replication.service.workspace import Workspace
+from ccpr.matrixone.schema import Kind
+from ccpr.relay import loading
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.replica import replaying
 from tests.relay.conftest import Relayed, Ticking
 from tests.relay.test_follow import arrived, client, follow

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from matrixone.upstream.endpoint import parse_uri
-from replication.config.model import Follower
-from replication.state import followers
+from ccpr.config.model import Follower
+from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.state import followers
 from tests.end_to_end.replica import command, replaying
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import arrived, client, pins, records

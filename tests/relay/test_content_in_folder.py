@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from relay import content as relay_content
-from relay.content import PIECE_BYTES, Content
-from replication.errors import MirrorDamaged
-from replication.mirror.layout import object_path
-from replication.mirror.mirror import Mirror
-from replication.mirror.open_store import open_store
-from replication.state.ledger import LedgerEntry
-from wire.answers import StatementError, Streamed
+from ccpr.base.errors import MirrorDamaged
+from ccpr.matrixone.server.answers import StatementError, Streamed
+from ccpr.mirror.layout import object_path
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.open_store import open_store
+from ccpr.relay import content as relay_content
+from ccpr.relay.content import PIECE_BYTES, Content
+from ccpr.state.ledger import LedgerEntry
 
 NAME = "0197f3a2-0000-7000-8000-000000000001_00000"
 CHUNK = 5 * PIECE_BYTES // 2  # a chunk does not end where a piece does

@@ -9,13 +9,13 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.ddl.parser import parse_create_table
-from matrixone.schema import Kind, Table
-from relay import loading
-from relay.texts import served_text
-from replication.service.workspace import Workspace
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.matrixone.schema import Kind, Table
+from ccpr.relay import loading
+from ccpr.relay.texts import served_text
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.conftest import home
 from tests.end_to_end.replica import command
 from tests.support.native_client import NativeClient

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ccpr_cli.main import app
-from replication.errors import FollowerMissing
-from replication.service.workspace import Workspace
-from replication.state.followers import FollowerRecords, Stage, open_login
-from replication.state.pins import Pin, Pins
+from ccpr.base.errors import FollowerMissing
+from ccpr.cli.main import app
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import FollowerRecords, Stage, open_login
+from ccpr.state.pins import Pin, Pins
 from tests.end_to_end.replica import replaying
 from tests.relay.conftest import Relayed
 from tests.support.native_client import NativeClient, NativeTask
@@ -159,7 +159,7 @@ def test_what_has_ended_is_said_and_its_points_may_expire(relayed: Relayed, clie
     assert done["pins_dropped"] > 0
     assert (pins(relayed), client.tasks) == ([], {})
     assert client.databases["gd_dml"] is task, "its rows stay"
-    from relay.logins import Logins
+    from ccpr.relay.logins import Logins
 
     assert Logins(relayed.workspace).digest(login.publication) is None
     assert unfollow(relayed, code=1)["error"]["code"] == "FOLLOWER_MISSING"
@@ -219,7 +219,7 @@ def test_no_relay_and_another_relay(relayed: Relayed, client: NativeClient, conn
 def test_what_the_cluster_itself_refuses_is_said_in_its_words(
     relayed: Relayed, client: NativeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wire.answers import StatementError
+    from ccpr.matrixone.server.answers import StatementError
 
     def refuse(found: Any) -> None:
         raise StatementError(20101, f"internal error: only admin can create subscription {found['password']}")

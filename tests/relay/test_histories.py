@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engine.transaction import CreateAt
-from emulator.simulated_upstream import SimulatedUpstream
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
+from ccpr.emulator.engine.transaction import CreateAt
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
 from tests.histories.history import DATABASE, Circumstances, History
 from tests.histories.replicating import ITERATIONS, NAME, STEPS, Replica, subscribed
 from tests.support.relayed import assert_same_point, iterate, relaying, subscribe_through

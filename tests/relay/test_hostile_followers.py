@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from matrixone.upstream.endpoint import Endpoint, parse_uri
-from matrixone.upstream.publications import Publication
-from relay.offers import Quiet
-from relay.watching import Watcher
-from replication.service.workspace import Workspace
-from replication.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
-from wire.answers import VAR_STRING, Answer, Cell, Done, ResultColumn, ResultSet
-from wire.server import Server
+from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.server.answers import VAR_STRING, Answer, Cell, Done, ResultColumn, ResultSet
+from ccpr.matrixone.server.server import Server
+from ccpr.relay.offers import Quiet
+from ccpr.relay.watching import Watcher
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
 
 NAMES = ("task_id", "db_name", "subscription_name", "state", "iteration_lsn", "watermark", "error_message")
 COLUMNS = tuple(ResultColumn(name, VAR_STRING, 33) for name in NAMES)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ccpr_cli.main import app
-from emulator.recorded_upstream import RecordedUpstream
-from matrixone.schema import Kind
-from relay import loading
-from replication.mirror.local_store import LocalStore
-from replication.mirror.mirror import Mirror
+from ccpr.cli.main import app
+from ccpr.emulator.recorded_upstream import RecordedUpstream
+from ccpr.matrixone.schema import Kind
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.relay import loading
 from tests.docs.pages import FENCED
 from tests.end_to_end.conftest import home
 from tests.end_to_end.replica import About
@@ -75,7 +75,7 @@ class Desk:
             line = line.replace(known, here)
         words = shlex.split(line)[1:]
         if words[:2] == ["relay", "serve"]:
-            process = subprocess.Popen([sys.executable, "-m", "ccpr_cli", *words], stdout=subprocess.PIPE, text=True)
+            process = subprocess.Popen([sys.executable, "-m", "ccpr.cli", *words], stdout=subprocess.PIPE, text=True)
             self.opened.callback(process.wait, 60)
             self.opened.callback(process.terminate)
             assert process.stdout is not None

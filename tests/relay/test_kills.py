@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.errors import CcprError
-from matrixone.upstream.endpoint import Endpoint
-from relay.following import Place, follow, unfollow
-from replication.state.followers import FollowerRecords
-from replication.state.pins import Pins
-from replication.state.settings import Settings
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.client.endpoint import Endpoint
+from ccpr.matrixone.errors import CcprError
+from ccpr.relay.following import Place, follow, unfollow
+from ccpr.state.followers import FollowerRecords
+from ccpr.state.pins import Pins
+from ccpr.state.settings import Settings
 from tests.histories.replicating import NAME, subscribed
 from tests.relay.killing import WAIT_SECONDS, Mortal, Strike, downstream_process, relay_process
 from tests.support.native_client import NativeClient, NativeCopies, NativeTask

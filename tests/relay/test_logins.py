@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.objects.stats import ObjectStats
-from relay.backing import StateFolder
-from relay.logins import Logins
-from relay.offers import Offers
-from relay.server import Listen, Relay
-from replication.service.workspace import Workspace
-from replication.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
-from replication.state.pins import Pins
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.relay.backing import StateFolder
+from ccpr.relay.logins import Logins
+from ccpr.relay.offers import Offers
+from ccpr.relay.server import Listen, Relay
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
+from ccpr.state.pins import Pins
 from tests.end_to_end.replica import command, source_uri
 from tests.relay.conftest import Ticking
 from tests.support.wire_client import Client, Connect

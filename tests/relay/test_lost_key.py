@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from relay.watching import ask
-from replication.service.workspace import Workspace
-from replication.state.credentials import Vault
-from replication.state.followers import Stage, open_login
+from ccpr.relay.watching import ask
+from ccpr.service.workspace import Workspace
+from ccpr.state.credentials import Vault
+from ccpr.state.followers import Stage, open_login
 from tests.end_to_end.replica import NAME, source_uri
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import arrived, client, follow, invoke, pins, records

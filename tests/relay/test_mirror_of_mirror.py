@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from emulator.recorded_upstream import RecordedUpstream
-from replication.iteration.due import due_at
-from replication.iteration.lag import LagMeter
-from replication.service.workspace import Workspace
-from replication.state.context import Context
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
+from ccpr.emulator.recorded_upstream import RecordedUpstream
+from ccpr.pipeline.due import due_at
+from ccpr.pipeline.lag import LagMeter
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
 from tests.end_to_end.replica import About
 from tests.histories.replicating import NAME, subscribed
 from tests.support.recordings_location import scenarios

@@ -7,16 +7,16 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from emulator.recorded_upstream import RecordedUpstream
-from relay.server import Relay
-from replication.state.pins import Pins
-from replication.state.settings import Settings
+from ccpr.emulator.recorded_upstream import RecordedUpstream
+from ccpr.matrixone.server.server import Server
+from ccpr.relay.server import Relay
+from ccpr.state.pins import Pins
+from ccpr.state.settings import Settings
 from tests.end_to_end.replica import About
 from tests.histories.replicating import NAME, subscribed
 from tests.support.native_client import NativeClient
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import assert_has_point, iterate, relaying
-from wire.server import Server
 
 pytestmark = pytest.mark.recordings
 # Without a database that is replicated in part, and without zero dates, for which Python has no value.

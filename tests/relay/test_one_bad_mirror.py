@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from relay import service as module
-from relay.figures import Figures
-from relay.server import Listen
-from relay.service import RelayService
-from replication.service.relay_marks import RelayMark, left_out_by_relays, relay_addresses
-from replication.service.workspace import Workspace
+from ccpr.relay import service as module
+from ccpr.relay.figures import Figures
+from ccpr.relay.server import Listen
+from ccpr.relay.service import RelayService
+from ccpr.service.relay_marks import RelayMark, left_out_by_relays, relay_addresses
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.replica import command
 from tests.relay.test_logins import Folder, folder, names
 from tests.support.wire_client import Connect

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from matrixone.schema import Kind
-from relay import loading
-from replication.state.followers import Stage
+from ccpr.matrixone.schema import Kind
+from ccpr.matrixone.server.answers import StatementError
+from ccpr.relay import loading
+from ccpr.state.followers import Stage
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import AFTER, arrived, client, follow, pins, records, unfollow
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
-from wire.answers import StatementError
 
 __all__ = ["client"]
 pytestmark = pytest.mark.recordings
@@ -208,7 +208,7 @@ def test_unfollowing_killed_at_its_drop_drops_nobody_elses_database(
 
 def killed(client: NativeClient, statement: str, *, after: bool, words: list[str] | None = None) -> None:
     """The command is killed at a statement of that cluster: before it, or after its effect."""
-    program = [sys.executable, "-m", "ccpr_cli", *(words or ["promote", "replica", "--downstream", "b"])]
+    program = [sys.executable, "-m", "ccpr.cli", *(words or ["promote", "replica", "--downstream", "b"])]
     process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     client.on_cut, client.cut_at = process.kill, (statement, after)
     process.communicate(timeout=120)

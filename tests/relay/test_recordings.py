@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from emulator.replay.differences import difference, full_list
-from emulator.replay.recording import Recording, open_recording
-from matrixone.schema import Kind, Partition, Table
-from relay.catalog import served_catalog
-from relay.publication import ACCOUNT, MirrorPublication
-from relay.states import State
+from ccpr.emulator.replay.differences import difference, full_list
+from ccpr.emulator.replay.recording import Recording, open_recording
+from ccpr.matrixone.schema import Kind, Partition, Table
+from ccpr.matrixone.server.answers import StatementError
+from ccpr.matrixone.server.backing import CatalogAnswer, Snapshot
+from ccpr.relay.catalog import served_catalog
+from ccpr.relay.publication import ACCOUNT, MirrorPublication
+from ccpr.relay.states import State
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import publication_of_recording
-from wire.answers import StatementError
-from wire.backing import CatalogAnswer, Snapshot
 
 pytestmark = pytest.mark.recordings
 # An upstream lists no objects where a table is partitioned, and no iteration makes a point there.

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from matrixone.schema import Kind
-from relay import loading
+from ccpr.matrixone.schema import Kind
+from ccpr.relay import loading
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import pins
 from tests.support.native_client import NativeClient
@@ -102,7 +102,7 @@ def test_cut_at_any_statement_and_typed_again_it_is_complete(
 def _code(relayed: Relayed, client: NativeClient) -> str:
     import typer.testing
 
-    from ccpr_cli.main import app
+    from ccpr.cli.main import app
 
     into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
     words = ["restore", "replica", "--as", "back", "--into", into, "--json"]
@@ -124,7 +124,7 @@ def test_one_killed_after_its_last_statement_leaves_no_pin_once_it_is_typed_agai
     relayed: Relayed, client: NativeClient
 ) -> None:
     into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
-    program = [sys.executable, "-m", "ccpr_cli", "restore", "replica", "--as", "back", "--into", into]
+    program = [sys.executable, "-m", "ccpr.cli", "restore", "replica", "--as", "back", "--into", into]
     process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     client.on_cut, client.cut_at = process.kill, ("DROP CCPR SUBSCRIPTION", True)
     process.communicate(timeout=120)

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.upstream.endpoint import parse_uri
-from replication.service.relay_marks import RelayMark, relay_addresses
-from replication.service.workspace import Workspace
-from replication.state.followers import FollowerRecords
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.service.relay_marks import RelayMark, relay_addresses
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import FollowerRecords
 from tests.end_to_end.replica import command, source_uri
 from tests.end_to_end.test_serve import until
 from tests.relay.test_follow import client
@@ -63,7 +63,7 @@ def source(home: Path) -> Iterator[Source]:
 def service(*options: str) -> Iterator[tuple[subprocess.Popen, str, str]]:
     """`ccpr serve --relay`; the addresses of its pages and of the relay."""
     words = ["serve", "--port", "0", "--relay", "--relay-listen", "127.0.0.1:0", *options]
-    program = [sys.executable, "-c", "from ccpr_cli.main import main; main()", *words]
+    program = [sys.executable, "-c", "from ccpr.cli.main import main; main()", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -143,7 +143,7 @@ def test_a_relay_that_cannot_listen_says_so_and_nothing_runs(home: Path, source:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         words = ["serve", "--port", "0", "--relay", "--relay-listen", f"127.0.0.1:{port}"]
-        program = [sys.executable, "-c", "from ccpr_cli.main import main; main()", *words]
+        program = [sys.executable, "-c", "from ccpr.cli.main import main; main()", *words]
         done = subprocess.run(
             program, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)}
         )

@@ -9,11 +9,11 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from matrixone.objects.stats import ObjectStats
-from relay.errors import RelayListen
-from relay.server import Listen, Relay
-from replication.service.workspace import Workspace
-from replication.state.pins import Pins
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.relay.errors import RelayListen
+from ccpr.relay.server import Listen, Relay
+from ccpr.service.workspace import Workspace
+from ccpr.state.pins import Pins
 from tests.end_to_end.replica import replaying
 from tests.relay.conftest import PASSWORD, Relayed
 from tests.support.relayed import relaying
@@ -128,9 +128,9 @@ def test_users_are_added_listed_and_dropped_and_the_password_is_nowhere(relayed:
     assert replica.command("relay", "user", "add", "x", "--password", "plain", code=2)["error"]["code"] == "BAD_URI"
     for file in (replica.folder / "home").rglob("*"):
         assert not file.is_file() or made["password"].encode() not in file.read_bytes()
-    from relay.backing import StateFolder
-    from relay.offers import Offers
-    from replication.state.relay_users import RelayUsers
+    from ccpr.relay.backing import StateFolder
+    from ccpr.relay.offers import Offers
+    from ccpr.state.relay_users import RelayUsers
 
     users = RelayUsers(relayed.workspace.log.engine, relayed.workspace.vault)
     folder = StateFolder(Offers(relayed.workspace))

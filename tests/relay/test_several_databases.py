@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from ccpr_cli.relay import warn_of_relay
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Kind
-from relay import loading
-from relay.offers import Offers
-from relay.server import Listen
-from relay.service import RelayService
-from replication.service.workspace import Workspace
+from ccpr.cli.relay import warn_of_relay
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Kind
+from ccpr.relay import loading
+from ccpr.relay.offers import Offers
+from ccpr.relay.server import Listen
+from ccpr.relay.service import RelayService
+from ccpr.service.workspace import Workspace
 from tests.end_to_end.conftest import home
 from tests.end_to_end.replica import command
 from tests.support.native_client import NativeClient

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from relay.backing import StateFolder
-from relay.downstream import TaskState
-from relay.offers import Offers, Quiet
-from relay.watching import Watcher, _until_progress, ask
-from replication.failure import Failure
-from replication.state.followers import Follower, TaskSeen
-from replication.state.log_rows import LogRow
-from replication.state.pins import Pin, Pins
-from replication.state.targets import Failing
+from ccpr.base.failure import Failure
+from ccpr.relay.backing import StateFolder
+from ccpr.relay.downstream import TaskState
+from ccpr.relay.offers import Offers, Quiet
+from ccpr.relay.watching import Watcher, _until_progress, ask
+from ccpr.state.followers import Follower, TaskSeen
+from ccpr.state.log_rows import LogRow
+from ccpr.state.pins import Pin, Pins
+from ccpr.state.targets import Failing
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import arrived, client, follow, records, unfollow
 from tests.support.native_client import NativeClient, NativeTask
@@ -188,7 +188,7 @@ def test_a_row_that_cannot_be_read_keeps_nobody_else_from_being_served(
 
 
 def records_publication(relayed: Relayed) -> str:
-    from replication.state.followers import all_followers
+    from ccpr.state.followers import all_followers
 
     found, bad = all_followers(relayed.workspace.log.engine)
     assert len(bad) == 1
@@ -238,7 +238,7 @@ def test_two_who_watch_resume_once(relayed: Relayed, client: NativeClient, task:
 @pytest.fixture
 def serving(relayed: Relayed) -> Iterator[int]:
     """`ccpr relay serve` as a process of its own; its port."""
-    program = [sys.executable, "-m", "ccpr_cli", "relay", "serve", "--listen", "127.0.0.1:0"]
+    program = [sys.executable, "-m", "ccpr.cli", "relay", "serve", "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
     try:
         assert process.stdout is not None

@@ -8,6 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from ccpr.matrixone.server.answers import StatementError
+from ccpr.matrixone.server.faults import (
+    CutLogin,
+    CutStatement,
+    Delay,
+    EmptyPast,
+    FailLogin,
+    FailStatement,
+    Fault,
+    Hold,
+    NoCheckpoints,
+)
+from ccpr.matrixone.server.packets import CutByFault
 from tests.restarts.answers import (
     CHANGES,
     CREATE,
@@ -22,9 +35,6 @@ from tests.restarts.answers import (
     given,
 )
 from tests.restarts.world import World
-from wire.answers import StatementError
-from wire.faults import CutLogin, CutStatement, Delay, EmptyPast, FailLogin, FailStatement, Fault, Hold, NoCheckpoints
-from wire.packets import CutByFault
 
 STRIKE_SECONDS = 2.5  # how long a fault may wait for its statement
 MOST_ANSWERS = 4  # in one round

@@ -3,9 +3,9 @@
 import pymysql
 import pytest
 
-from matrixone.errors import Terminal, Transient, Unknown
-from matrixone.upstream.classification import classify
-from matrixone.upstream.errors import UpstreamError
+from ccpr.matrixone.client.classification import classify
+from ccpr.matrixone.client.errors import UpstreamError
+from ccpr.matrixone.errors import Terminal, Transient, Unknown
 from tests.restarts.answers import (
     CHANGES,
     ENDS,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import home
-from tests.replication.targets.target_database import new_database
 from tests.restarts.rounds import Played, Rounds
 from tests.restarts.world import world
 from tests.support.mariadb import MariaDb
+from tests.targets.target_database import new_database
 
 __all__ = ["home"]
 ROUNDS = int(os.environ.get("ROUNDS") or 20)

@@ -16,21 +16,21 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Kind
-from replication.mirror.points import Point
-from replication.service.targets import records_of
-from replication.service.workspace import Workspace
-from replication.state.log_rows import LogRow
-from replication.state.states import State
-from replication.state.targets import TargetState
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Kind
+from ccpr.mirror.points import Point
+from ccpr.service.targets import records_of
+from ccpr.service.workspace import Workspace
+from ccpr.state.log_rows import LogRow
+from ccpr.state.states import State
+from ccpr.state.targets import TargetState
 from tests.end_to_end.replica import command, source_uri
 from tests.end_to_end.simulated import rows
-from tests.replication.targets.target_database import Place
 from tests.support.native_client import NativeClient
 from tests.support.target_rows import target_rows
+from tests.targets.target_database import Place
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME, TARGET, DATABASE = "shop", "db", "d"
@@ -122,7 +122,7 @@ class Service:
 
     def __init__(self, log: Path) -> None:
         words = ["serve", "--port", "0", "--no-spark", "--relay", "--relay-listen", "127.0.0.1:0"]
-        program = [sys.executable, "-c", "from ccpr_cli.main import main; main()", *words]
+        program = [sys.executable, "-c", "from ccpr.cli.main import main; main()", *words]
         self._log, self._read = log, 0
         with log.open("w") as errors:
             self._process = subprocess.Popen(

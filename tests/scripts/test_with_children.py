@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from replication.spark.locks import is_held
+from ccpr.pipeline.spark.locks import is_held
 from tests.support.ports import free_port
 from tests.support.web_ui import answers, wait_for
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from matrixone.upstream.endpoint import Endpoint
-from matrixone.upstream.publications import Publication
-from replication.service.workspace import Workspace
-from replication.state.log_rows import LogRow
-from replication.state.settings import Settings
-from replication.state.subscription import Subscription
+from ccpr.matrixone.client.endpoint import Endpoint
+from ccpr.matrixone.client.publications import Publication
+from ccpr.service.workspace import Workspace
+from ccpr.state.log_rows import LogRow
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
 
 Subscribe = Callable[..., LogRow]
 

@@ -13,13 +13,14 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
-from ccpr_assets.partitions import SUBSCRIPTIONS
-from ccpr_dagster.definitions import defs
-from replication.iteration.copying import CopyEngine, copy_in_process
-from replication.service.workspace import Workspace
-from resources.replication import Replication
-from resources.spark_resource import SparkResource
-from sensors.ccpr_log import IterationsFailed, ccpr_log_sensor
+from ccpr.dagster.log_sensor import IterationsFailed
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.spark_resource import SparkResource
+from ccpr.pipeline.copying import CopyEngine, copy_in_process
+from ccpr.service.workspace import Workspace
+from ccpr_assets.definitions import defs
+from sensors.ccpr_log import ccpr_log_sensor
 
 SETTINGS = Path(__file__).resolve().parents[2] / "dagster.yaml"
 

@@ -12,18 +12,19 @@ import sqlalchemy as sa
 from dagster._core.utils import make_new_run_id
 from sqlalchemy import event
 
-from ccpr_assets.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
-from ccpr_assets.partitions import SUBSCRIPTIONS, sync_partitions
-from ccpr_dagster.definitions import defs
-from replication.service.workspace import Workspace
-from replication.snapshot_ref import SnapshotRef
-from replication.state.context import Context
-from replication.state.database import transaction
-from replication.state.log_rows import LogRow
-from replication.state.states import IterationState, State
-from resources.replication import Replication
-from sensors import ccpr_log
-from sensors.ccpr_log import RUNS_PER_TICK, IterationsFailed, ccpr_log_sensor
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.dagster import log_sensor
+from ccpr.dagster.log_sensor import RUNS_PER_TICK, IterationsFailed
+from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
+from ccpr.dagster.partitions import SUBSCRIPTIONS, sync_partitions
+from ccpr.dagster.replication import Replication
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.database import transaction
+from ccpr.state.log_rows import LogRow
+from ccpr.state.states import IterationState, State
+from ccpr_assets.definitions import defs
+from sensors.ccpr_log import ccpr_log_sensor
 from tests.sensors.conftest import Subscribe
 
 Tick = Callable[[], dg.SensorResult]
@@ -45,7 +46,9 @@ def tick(workspace: Workspace, instance: dg.DagsterInstance) -> Tick:
 def all_changed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Everything that is due has changed. Returns the names that were checked."""
     checked: list[str] = []
-    monkeypatch.setattr(ccpr_log, "_finish_if_idle", lambda workspace, row, end: checked.append(row.subscription_name))
+    monkeypatch.setattr(
+        log_sensor, "_finish_if_idle", lambda workspace, row, end: checked.append(row.subscription_name)
+    )
     return checked
 
 
@@ -247,7 +250,7 @@ def test_a_tick_that_runs_out_of_time_says_that_it_leaves_the_rest_to_the_next(
 ) -> None:
     for name in ("orders", "parts", "stock"):
         subscribe(name)
-    monkeypatch.setattr(ccpr_log, "TICK_SECONDS", 0.0)
+    monkeypatch.setattr(log_sensor, "TICK_SECONDS", 0.0)
     assert message(tick()) == "no run to start: 3 due left for the next tick"
     assert not all_changed
 
@@ -356,7 +359,7 @@ def test_an_error_that_nothing_expects_keeps_no_other_subscription_from_running(
         if row.subscription_name == "bad":
             raise OverflowError("a number of 20 digits")
 
-    monkeypatch.setattr(ccpr_log, "_finish_if_idle", look)
+    monkeypatch.setattr(log_sensor, "_finish_if_idle", look)
     subscribe("bad", **ran(500, watermark=1))
     subscribe("good", **ran(500, watermark=2))
     assert asked(tick()) == ["good"]
@@ -372,6 +375,6 @@ def test_a_long_list_of_names_is_shortened(subscribe: Subscribe, tick: Tick) -> 
 
 def test_importing_the_sensors_loads_no_heavy_module() -> None:
     heavy = {"pyspark", "pandas", "polars", "pandera", "dagster_pyspark"}
-    code = f"import sys, sensors.ccpr_log; print(*({heavy!r} & set(sys.modules)))"
+    code = f"import sys, ccpr.dagster.log_sensor; print(*({heavy!r} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout.strip() == ""

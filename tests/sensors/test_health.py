@@ -6,16 +6,16 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import pytest
 
-from ccpr_assets.health import health_of
-from replication.failure import Failure
-from replication.schema.choices import DdlPolicy
-from replication.schema.dialects import Dialect
-from replication.service.workspace import Workspace
-from replication.snapshot_ref import SnapshotRef
-from replication.state.context import Context
-from replication.state.states import State
-from replication.state.targets import Target, TargetRecords
-from resources.replication import Replication
+from ccpr.base.failure import Failure
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.dagster.health import health_of
+from ccpr.dagster.replication import Replication
+from ccpr.schema.choices import DdlPolicy
+from ccpr.schema.dialects import Dialect
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.states import State
+from ccpr.state.targets import Target, TargetRecords
 from sensors.health import replica_health_sensor
 from tests.sensors.conftest import Subscribe
 

@@ -13,11 +13,12 @@ from dagster._core.events import StepMaterializationData
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.test_utils import create_run_for_test
 
+from ccpr.dagster import retention_sensor as retention
+from ccpr.dagster.health import health_key
+from ccpr.dagster.retention_sensor import DAYS_VARIABLE, Purged, kept_days, purge
 from ccpr_assets.applied_tables import applied_tables
-from ccpr_assets.health import health_key
 from ccpr_assets.jobs import STEPS
-from sensors import retention
-from sensors.retention import DAYS_VARIABLE, Purged, dagster_retention_sensor, kept_days, purge
+from sensors.retention import dagster_retention_sensor
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.mariadb import MariaDb

@@ -10,22 +10,21 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ccpr_assets import metadata
-from ccpr_assets.health import REPLICA_CURRENT, health_key
-from ccpr_assets.metadata import LSN_TAG
-from ccpr_assets.partitions import SUBSCRIPTIONS
-from replication.iteration.due import due_at
-from replication.iteration.iteration import Iteration
-from replication.iteration.lag import LagMeter
-from replication.service.workspace import Workspace
-from replication.snapshot_ref import SnapshotRef
-from replication.state.context import Context
-from replication.state.log_rows import Failures, LogRow
-from replication.state.states import State
-from sensors import ccpr_log
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.dagster import log_sensor, metadata
+from ccpr.dagster.health import REPLICA_CURRENT, health_key
+from ccpr.dagster.metadata import LSN_TAG
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.matrixone.server.faults import CutObjectList, StaleRead
+from ccpr.pipeline.due import due_at
+from ccpr.pipeline.iteration import Iteration
+from ccpr.pipeline.lag import LagMeter
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.log_rows import Failures, LogRow
+from ccpr.state.states import State
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
-from wire.faults import CutObjectList, StaleRead
 
 pytestmark = pytest.mark.recordings
 APPLIED = dg.AssetKey("applied_tables")
@@ -113,9 +112,9 @@ def test_a_tick_requests_a_run_and_the_run_makes_the_rows_equal(replica: Replica
 def test_the_run_copies_with_spark_in_its_own_sessions(
     recordings: Path, home: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from replication.state.credentials import Vault
+    from ccpr.state.credentials import Vault
 
-    monkeypatch.setattr("replication.spark.engine._TASK_BYTES", 1)  # else so little is one task's
+    monkeypatch.setattr("ccpr.pipeline.spark.engine._TASK_BYTES", 1)  # else so little is one task's
     Vault(key_file).seal("", None)  # creates the key file that the workers of the one Spark session know
     (home / "home").mkdir()
     (home / "home" / "key").write_bytes(key_file.read_bytes())
@@ -254,7 +253,7 @@ def test_an_error_that_needs_a_person_stops_the_subscription_until_it_is_run_by_
 def test_a_snapshot_that_is_not_flushed_in_time_is_left_to_a_run(
     recordings: Path, home: Path, daemon: Daemon, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ccpr_log, "SHORT_TIMEOUTS", ccpr_log.Timeouts(flush=0.2))
+    monkeypatch.setattr(log_sensor, "SHORT_TIMEOUTS", log_sensor.Timeouts(flush=0.2))
     with replaying(recordings / "other_account", home, may_flush=False, flush_after=1.0) as replica:
         replica.subscribe()
         assert daemon.tick_and_run()[1][0].success
@@ -290,12 +289,12 @@ def test_a_tick_that_runs_out_of_time_leaves_the_iteration_to_a_run(
     take, over = Iteration.take_snapshot, [0.0]
 
     def take_long(iteration: Iteration) -> SnapshotRef:
-        over[0] = ccpr_log.TICK_SECONDS
+        over[0] = log_sensor.TICK_SECONDS
         return take(iteration)
 
     with monkeypatch.context() as slow:
         slow.setattr(Iteration, "take_snapshot", take_long)
-        slow.setattr(ccpr_log, "time", SimpleNamespace(monotonic=lambda: over[0]))
+        slow.setattr(log_sensor, "time", SimpleNamespace(monotonic=lambda: over[0]))
         data = daemon.tick()
     (request,) = data.run_requests or []
     result = daemon.run(request)

@@ -1,4 +1,4 @@
-"""The client's side of tests/replication/spark/test_connect.py, in its own process, because a process has one kind of
+"""The client's side of tests/pipeline/spark/test_connect.py, in its own process, because a process has one kind of
 Spark session. Arguments: the files of the task and of the answer."""
 
 import pickle
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from replication.iteration.copying import COPY_OUTPUT
-from replication.spark.copy import copy_with_spark
-from replication.spark.read import read_table
-from replication.spark.session import spark_session
+from ccpr.pipeline.copying import COPY_OUTPUT
+from ccpr.pipeline.spark.copy import copy_with_spark
+from ccpr.pipeline.spark.read import read_table
+from ccpr.pipeline.spark.session import spark_session
 
 
 def main(task: Path, answer: Path) -> None:

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from matrixone.objects.visibility import visible_batches
-from replication.delta.delta import TableAt
-from replication.delta.split import DeltaPart, DeltaShape
-from replication.mirror.mirror import Mirror
+from ccpr.matrixone.objects.visibility import visible_batches
+from ccpr.mirror.delta.delta import TableAt
+from ccpr.mirror.delta.split import DeltaPart, DeltaShape
+from ccpr.mirror.mirror import Mirror
 
 _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us"))  # some values are outside Python's range
 _DAYS = pa.date32()  # likewise

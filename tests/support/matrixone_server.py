@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from replication.schema.dialects import Dialect
-from replication.targets.address import parse_target_uri
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.schema.dialects import Dialect
+from ccpr.targets.address import parse_target_uri
 from tests.support.sql_server import SqlServer
 
 

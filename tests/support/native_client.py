@@ -21,14 +21,14 @@ from typing import Any, Self
 
 import pymysql
 
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import ObjectStats
-from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.visibility import ListedObject, visible_batches
-from matrixone.schema import Table
-from wire.answers import ResultColumn, ResultSet, StatementError
-from wire.packets import CutByFault
-from wire.server import Server, password_digest
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
+from ccpr.matrixone.schema import Table
+from ccpr.matrixone.server.answers import ResultColumn, ResultSet, StatementError
+from ccpr.matrixone.server.packets import CutByFault
+from ccpr.matrixone.server.server import Server, password_digest
 
 WORKERS = 4
 PAUSE = 0.2  # seconds between iterations; a MatrixOne looks each ten
@@ -144,9 +144,9 @@ class NativeCopies:
 
 
 class NativeClient(NativeCopies):
-    """A server for the statements of `relay.downstream`. `cut` ends the connection at the statement of this number,
-    counted over all sessions: before it, or after its effect. `cut_at` does so at the first that begins with a text,
-    and calls `on_cut`."""
+    """A server for the statements of `ccpr.relay.downstream`. `cut` ends the connection at the statement of this
+    number, counted over all sessions: before it, or after its effect. `cut_at` does so at the first that begins with a
+    text, and calls `on_cut`."""
 
     def __init__(self, port: int = 0, folder: Path | None = None) -> None:
         super().__init__(folder)

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Iterable
 
-from ccpr_cli.main import app
-from matrixone.objects import types
+from ccpr.cli.main import app
+from ccpr.matrixone.objects import types
 
 
 def forget(oids: Iterable[int]) -> None:

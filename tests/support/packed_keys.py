@@ -7,7 +7,7 @@ import struct
 import uuid
 from dataclasses import dataclass
 
-from matrixone.objects.errors import ObjectDamaged
+from ccpr.matrixone.objects.errors import ObjectDamaged
 
 NULL, FALSE, TRUE = 0x00, 0x26, 0x27
 FLOAT32, FLOAT64 = 0x20, 0x21

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-import ccpr_dagster.definitions as location
+import ccpr_assets.definitions as location
 from tests.sensors.driving import ProcessCopying
 
 defs = dg.Definitions(

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from matrixone.schema import Table
-from replication.mirror.head import Head
-from replication.mirror.layout import MANIFEST_SCHEMA, MANIFEST_SCHEMA_1
-from replication.mirror.mirror import Mirror
-from replication.mirror.points import Point, TableRef
+from ccpr.matrixone.schema import Table
+from ccpr.mirror.head import Head
+from ccpr.mirror.layout import MANIFEST_SCHEMA, MANIFEST_SCHEMA_1
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point, TableRef
 
 
 def publish(

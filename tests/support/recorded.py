@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import ObjectStats, check_object_name
-from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.types import arrow_schema
-from matrixone.objects.visibility import ListedObject, visible_batches
-from matrixone.schema import Column, Table
-from matrixone.upstream.catalog import tables_from_rows
-from matrixone.upstream.session import Answer
+from ccpr.matrixone.client.catalog import tables_from_rows
+from ccpr.matrixone.client.session import Answer
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import ObjectStats, check_object_name
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
+from ccpr.matrixone.schema import Column, Table
 from tests.support.recordings_location import folder_of_4_2
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from replication.mirror.layout import MANIFEST_SCHEMA_1
-from replication.mirror.local_store import LocalStore
-from replication.mirror.mirror import Mirror
-from replication.mirror.points import Point, TableRef
+from ccpr.mirror.layout import MANIFEST_SCHEMA_1
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point, TableRef
 from tests.support.publishing import publish, write_manifest
 from tests.support.recorded import Snapshot
 

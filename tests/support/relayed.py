@@ -12,31 +12,31 @@ from typing import Any
 
 import pyarrow as pa
 
-from emulator.replay.recording import Recording, open_recording
-from matrixone.schema import Kind, Table
-from matrixone.upstream.created import ddl_from_created
-from matrixone.upstream.endpoint import parse_uri
-from matrixone.upstream.publications import Publication
-from relay.backing import StateFolder
-from relay.logins import Logins
-from relay.offers import Offers
-from relay.pins import PinsInMemory
-from relay.publication import MirrorPublication
-from relay.server import Listen, Relay
-from replication.iteration.copying import copy_in_process
-from replication.iteration.iteration import Outcome
-from replication.iteration.options import IterationOptions
-from replication.mirror.layout import MANIFEST_SCHEMA, object_path
-from replication.mirror.local_store import LocalStore
-from replication.mirror.mirror import Mirror
-from replication.mirror.points import Point, TableRef
-from replication.service.workspace import Workspace
-from replication.state.ledger import LedgerEntry
-from replication.state.subscription import Subscription
+from ccpr.emulator.replay.recording import Recording, open_recording
+from ccpr.matrixone.client.created import ddl_from_created
+from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.schema import Kind, Table
+from ccpr.matrixone.server.server import password_digest
+from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point, TableRef
+from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.options import IterationOptions
+from ccpr.relay.backing import StateFolder
+from ccpr.relay.logins import Logins
+from ccpr.relay.offers import Offers
+from ccpr.relay.pins import PinsInMemory
+from ccpr.relay.publication import MirrorPublication
+from ccpr.relay.server import Listen, Relay
+from ccpr.service.workspace import Workspace
+from ccpr.state.ledger import LedgerEntry
+from ccpr.state.subscription import Subscription
 from tests.support.native_client import NativeCopies, NativeTask
 from tests.support.publishing import publish, write_manifest
 from tests.support.recorded import Snapshot
-from wire.server import password_digest
 
 _REPLICATED = (Kind.TABLE, Kind.INDEX)
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from emulator.engine.definitions import Definition
-from emulator.engine.entries import TableEntry
-from emulator.engine.storage import Storage
-from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Column, Kind, Table
-from replication.mirror.layout import MANIFEST_SCHEMA_1, object_path
-from replication.mirror.local_store import LocalStore
-from replication.mirror.mirror import Mirror
-from replication.mirror.points import Point, TableRef
+from ccpr.emulator.engine.definitions import Definition
+from ccpr.emulator.engine.entries import TableEntry
+from ccpr.emulator.engine.storage import Storage
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Column, Kind, Table
+from ccpr.mirror.layout import MANIFEST_SCHEMA_1, object_path
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point, TableRef
 from tests.support.publishing import write_manifest
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pyspark
 
-from replication.spark.identity import CODE_FOLDER
-from replication.spark.java import find_java
+from ccpr.pipeline.spark.identity import CODE_FOLDER
+from ccpr.pipeline.spark.java import find_java
 
 LOOPBACK = "127.0.0.1"
 _START_SECONDS = 120.0

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replication.mirror.mirror import Mirror
-from replication.spark.session import SparkSettings, spark_session
+from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.spark.session import SparkSettings, spark_session
 from tests.support.recorded_mirror import mirror_of_recording
 
 if TYPE_CHECKING:

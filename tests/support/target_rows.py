@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from matrixone.objects import types
-from matrixone.objects.types import arrow_schema
-from matrixone.schema import Column
-from matrixone.sql.quoting import quote_name
-from replication.schema.dialects import Dialect
-from replication.schema.render import HIDDEN_KEY
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.schema import Column
+from ccpr.matrixone.sql.quoting import quote_name
+from ccpr.schema.dialects import Dialect
+from ccpr.schema.render import HIDDEN_KEY
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer
 

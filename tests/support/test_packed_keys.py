@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixone.objects.errors import ObjectDamaged
+from ccpr.matrixone.objects.errors import ObjectDamaged
 from tests.support.packed_keys import Element, unpack_key
 
 

@@ -1,5 +1,5 @@
 """A reader of geometries that takes one value after the other and its parts by recursion: the oracle for
-`matrixone.objects.geometry`, with which it shares no code."""
+`ccpr.matrixone.objects.geometry`, with which it shares no code."""
 
 import struct
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from math import isfinite
 
 import pyarrow as pa
 
-from matrixone.objects.invalid_text import readable_text
+from ccpr.matrixone.objects.invalid_text import readable_text
 
 POINT, LINE, POLYGON, MULTI_POINT, MULTI_LINE, MULTI_POLYGON, COLLECTION = range(1, 8)
 NAMES = ("", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON", "GEOMETRYCOLLECTION")

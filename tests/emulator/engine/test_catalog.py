@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator.engine.entries import SUBSCRIPTION
-from emulator.engine.partitioning import Part, Partitioning
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import EngineBacking
-from matrixone.upstream.column_types import decode_type
+from ccpr.emulator.engine.entries import SUBSCRIPTION
+from ccpr.emulator.engine.partitioning import Part, Partitioning
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import EngineBacking
+from ccpr.matrixone.client.column_types import decode_type
 
 
 @pytest.mark.recordings

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from emulator.engine.live_keys import LiveKeys, keys_in
-from emulator.engine.storage import Storage
-from emulator.engine.transaction import DuplicateEntry, WriteConflict
+from ccpr.emulator.engine.live_keys import LiveKeys, keys_in
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.engine.transaction import DuplicateEntry, WriteConflict
 
 
 @pytest.fixture

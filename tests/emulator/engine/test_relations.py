@@ -1,7 +1,7 @@
 import pytest
 
-from emulator.engine.entries import TableEntry
-from emulator.engine.storage import Storage
+from ccpr.emulator.engine.entries import TableEntry
+from ccpr.emulator.engine.storage import Storage
 
 
 @pytest.fixture

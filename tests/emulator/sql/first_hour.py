@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pymysql
 
-from emulator.simulated_upstream import SimulatedUpstream
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
 
 STATEMENTS = Path(__file__).with_name("first-hour.sql")
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "emulator-statements.md"

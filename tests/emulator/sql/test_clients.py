@@ -10,7 +10,7 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from emulator.simulated_upstream import SimulatedUpstream
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.support.wire_client import Client, Connect
 
 RANGE = "partition by range columns (n) (partition a values less than (10), partition b values less than (20))"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.simulated_upstream import SimulatedUpstream
-from matrixone.objects.stats import ObjectStats
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.objects.stats import ObjectStats
 from tests.support.wire_client import Client, Connect
 
 

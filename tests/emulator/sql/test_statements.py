@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from emulator.engine.storage import Storage
-from emulator.sql.session import SqlSession
-from wire.access import parse_login
-from wire.answers import Done, ResultSet, StatementError
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.sql.session import SqlSession
+from ccpr.matrixone.server.access import parse_login
+from ccpr.matrixone.server.answers import Done, ResultSet, StatementError
 
 Run = Callable[[str], Any]
 

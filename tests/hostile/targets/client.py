@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from matrixone.objects.timestamp import Timestamp
-from matrixone.upstream import snapshots
-from matrixone.upstream.catalog import read_catalog
-from matrixone.upstream.endpoint import Endpoint, Tls
-from matrixone.upstream.objects import get_object, object_list
-from matrixone.upstream.publications import Publication
-from matrixone.upstream.retry import Retry
-from matrixone.upstream.session import Session
+from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client.catalog import read_catalog
+from ccpr.matrixone.client.endpoint import Endpoint, Tls
+from ccpr.matrixone.client.objects import get_object, object_list
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.retry import Retry
+from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.objects.timestamp import Timestamp
 from tests.hostile.mutate import boundary, mutated, packed, unpacked
 
 SECONDS = 0.3

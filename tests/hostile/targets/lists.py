@@ -9,17 +9,17 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from matrixone.errors import CcprError
-from matrixone.objects.errors import ObjectDamaged
-from matrixone.objects.stats import STATS_SIZE, ObjectStats, check_object_name, stats_columns
-from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.zonemap import parse_zonemap
-from matrixone.upstream.objects import object_list
-from matrixone.upstream.publications import Publication
-from matrixone.upstream.session import Answer, Session
-from replication.iteration.object_list import deduplicate, diff_objects, read_list, validate
-from replication.mirror.layout import LEDGER_SCHEMA
-from replication.mirror.object_rows import LISTED_SCHEMA, as_listed, as_manifest, with_checksums
+from ccpr.matrixone.client.objects import object_list
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.session import Answer, Session
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.errors import ObjectDamaged
+from ccpr.matrixone.objects.stats import STATS_SIZE, ObjectStats, check_object_name, stats_columns
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.zonemap import parse_zonemap
+from ccpr.mirror.layout import LEDGER_SCHEMA
+from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, as_manifest, with_checksums
+from ccpr.pipeline.object_list import deduplicate, diff_objects, read_list, validate
 from tests.hostile.mutate import mutated, packed, set_number, unpacked
 from tests.support.recorded import Snapshot
 from tests.support.recordings_location import SAMPLE

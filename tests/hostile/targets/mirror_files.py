@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from matrixone.errors import CcprError
-from matrixone.objects.timestamp import Timestamp
-from matrixone.schema import Kind, Table
-from replication.mirror.files import sealed
-from replication.mirror.head import Identity
-from replication.mirror.layout import (
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Kind, Table
+from ccpr.mirror.files import sealed
+from ccpr.mirror.head import Identity
+from ccpr.mirror.layout import (
     HEAD,
     IDENTITY,
     LEDGER_SCHEMA,
@@ -24,10 +24,10 @@ from replication.mirror.layout import (
     manifest_path,
     point_path,
 )
-from replication.mirror.mirror import Mirror
-from replication.mirror.object_rows import as_listed
-from replication.mirror.points import Point, TableRef
-from replication.mirror.store import Store, StoredFile
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.object_rows import as_listed
+from ccpr.mirror.points import Point, TableRef
+from ccpr.mirror.store import Store, StoredFile
 from tests.hostile.mutate import mutated, mutated_json, packed, set_number, unpacked
 from tests.support.publishing import publish, publish_idle, write_manifest
 from tests.support.recorded import Snapshot
@@ -35,7 +35,7 @@ from tests.support.recordings_location import SAMPLE
 
 
 class MemoryStore:
-    """What a test needs of `replication.mirror.store.Store`, in memory."""
+    """What a test needs of `ccpr.mirror.store.Store`, in memory."""
 
     url = "memory:"
 
@@ -53,7 +53,7 @@ class MemoryStore:
         pass
 
     def read(self, name: str) -> pa.Buffer:
-        from replication.errors import MirrorDamaged
+        from ccpr.base.errors import MirrorDamaged
 
         if name not in self.files:
             raise MirrorDamaged("a file of the mirror is missing", subject=name)

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from matrixone.errors import CcprError
-from matrixone.objects import types
-from matrixone.objects.identifiers import ROWID_DTYPE, object_name
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import Extent, ObjectStats
-from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.visibility import ListedObject, deleted_rows, visible_batches
-from matrixone.objects.zonemap import parse_zonemap, rowid_range
-from matrixone.schema import Column, SqlType
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, object_name
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import Extent, ObjectStats
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows, visible_batches
+from ccpr.matrixone.objects.zonemap import parse_zonemap, rowid_range
+from ccpr.matrixone.schema import Column, SqlType
 from tests.hostile.mutate import mutated
 from tests.hostile.objects_apart import damaged
 from tests.hostile.seeds import objects, objects_apart

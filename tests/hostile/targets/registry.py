@@ -4,21 +4,21 @@ import json
 import random
 from typing import Any
 
-from matrixone.ddl.parser import parse_create_table
-from matrixone.errors import CcprError
-from replication.checkpoint.store import Location
-from replication.schema.dialects import Dialect
-from replication.schema.statements import drop_table, shadow_name, show_loaded
-from replication.schema.sync_mark import release
-from replication.targets.base import TableState, TargetTable
-from replication.targets.changes import change_statements
-from replication.targets.intent_statements import Place, intent_statements
-from replication.targets.intents import ChangeOf, Intent, all_names, intent_row
-from replication.targets.own_tables import OwnTables, named, target_of
-from replication.targets.ownership import name_of
-from replication.targets.registry import load_row, registry_row, table_json
+from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.matrixone.errors import CcprError
+from ccpr.schema.dialects import Dialect
+from ccpr.schema.statements import drop_table, shadow_name, show_loaded
+from ccpr.schema.sync_mark import release
+from ccpr.state.checkpoint.store import Location
+from ccpr.targets.base import TableState, TargetTable
+from ccpr.targets.changes import change_statements
+from ccpr.targets.intent_statements import Place, intent_statements
+from ccpr.targets.intents import ChangeOf, Intent, all_names, intent_row
+from ccpr.targets.own_tables import OwnTables, named, target_of
+from ccpr.targets.ownership import name_of
+from ccpr.targets.registry import load_row, registry_row, table_json
 from tests.hostile.mutate import mutated, mutated_json
-from tests.replication.targets.target_database import source_table
+from tests.targets.target_database import source_table
 
 _PLACE = Place("d", Dialect.MARIADB, "task")
 _FIRST = (

@@ -5,13 +5,13 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from matrixone.ddl.definition import ColumnDefinition, ColumnType
-from matrixone.schema import Column, SqlType
-from matrixone.upstream.endpoint import Endpoint, Tls
-from replication.targets.address import Address
-from replication.targets.encoding import LoadColumn
-from replication.targets.loading import LoadingConnection
-from replication.targets.session import TargetSession
+from ccpr.matrixone.client.endpoint import Endpoint, Tls
+from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType
+from ccpr.matrixone.schema import Column, SqlType
+from ccpr.targets.address import Address
+from ccpr.targets.encoding import LoadColumn
+from ccpr.targets.loading import LoadingConnection
+from ccpr.targets.session import TargetSession
 from tests.hostile.mutate import packed
 from tests.hostile.targets.client import OK, SECONDS, SECRET, HostileServers, bad_answer, greeted, packet, result_set
 

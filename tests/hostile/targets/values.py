@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from matrixone.ddl.definition import enum_members
-from matrixone.objects.bytejson import json_text
-from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.types import arrow_schema
-from matrixone.objects.zonemap import parse_zonemap
-from matrixone.schema import Table
-from matrixone.upstream.catalog import tables_from_rows
-from matrixone.upstream.column_types import decode_type
-from matrixone.upstream.defaults import default_cell, default_text
-from matrixone.upstream.session import Answer
-from replication.state.context import Context
+from ccpr.matrixone.client.catalog import tables_from_rows
+from ccpr.matrixone.client.column_types import decode_type
+from ccpr.matrixone.client.defaults import default_cell, default_text
+from ccpr.matrixone.client.session import Answer
+from ccpr.matrixone.ddl.definition import enum_members
+from ccpr.matrixone.objects.bytejson import json_text
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.zonemap import parse_zonemap
+from ccpr.matrixone.schema import Table
+from ccpr.state.context import Context
 from tests.hostile.mutate import boundary, mutated, mutated_json, packed, unpacked
 from tests.matrixone.objects.building import json_bytes
 from tests.support.packed_keys import unpack_key
@@ -193,7 +193,7 @@ class Catalogs:
         pass
 
     def _table(self, data: bytes) -> None:
-        """A file of our own: `replication.mirror.mirror`, which reads it, turns these exceptions into a typed error."""
+        """A file of our own: `ccpr.mirror.mirror`, which reads it, turns these exceptions into a typed error."""
         try:
             table = Table.from_json(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError):

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from matrixone.ddl.definition import (
+from ccpr.matrixone.ddl.definition import (
     Check,
     ColumnDefinition,
     ColumnType,
@@ -13,7 +13,7 @@ from matrixone.ddl.definition import (
     IndexKind,
     KeyPart,
 )
-from matrixone.sql.quoting import quote_string
+from ccpr.matrixone.sql.quoting import quote_string
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 NAMES = st.one_of(

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixone.ddl.definition import enum_members
+from ccpr.matrixone.ddl.definition import enum_members
 
 
 def test_members_are_found_by_column():

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixone.ddl import parser
-from matrixone.ddl.definition import (
+from ccpr.matrixone.ddl import parser
+from ccpr.matrixone.ddl.definition import (
     Check,
     ColumnDefinition,
     ColumnType,
@@ -23,11 +23,11 @@ from matrixone.ddl.definition import (
     KeyPart,
     format_create_table,
 )
-from matrixone.ddl.parser import create_table_of, parse_create_table, table_comment
-from matrixone.schema import Column, Kind, SqlType, Table
-from matrixone.sql import lexer
-from matrixone.sql.errors import DdlUnreadable
-from matrixone.sql.lexer import Token
+from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table, table_comment
+from ccpr.matrixone.schema import Column, Kind, SqlType, Table
+from ccpr.matrixone.sql import lexer
+from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.matrixone.sql.lexer import Token
 from tests.matrixone.ddl.strategies import TEXT, create_tables
 from tests.support.recorded import every_snapshot
 

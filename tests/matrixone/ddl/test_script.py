@@ -1,5 +1,5 @@
-from matrixone.ddl.script import script_of
-from matrixone.definitions import Definitions, SequenceState, Unreadable, View
+from ccpr.matrixone.ddl.script import script_of
+from ccpr.matrixone.definitions import Definitions, SequenceState, Unreadable, View
 
 
 def test_sequences_come_first_then_views_after_those_that_they_need_each_where_it_was_typed() -> None:

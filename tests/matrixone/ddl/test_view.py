@@ -1,7 +1,7 @@
 import pytest
 
-from matrixone.ddl.view import view_of
-from matrixone.sql.errors import DdlUnreadable
+from ccpr.matrixone.ddl.view import view_of
+from ccpr.matrixone.sql.errors import DdlUnreadable
 
 
 @pytest.mark.parametrize(

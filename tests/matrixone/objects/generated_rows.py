@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from matrixone.objects import types
-from matrixone.objects.convert import decimal_text
-from matrixone.objects.types import arrow_type
-from matrixone.schema import Column, SqlType
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.convert import decimal_text
+from ccpr.matrixone.objects.types import arrow_type
+from ccpr.matrixone.schema import Column, SqlType
 
 _POOL = 12  # distinct values of a column; rows repeat them
 _MIDNIGHT = datetime(1, 1, 1)

@@ -5,15 +5,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from matrixone.objects import types
-from matrixone.objects.identifiers import ROWID_DTYPE
-from matrixone.objects.layout import TIMESTAMP_DTYPE
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.visibility import ListedObject, count_deletions, visible_batches
-from matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
-from matrixone.schema import Column, Kind, SqlType, Table
-from replication.iteration.applying import _commits_between
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.identifiers import ROWID_DTYPE
+from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.visibility import ListedObject, count_deletions, visible_batches
+from ccpr.matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
+from ccpr.matrixone.schema import Column, Kind, SqlType, Table
+from ccpr.pipeline.applying import _commits_between
 
 DATA, DEAD = (f"01a1fbac-0e0a-76cf-9a9e-edfe00740d1{digit}_00000" for digit in "12")
 # The user's last column is a bool, which must not be taken for the flag.

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixone.objects.bytejson import MAX_DEPTH, json_text
-from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
-from matrixone.objects.invalid_text import escaped
+from ccpr.matrixone.objects.bytejson import MAX_DEPTH, json_text
+from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
+from ccpr.matrixone.objects.invalid_text import escaped
 from tests.matrixone.objects.building import json_bytes
 
 _scalars = st.one_of(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from matrixone.errors import CcprError
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.types import ROWID
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.types import ROWID
 from tests.matrixone.objects.building import column_entry, json_bytes, object_file, varlena_entry
 from tests.support.recorded import Snapshot
 from tests.support.recordings_location import recordings_folder

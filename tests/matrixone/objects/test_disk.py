@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from matrixone.objects.disk import BLOCK_BYTES, CONTENT_BYTES, framed_size, is_framed, unframe
-from matrixone.objects.errors import ObjectDamaged
-from matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.disk import BLOCK_BYTES, CONTENT_BYTES, framed_size, is_framed, unframe
+from ccpr.matrixone.objects.errors import ObjectDamaged
+from ccpr.matrixone.objects.reader import ObjectFile
 from tests.matrixone.objects.building import column_entry, object_file
 from tests.support.disk_files import crc32c, framed
 

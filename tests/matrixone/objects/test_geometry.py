@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from matrixone.objects import types
-from matrixone.objects.geometry import geometry_text
-from matrixone.objects.geometry_numbers import number_texts
-from matrixone.objects.writing.geometry import stored_geometries
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.geometry import geometry_text
+from ccpr.matrixone.objects.geometry_numbers import number_texts
+from ccpr.matrixone.objects.writing.geometry import stored_geometries
 from tests.support.wkb_by_row import _number as number_by_row
 from tests.support.wkb_by_row import geometry_text as by_row
 

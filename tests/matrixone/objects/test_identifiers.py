@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixone.objects.identifiers import name_text, object_name
-from matrixone.objects.stats import check_object_name
+from ccpr.matrixone.objects.identifiers import name_text, object_name
+from ccpr.matrixone.objects.stats import check_object_name
 
 
 @given(st.binary(min_size=18, max_size=18))

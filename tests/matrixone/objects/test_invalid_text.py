@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from matrixone.objects.invalid_text import (
+from ccpr.matrixone.objects.invalid_text import (
     count_escaped,
     escaped,
     original,
@@ -13,7 +13,7 @@ from matrixone.objects.invalid_text import (
     replaced_text,
     stored_bytes,
 )
-from matrixone.objects.vectors import is_ascii
+from ccpr.matrixone.objects.vectors import is_ascii
 
 _PIECES = st.one_of(
     st.binary(max_size=6),

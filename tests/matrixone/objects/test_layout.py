@@ -1,11 +1,11 @@
 import pyarrow as pa
 import pytest
 
-from matrixone.errors import CcprError
-from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
-from matrixone.objects.layout import Scratch, inflate
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import Extent
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
+from ccpr.matrixone.objects.layout import Scratch, inflate
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import Extent
 from tests.matrixone.objects.building import column_entry, object_file
 
 PLAIN = bytes(range(200)) + bytes(4000) + b"the end"

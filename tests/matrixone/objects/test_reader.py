@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
-from matrixone.objects.layout import COLUMN_META_DTYPE, Block
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import ObjectStats
-from matrixone.schema import Column, SqlType
+from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
+from ccpr.matrixone.objects.layout import COLUMN_META_DTYPE, Block
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.schema import Column, SqlType
 from tests.matrixone.objects.building import OBJECT_ID, column_entry, object_file, stats_bytes, varlena_entry
 from tests.support.recorded import every_snapshot
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixone.objects.errors import BadObjectName, ObjectDamaged
-from matrixone.objects.identifiers import object_name
-from matrixone.objects.stats import (
+from ccpr.matrixone.objects.errors import BadObjectName, ObjectDamaged
+from ccpr.matrixone.objects.identifiers import object_name
+from ccpr.matrixone.objects.stats import (
     STATS_DTYPE,
     STATS_SIZE,
     ObjectStats,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
-from matrixone.objects.vectors import Vector, gather, parse_vector, varlena_array
+from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
+from ccpr.matrixone.objects.vectors import Vector, gather, parse_vector, varlena_array
 from tests.matrixone.objects.building import SIZES, column_entry, nulls_bytes, varlena_entry, varlena_slots
 
 VARCHAR, INT32 = 61, 22

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from matrixone.objects.errors import ObjectMismatch
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import ObjectStats
-from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.visibility import ListedObject, deleted_rows, visible_batches
-from matrixone.schema import Column, SqlType
+from ccpr.matrixone.objects.errors import ObjectMismatch
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows, visible_batches
+from ccpr.matrixone.schema import Column, SqlType
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
 from tests.support.recorded import Snapshot
 

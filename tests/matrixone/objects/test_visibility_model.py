@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import ObjectStats
-from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.visibility import ListedObject, count_deletions, deleted_rows, visible_batches
-from matrixone.schema import Column, SqlType
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.visibility import ListedObject, count_deletions, deleted_rows, visible_batches
+from ccpr.matrixone.schema import Column, SqlType
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
 
 A = Column("a", 0, SqlType(23, 64, -1))

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixone.objects import types
-from matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US, ZERO_DATE
-from matrixone.objects.layout import TIMESTAMP_DTYPE
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.writing.writer import write_data
-from matrixone.schema import Column, Kind, SqlType, Table
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US, ZERO_DATE
+from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.writing.writer import write_data
+from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 
 NAME = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00000"
 COLUMNS = (

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixone.objects.timestamp import Timestamp
-from matrixone.objects.zonemap import parse_zonemap, rowid_range
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.zonemap import parse_zonemap, rowid_range
 from tests.support.recorded import every_snapshot
 
 

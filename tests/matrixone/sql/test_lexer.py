@@ -2,9 +2,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from matrixone.sql import lexer
-from matrixone.sql.errors import SqlUnclosed
-from matrixone.sql.lexer import Token, complete_tokens, excerpt, line_and_column, scan, tokens
+from ccpr.matrixone.sql import lexer
+from ccpr.matrixone.sql.errors import SqlUnclosed
+from ccpr.matrixone.sql.lexer import Token, complete_tokens, excerpt, line_and_column, scan, tokens
 from tests.support.regex_steps import Matcher
 
 PIECES = [

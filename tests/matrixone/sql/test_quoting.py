@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixone.sql.errors import DdlUnreadable
-from matrixone.sql.lexer import tokens
-from matrixone.sql.quoting import (
+from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.matrixone.sql.lexer import tokens
+from ccpr.matrixone.sql.quoting import (
     in_backquotes,
     quote_name,
     quote_names,

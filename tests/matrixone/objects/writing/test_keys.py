@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixone.objects import types
-from matrixone.objects.errors import NotWritable
-from matrixone.objects.invalid_text import original
-from matrixone.objects.writing.keys import packed_keys
-from matrixone.objects.writing.values import encode
-from matrixone.schema import Column, SqlType
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.errors import NotWritable
+from ccpr.matrixone.objects.invalid_text import original
+from ccpr.matrixone.objects.writing.keys import packed_keys
+from ccpr.matrixone.objects.writing.values import encode
+from ccpr.matrixone.schema import Column, SqlType
 from tests.matrixone.objects.generated_rows import Generated, generated
 from tests.support.packed_keys import unpack_key
 from tests.support.recorded import Snapshot

@@ -4,12 +4,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from matrixone.objects import types
-from matrixone.objects.errors import NotWritable
-from matrixone.objects.types import arrow_type
-from matrixone.objects.writing.values import encode
-from matrixone.objects.writing.writer import write_data
-from matrixone.schema import Column, Kind, SqlType, Table
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.errors import NotWritable
+from ccpr.matrixone.objects.types import arrow_type
+from ccpr.matrixone.objects.writing.values import encode
+from ccpr.matrixone.objects.writing.writer import write_data
+from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 
 NAME = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00003"
 

@@ -2,9 +2,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixone.objects import types
-from matrixone.objects.writing.vectors import varlena_column
-from matrixone.schema import SqlType
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.writing.vectors import varlena_column
+from ccpr.matrixone.schema import SqlType
 
 
 @given(st.lists(st.none() | st.binary(max_size=40), max_size=30), st.data())

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from matrixone.objects import types
-from matrixone.objects.errors import BadObjectName, NotWritable, ObjectUnsupported
-from matrixone.objects.layout import TIMESTAMP_DTYPE
-from matrixone.objects.writing.values import encode
-from matrixone.objects.writing.writer import write_data, write_tombstones
-from matrixone.schema import Column, Kind, SqlType, Table
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.errors import BadObjectName, NotWritable, ObjectUnsupported
+from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.writing.values import encode
+from ccpr.matrixone.objects.writing.writer import write_data, write_tombstones
+from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 
 NAME = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00003"
 _INT = Column("n", 0, SqlType(types.INT32, 32, -1))

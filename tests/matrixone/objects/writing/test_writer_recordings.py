@@ -26,15 +26,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from matrixone.objects import types
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.stats import ObjectStats
-from matrixone.objects.vectors import varlena_array
-from matrixone.objects.writing import layout as encode_layout
-from matrixone.objects.writing.keys import packed_keys
-from matrixone.objects.writing.layout import ObjectParts, StoredBlock, StoredColumn, object_content
-from matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
-from matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, Column, SqlType, Table
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.objects.vectors import varlena_array
+from ccpr.matrixone.objects.writing import layout as encode_layout
+from ccpr.matrixone.objects.writing.keys import packed_keys
+from ccpr.matrixone.objects.writing.layout import ObjectParts, StoredBlock, StoredColumn, object_content
+from ccpr.matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
+from ccpr.matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, Column, SqlType, Table
 from tests.matrixone.objects.filter_reading import contains, hybrid_parts
 from tests.matrixone.objects.object_areas import Areas, areas, extent_of, stored
 from tests.support.recorded import Snapshot

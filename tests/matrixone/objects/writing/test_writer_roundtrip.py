@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixone.objects import types
-from matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE
-from matrixone.objects.layout import TIMESTAMP_DTYPE
-from matrixone.objects.reader import ObjectFile
-from matrixone.objects.types import arrow_schema
-from matrixone.objects.writing.writer import cut_blocks, sorted_blocks, write_data, write_tombstones
-from matrixone.objects.writing.zonemaps import rowid_order_columns
-from matrixone.objects.zonemap import parse_zonemap
-from matrixone.schema import Column, Kind, SqlType, Table
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE
+from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.writing.writer import cut_blocks, sorted_blocks, write_data, write_tombstones
+from ccpr.matrixone.objects.writing.zonemaps import rowid_order_columns
+from ccpr.matrixone.objects.zonemap import parse_zonemap
+from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from tests.matrixone.objects.generated_rows import ALL_TYPES, Generated, generated
 
 NAME = "01a1fbac-0e0a-76cf-9a9e-edfe00740d11_00003"

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixone.objects import types
-from matrixone.objects.writing.values import encode
-from matrixone.objects.writing.vectors import varlena_column
-from matrixone.objects.writing.zonemaps import block_zonemap, object_zonemap
-from matrixone.schema import Column, SqlType
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.writing.values import encode
+from ccpr.matrixone.objects.writing.vectors import varlena_column
+from ccpr.matrixone.objects.writing.zonemaps import block_zonemap, object_zonemap
+from ccpr.matrixone.schema import Column, SqlType
 
 
 @pytest.mark.parametrize(

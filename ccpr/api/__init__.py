@@ -1,0 +1,1 @@
+"""What `import ccpr` gives."""

@@ -1,0 +1,129 @@
+"""A mirror to read from: its points, the tables of a point, a table by its name."""
+
+import os
+
+from ccpr.api.table import Table
+from ccpr.api.values import At, Location, Point, TableInfo, house_at, point_of
+from ccpr.matrixone.objects.types import unreadable_columns
+from ccpr.matrixone.schema import DEFAULT_READING, Reading
+from ccpr.mirror import mirror as house
+from ccpr.mirror.errors import MirrorNotFound
+from ccpr.mirror.layout import HEAD
+from ccpr.mirror.open_store import open_store
+from ccpr.mirror.points import TableRef
+from ccpr.mirror.table_read import point_at, reading_of
+
+_READERS = 8  # manifests are small: on an object store waiting is most of the time
+
+
+def open_mirror(location: Location, *, invalid_text: str = "escape", zero_dates: str = "null") -> "Mirror":
+    """Open a mirror for reading.
+
+    Parameters
+    ----------
+    location : the mirror's folder as a path or `file:///` URL, or `s3://bucket/prefix`, behind it if needed
+        `?region=…&endpoint_override=host:port&scheme=http`. Credentials of an object store come from the environment
+        (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`), its files or the machine's role, never from the URL.
+    invalid_text : how text is read that is not UTF-8, since MatrixOne stores any bytes in a text column. ``escape``:
+        each byte that is not part of a character is a private character, U+10FE80 to U+10FEFF, so that nothing is
+        lost; ``replace``: it is U+FFFD (not in the keys of changes); ``binary``: text columns are read as bytes;
+        ``error``: reading ends with ValueRefused. Filters compare what is stored, whatever is chosen.
+    zero_dates : what `0000-00-00` is read as: ``null``; ``keep``, the day or the microsecond before 0001-01-01, which
+        Python's own dates do not have; or ``error``. To filters it is null.
+
+    Returns
+    -------
+    Mirror
+        What it reads is always the newest state of the files: a mirror that is written meanwhile can be read.
+
+    Raises
+    ------
+    MirrorNotFound
+        Nothing is there, or no point yet.
+    BadName
+        Not a path or a URL of these kinds.
+    BadOption
+        `invalid_text` or `zero_dates` is none of these.
+    StoreFailed
+        The object store does not answer, or refuses.
+    """
+    how = reading_of(invalid_text, zero_dates)
+    store = open_store(os.fspath(location))
+    if store.size(HEAD) is None:
+        raise MirrorNotFound("no point of a mirror is here", subject=store.url)
+    return Mirror(house.Mirror(store), how)
+
+
+class Mirror:
+    """A mirror of tables of one upstream; made by `open_mirror`."""
+
+    def __init__(self, mirror: house.Mirror, reading: Reading = DEFAULT_READING) -> None:
+        self._mirror, self._reading = mirror, reading
+
+    @property
+    def url(self) -> str:
+        """Where it is, without secrets."""
+        return self._mirror.store.url
+
+    def __repr__(self) -> str:
+        return f"<ccpr.Mirror {self.url}>"
+
+    def points(self) -> list[Point]:
+        """The points that can be read, oldest first.
+
+        Raises
+        ------
+        MirrorDamaged, StoreFailed
+            A file of the mirror is missing, is not what was written, or cannot be read.
+        """
+        return [point_of(point) for point in self._mirror.points()]
+
+    def point(self, at: At = None) -> Point:
+        """The point that shows a time.
+
+        Parameters
+        ----------
+        at : an lsn, a datetime, a text (an lsn, or an ISO time such as ``2026-11-21T09:30``), a `Point`; None = the
+            newest point. A time without a zone is UTC. The newest point that is not later is taken; an lsn of an
+            iteration that found nothing new reads as the point before it.
+
+        Raises
+        ------
+        PointNotReached
+            The mirror does not reach up to there.
+        PointGone
+            The point was there and is no longer retained.
+        BadOption
+            `at` is none of these.
+        """
+        return point_of(point_at(self._mirror, house_at(at)))
+
+    def tables(self, at: At = None) -> list[TableInfo]:
+        """The tables that a point shows, by name. One small file is read a table.
+
+        Parameters
+        ----------
+        at : see `point`.
+
+        Raises
+        ------
+        PointNotReached, PointGone, BadOption, MirrorDamaged, StoreFailed
+            See `point` and `points`.
+        """
+        from concurrent.futures import ThreadPoolExecutor  # brings logging, which nothing else here needs
+
+        refs = sorted(point_at(self._mirror, house_at(at)).tables.values(), key=lambda ref: ref.qualified_name)
+        with ThreadPoolExecutor(_READERS) as pool:
+            return list(pool.map(self._info, refs))
+
+    def table(self, name: str) -> Table:
+        """A table by its name, `database.table`; letter case counts. Nothing is read yet: the name is looked up at the
+        point that is read, since tables come, go and are renamed."""
+        return Table(self._mirror, name, self._reading)
+
+    def _info(self, ref: TableRef) -> TableInfo:
+        columns = self._mirror.manifest(ref).table.user_columns
+        names, numbers = tuple(column.name for column in columns), (ref.rows, ref.bytes, ref.objects, ref.lsn)
+        zero_dates = {column.name: column.zero_dates for column in columns if column.zero_dates}
+        about = (unreadable_columns(columns), zero_dates)
+        return TableInfo(ref.qualified_name, ref.table_id, ref.kind.value, names, *numbers, *about)

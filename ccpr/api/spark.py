@@ -1,0 +1,119 @@
+"""A table of a mirror, and its changes, as DataFrames of Spark. Nothing here imports Spark before it is called."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccpr.api.changes import plan_changes
+from ccpr.api.mirror import Mirror, open_mirror
+from ccpr.api.values import At, Location, house_at
+from ccpr.matrixone.schema import InvalidText
+from ccpr.mirror.filters import FilterTuple
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_table(
+    spark: "SparkSession",
+    mirror: Mirror | Location,
+    table: str,
+    at: At = None,
+    *,
+    columns: Sequence[str] | None = None,
+    filters: Iterable[FilterTuple] | None = None,
+    hidden: bool = False,
+) -> "DataFrame":
+    """The rows of a table at a point as a DataFrame. The workers read the files; the point is fixed by this call.
+
+    Parameters
+    ----------
+    spark : a session of Spark 4.1. This package has to be installed where its driver and its workers run, and all of
+        them have to see the mirror.
+    mirror : an open mirror, or its place.
+    table : `database.table`.
+    at, columns, filters, hidden : as of `ccpr.Table`. Workers apply the filters, and skip files and blocks by them;
+        what `DataFrame.where` adds is applied by Spark, after all rows were read.
+
+    Raises
+    ------
+    StoreNotShared
+        The workers run on other machines than the mirror's folder.
+    TableMissingInMirror, PointNotReached, PointGone, BadFilter, BadOption, MirrorNotFound, MirrorDamaged, StoreFailed
+        As of `ccpr.Table`. What goes wrong in a worker comes as an error of Spark, whose text has the code.
+    """
+    from ccpr.pipeline.spark.read import read_table as frame_of
+
+    opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
+    chosen = None if columns is None else columns if isinstance(columns, str) else list(columns)
+    how = opened._reading
+    return frame_of(spark, opened.url, table, house_at(at), chosen, filters=filters or (), hidden=hidden, reading=how)
+
+
+def read_changes(
+    spark: "SparkSession", mirror: Mirror | Location, table: str, since: At, until: At = None
+) -> "DataFrame":
+    """What leads the rows of a table from one point to another, as a DataFrame: see `ccpr.Table.changes`.
+
+    Its columns are `__ccpr_kind` (``upsert`` or ``delete``) and those of the table; of a delete only the columns of the
+    key have values. Workers compute the changes.
+
+    Raises
+    ------
+    StoreNotShared
+        The workers run on other machines than the mirror's folder.
+    """
+    from ccpr.mirror.delta.change_rows import KIND
+    from ccpr.pipeline.spark.deltas import delta_with_spark
+    from ccpr.pipeline.spark.read import read_table as frame_of
+
+    opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
+    changes, _, until_lsn = plan_changes(opened._mirror, table, since, until, opened._reading)
+    frame = delta_with_spark(spark, changes.delta, opened._reading)
+    if changes.replaced is None or changes.after is None:
+        return frame
+    key = [column.name for column in changes.shape.key.columns]
+    gone = delta_with_spark(spark, changes.replaced, opened._reading).select(KIND, *map(_quoted, key))
+    texts = opened._reading.invalid_text  # keys of changes keep their escapes
+    how = replace(opened._reading, invalid_text=InvalidText.ESCAPE if texts is InvalidText.REPLACE else texts)
+    present = frame_of(spark, opened.url, changes.after.ref.qualified_name, until_lsn, key, reading=how)
+    same_key = [gone[name] == present[name] for name in map(_quoted, key)]
+    return frame.unionByName(gone.join(present, same_key, "left_anti"), allowMissingColumns=True)
+
+
+def spark_session(
+    master: str = "local[*]",
+    *,
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> "SparkSession":
+    """A Spark session that can read mirrors. A process has one; later calls get the same.
+
+    It runs on the Java of `JAVA_HOME` or `PATH` if that is 17 or 21, else on the one that is installed with this
+    package; its time zone is UTC, and with a local master it listens on the loopback address only. Any other session of
+    Spark 4.1 will do as well.
+
+    Parameters
+    ----------
+    master : where Spark runs; ``local[*]`` = in this process and its children, on all cores.
+    remote : a Spark Connect server, ``sc://host:port``, in place of `master`.
+    config : further settings of Spark; they win.
+    cache : a folder for what is made once to start Java; `~/.cache/ccpr/java` without it.
+
+    Raises
+    ------
+    JavaMissing, SparkUnavailable
+        No Java can be used; no session could be made.
+    """
+    from ccpr.pipeline.spark.session import SparkSettings
+    from ccpr.pipeline.spark.session import spark_session as session_of
+
+    folder = Path.home() / ".cache" / "ccpr" / "java" if cache is None else Path(cache)
+    return session_of(SparkSettings(folder, master, remote, config=dict(config or {})))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

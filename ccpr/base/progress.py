@@ -1,0 +1,52 @@
+"""What an iteration, its copying and its targets report while they work. A value of callbacks, handed in once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class StartedStep(Protocol):
+    """A step of an iteration (`ccpr.pipeline.steps.Step`), as far as progress needs it."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+
+def _ignore_step(step: StartedStep) -> None:
+    pass
+
+
+def _ignore_target(name: str) -> None:
+    pass
+
+
+def _ignore_rows(rows: int, size: int) -> None:
+    pass
+
+
+def _ignore_bytes(size: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Callbacks; each does nothing unless it is given. An error raised in one of them ends the work that called it.
+
+    Attributes
+    ----------
+    on_step : called with each step of the iteration when it begins.
+    on_target : called with a target's name before the target is synced.
+    on_rows : called with the rows and bytes that were read for a target since the last call; from several threads.
+    on_bytes : called with the bytes of objects that were copied since the last call.
+    """
+
+    on_step: Callable[[StartedStep], None] = _ignore_step
+    on_target: Callable[[str], None] = _ignore_target
+    on_rows: Callable[[int, int], None] = _ignore_rows
+    on_bytes: Callable[[int], None] = _ignore_bytes
+
+
+SILENT = Progress()

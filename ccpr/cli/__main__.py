@@ -1,0 +1,5 @@
+"""`python -m ccpr.cli` is `ccpr`."""
+
+from ccpr.cli.main import main
+
+main()

@@ -1,0 +1,52 @@
+"""Errors of the command line itself."""
+
+from ccpr.base.errors import raised_at
+from ccpr.matrixone.errors import Terminal
+
+
+class CodeUnknown(Terminal):
+    """There is no error with this code."""
+
+    code = "CODE_UNKNOWN"
+    about = "code"
+    default_remedy = "`ccpr explain` lists all codes."
+
+
+class WrongUsage(Terminal):
+    """What was typed is not a command with its options. Nothing was done."""
+
+    code = "USAGE"
+    about = "command"
+    default_remedy = "See `ccpr COMMAND --help`."
+
+
+class NotConfirmed(Terminal):
+    """The command would destroy something, and nobody said that it may: the answer was no, or there was nobody to ask.
+    Nothing was done. The exit code is 4."""
+
+    code = "NOT_CONFIRMED"
+    about = "what would be lost"
+    default_remedy = "If it is to go, type the same command with --yes."
+
+
+class CannotServe(Terminal):
+    """The emulator cannot listen on its port, or cannot use its certificate."""
+
+    code = "EMULATOR_NOT_SERVED"
+    about = "address"
+    default_remedy = (
+        "Choose another --port (0 takes a free one), and check the files of --tls-certificate and --tls-key."
+    )
+
+
+class Defect(Terminal):
+    """An error that this program does not expect: a defect of it, or of what it depends on. What was committed is
+    kept."""
+
+    code = "DEFECT"
+    about = "module and line"
+    default_remedy = "Run it again with `ccpr --verbose`, and report the lines that it prints; they hold no password."
+
+    @classmethod
+    def of(cls, error: Exception) -> "Defect":
+        return cls(f"{type(error).__name__}: {error}", subject=raised_at(error))

@@ -1,0 +1,79 @@
+"""`ccpr diff`: which rows of a table two points show differently, and in which columns."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.cli.row_files import json_row
+from ccpr.cli.show import at_option
+from ccpr.cli.tables import full_name
+
+if TYPE_CHECKING:
+    from ccpr.mirror.delta.compare import Comparison, RowChange
+
+_SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def diff(
+    name: Name,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, t or db.t.")],
+    since: Annotated[str, typer.Option("--from", help="The earlier point: its lsn, or a time (ISO, UTC).")],
+    until: Annotated[
+        str | None, typer.Option("--to", help="The later point, likewise; the newest one if not given.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, max=100_000, help="How many rows of each kind are shown.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a table at two points: how many rows were added, removed and changed, in which columns, and the first of
+    them. The rows are matched by the primary key."""
+    from ccpr.mirror.delta.compare import compare_points
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        mirror = workspace.mirror(name)
+        former, later = mirror.point(at_option(since)), mirror.point(at_option(until))
+        known = {ref.qualified_name for point in (former, later) for ref in point.tables.values()}
+        found = compare_points(mirror, full_name(table, known), former, later, limit)
+    if as_json:
+        show_json({**asdict(found), "rows": [_json(row) for row in found.rows]})
+    else:
+        _show(found)
+
+
+def _json(row: "RowChange") -> dict[str, Any]:
+    return {"kind": row.kind, **{part: json_row(getattr(row, part)) for part in ("key", "before", "after")}}
+
+
+def _show(found: "Comparison") -> None:
+    out.print(f"{found.table}, point {found.since} to {found.until}", style="dim", markup=False)
+    rows = f"{counted(found.added, 'row')} added, {found.removed:,} removed, {found.changed:,} changed"
+    out.print(rows, style="bold", markup=False)
+    if found.columns:
+        columns = sorted(found.columns.items(), key=lambda item: (-item[1], item[0]))
+        out.print("changed in " + ", ".join(f"{name} ({count:,})" for name, count in columns), markup=False)
+    for line in found.definition.splitlines()[2:]:
+        style = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
+        out.print(f"  {line}", style=style, markup=False)
+    for row in found.rows:
+        sign, style = _SIGNS[row.kind]
+        out.print(f"{sign} {_describe(row)}", style=style, markup=False)
+    shown = {kind: sum(row.kind == kind for row in found.rows) for kind in _SIGNS}
+    for kind, count in (("added", found.added), ("removed", found.removed), ("changed", found.changed)):
+        if count > shown[kind]:
+            out.print(f"… {count - shown[kind]:,} more {kind} (--limit)", style="dim", markup=False)
+
+
+def _describe(row: "RowChange") -> str:
+    if row.kind != "changed":
+        return ", ".join(f"{name}={_text(value)}" for name, value in json_row(row.after or row.before).items())
+    before, after = json_row(row.before), json_row(row.after)
+    changes = ", ".join(f"{name} {_text(before[name])} → {_text(after[name])}" for name in before)
+    key = ", ".join(f"{name}={_text(value)}" for name, value in json_row(row.key).items())
+    return f"{key}: {changes}"
+
+
+def _text(value: object) -> str:
+    return "NULL" if value is None else str(value)

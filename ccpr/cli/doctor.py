@@ -1,0 +1,111 @@
+"""`ccpr doctor`: check this machine and the upstream before anything is copied."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ccpr.cli.arguments import AsJson
+from ccpr.cli.logins import read_login
+from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.cli.scope import Account, Scope
+
+if TYPE_CHECKING:
+    from ccpr.service.doctor import Check
+
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
+
+
+def doctor(
+    name: Annotated[
+        str | None, typer.Argument(help="A subscription: its upstream and its mirror are checked as well.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="An upstream without a subscription; as in `subscribe`.")
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option(help="With --from: the database to replicate, or several as in `subscribe`.")
+    ] = None,
+    account: Account = None,
+    table: Annotated[str | None, typer.Option(help="With --from: only this table.")] = None,
+    publication: Annotated[
+        str | None, typer.Option(help="With --from: the publication; if not given, it is looked up.")
+    ] = None,
+    publisher: Annotated[str | None, typer.Option(help="With --from: the account that owns the publication.")] = None,
+    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
+    check failed."""
+    from ccpr.service.doctor import (
+        Upstream,
+        check_here,
+        check_mirror_modes,
+        check_mirror_store,
+        check_recorded_clock,
+        check_upstream,
+        connect_once,
+        upstream_of,
+    )
+    from ccpr.service.storage_check import check_storage
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.settings import Settings
+
+    if name is not None and source is not None:
+        raise typer.BadParameter("give a subscription or --from, not both", param_hint="--from")
+    checks: list[Check] = []
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        _show(check_here(workspace), checks, as_json=as_json)
+        if name is not None:
+            row = workspace.log.row(name)
+            _show([check_mirror_store(workspace, row)], checks, as_json=as_json)
+            modes = check_mirror_modes(workspace, row)
+            _show([] if modes is None else [modes], checks, as_json=as_json)
+            _show(
+                check_upstream(upstream_of(workspace, row), workspace.clock),
+                checks,
+                as_json=as_json,
+            )
+            _show(check_storage(workspace, row), checks, as_json=as_json)
+            recorded = check_recorded_clock(row)
+            _show([] if recorded is None else [recorded], checks, as_json=as_json)
+        elif source is not None:
+            endpoint, password = read_login(source, password_file)
+            upstream = Upstream(endpoint, partial(connect_once, endpoint, password))
+            scope = Scope.of(database, account, publisher)
+            if scope is not None:
+                upstream = replace(
+                    upstream,
+                    database=scope.database,
+                    table=table,
+                    publication=publication,
+                    publisher=scope.publisher,
+                    settings=Settings(databases=scope.databases),
+                )
+            _show(check_upstream(upstream, workspace.clock), checks, as_json=as_json)
+    failed = sum(check.result.value == "failed" for check in checks)
+    if as_json:
+        show_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
+    else:
+        warnings = sum(check.result.value == "warning" for check in checks)
+        out.print(f"{counted(len(checks), 'check')}, {failed} failed, {counted(warnings, 'warning')}", markup=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show(found: "Iterable[Check]", checks: "list[Check]", *, as_json: bool) -> None:
+    """Add each check to `checks`, and print it as soon as it is known."""
+    for check in found:
+        checks.append(check)
+        if as_json:
+            continue
+        out.print(f"{check.result.value:<8}", style=_STYLES[check.result.value], end="")
+        out.print(f"{check.side}: {check.what}: {check.told}", markup=False)
+        if check.remedy:
+            out.print(f"{'':<8}remedy: {check.remedy}", markup=False)
+        if check.code:
+            out.print(f"{'':<8}more:   ccpr explain {check.code}", style="dim", markup=False)

@@ -1,0 +1,176 @@
+"""Every error that this project raises on purpose, with what it means and what to do (docs/requirements.md B12).
+
+Nothing is written twice: code, remedy and subject are attributes of the classes, the meaning is their docstring, what
+is tried again is in `ccpr.matrixone.client.retry`. `ccpr explain` and docs/reference/errors.md show what is collected
+here.
+
+The classes are found as subclasses of `CcprError`, once their modules are imported. Nothing but `ccpr explain` and
+`make reference` imports this module.
+"""
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccpr.cli.defects import CodeUnknown
+from ccpr.matrixone.client.retry import BACK_OFF, rule_for
+from ccpr.matrixone.errors import CcprError, Refused, Terminal, Transient, Unknown
+
+PACKAGE = "ccpr"
+_NAMES = ("errors", "defects")  # of modules whose subject is errors
+OTHERS = (  # modules that define an error next to the only code that raises it; a test compares with all modules
+    "ccpr.cli.state",
+    "ccpr.emulator.replay.recording",
+    "ccpr.mirror.delta.keys",
+    "ccpr.schema.sync_mark",
+    "ccpr.schema.types",
+    "ccpr.pipeline.spark.java",
+    "ccpr.pipeline.spark.session",
+    "ccpr.pipeline.spark.tasks",
+)
+# a reference for readers of the code, at the end of a sentence
+_CITED = re.compile(r" \((?:see )?(?:docs/|requirements?|decisions?) ?[^)]*\)")
+WAYS = (Transient, Unknown, Refused, Terminal)
+_ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An error for people.
+
+    Attributes
+    ----------
+    kind : ``Transient``, ``Terminal`` or ``Unknown``.
+    handling : the same in plain words.
+    meaning : sentences; what has happened.
+    about : what kind of thing the error names.
+    remedy : what a person does, where the message has nothing more exact.
+    again : what the program itself does about it.
+    """
+
+    code: str
+    kind: str
+    handling: str
+    meaning: str
+    about: str
+    remedy: str
+    again: str
+
+
+def catalogue() -> dict[str, Entry]:
+    """All errors by code, in order. Imports the modules that define them, which takes one or two seconds."""
+    return {entry.code: entry for entry in sorted(map(_entry, error_classes()), key=lambda entry: entry.code)}
+
+
+def error_classes() -> list[type[CcprError]]:
+    """The classes with a code of their own."""
+    return [*_defined_in(_error_modules()), *_defined_in(OTHERS)]
+
+
+def explain_code(text: str) -> Entry:
+    """The entry of a code, however its letters are written. Raises CodeUnknown, which names codes that are close."""
+    code = text.strip().upper().replace("-", "_")
+    known: dict[str, type[CcprError]] = {}
+    for modules in (_error_modules(), OTHERS):  # the others depend on much: they are imported for their own codes only
+        known |= {kind.code: kind for kind in _defined_in(modules)}
+        if code in known:
+            return _entry(known[code])
+    near = (
+        difflib.get_close_matches(code, known, n=3, cutoff=0.5)
+        or [other for other in sorted(known) if code and code in other][:3]
+    )
+    remedy = f"Did you mean {' or '.join(near)}?" if near else None
+    raise CodeUnknown("there is no such code", subject=f"code {text[:80]!r}", remedy=remedy)
+
+
+def _error_modules() -> tuple[str, ...]:
+    """The modules that are named after errors."""
+    return tuple(
+        module.name
+        for module in pkgutil.walk_packages([str(_ROOT)], f"{PACKAGE}.")
+        if module.name.rpartition(".")[2] in _NAMES
+    )
+
+
+def _defined_in(modules: Collection[str]) -> list[type[CcprError]]:
+    """The classes with a code of their own that some modules define; imports the modules."""
+    for module in modules:
+        importlib.import_module(module)
+    return [kind for kind in _below(CcprError) if kind.__module__ in modules and "code" in vars(kind)]
+
+
+def markdown() -> str:
+    """The text of docs/reference/errors.md."""
+    lines = [
+        "# Errors",
+        "",
+        "Generated from the code by `make reference`; do not edit. `ccpr explain CODE` shows one of them.",
+        "",
+        "An error is of one of four kinds. **Transient**: trying again may help, and the program does it by",
+        "itself, for as long as it takes; so is every error of a server that no rule knows. **Unknown**: it is",
+        "not known whether something happened; it is looked up before anything is repeated. **Refused**: a",
+        "server says that no retry can help. Where it said otherwise before, it is asked once more, by a new",
+        "login, and tried again until that is certain (decision ends-are-confirmed). **Terminal**: somebody has",
+        "to act. The remedy below is what is said where the error knows nothing more exact; often it names the",
+        "statement to run.",
+        "",
+        "A failed iteration leaves a text in `mo_ccpr_log.error_message`. It is",
+        "`R:<failures in a row>:<first>:<last>:<text>` for what is tried again (after the interval, doubled",
+        f"each time, at most {BACK_OFF.longest / 60:.0f} minutes), and `N:<when>:<text>` for what has stopped the",
+        "subscription. `ccpr status NAME` shows it with the time of the next attempt.",
+    ]
+    entries = catalogue().values()
+    for way in WAYS:
+        lines += ["", f"## {way.__name__}: {way.what_follows}", ""]
+        for entry in entries:
+            if entry.kind == way.__name__:
+                facts = {"about": entry.about, "remedy": entry.remedy, "tried again": entry.again}
+                lines += [f"### {entry.code}", "", _escaped(entry.meaning), ""]
+                lines += [f"* {name}: {_escaped(text)}" for name, text in facts.items()]
+                lines.append("")
+        lines.pop()
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Text whose angle brackets, stars and double underscores are no markup; what is in backquotes is so already."""
+    parts = text.split("`")
+    plain = (part.replace("<", "&lt;").replace("*", r"\*").replace("__", r"\_\_") for part in parts[::2])
+    parts[::2] = plain
+    return "`".join(parts)
+
+
+def _below(kind: type[CcprError]) -> Iterator[type[CcprError]]:
+    """All subclasses, each once, whatever ways lead to it."""
+    found: dict[type[CcprError], None] = {}
+    pending = list(kind.__subclasses__())
+    while pending:
+        current = pending.pop()
+        if current not in found:
+            found[current] = None
+            pending += current.__subclasses__()
+    return iter(found)
+
+
+def _entry(kind: type[CcprError]) -> Entry:
+    way = next(way for way in WAYS if issubclass(kind, way))
+    meaning = _CITED.sub("", " ".join(inspect.cleandoc(vars(kind).get("__doc__") or "").split()))
+    return Entry(kind.code, way.__name__, way.what_follows, meaning, kind.about, kind.default_remedy, _again(kind, way))
+
+
+def _again(kind: type[CcprError], way: type[CcprError]) -> str:
+    if way is Refused:
+        return "until it is confirmed; then, if it ended an iteration, the subscription waits for `ccpr run NAME`"
+    if way is Terminal:
+        return "no; if it ended an iteration, the subscription waits for `ccpr run NAME`"
+    rule = rule_for(kind)
+    later = "with the next attempt at the iteration"
+    if rule.attempts == 1:
+        return later
+    pauses = f"{rule.first_pause:g} s to {rule.longest_pause:g} s"
+    return f"up to {rule.attempts} attempts at once, with pauses from {pauses}; then {later}"

@@ -1,0 +1,46 @@
+"""`ccpr explain`: what an error's code means and what to do about it."""
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ccpr.cli.arguments import AsJson
+from ccpr.cli.output import handle_errors, out, show_json, show_table
+
+
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(help="An error's code, e.g. SNAPSHOT_GONE; without it all are listed.")
+    ] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/reference/errors.md.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Explain an error: what it means, what the program does about it, and what you can do."""
+    from ccpr.cli.error_catalogue import catalogue, explain_code, markdown
+
+    if as_markdown:
+        sys.stdout.write(markdown())
+        return
+    if code is None:
+        entries = catalogue().values()
+        if as_json:
+            show_json([asdict(entry) for entry in entries])
+        else:
+            show_table(
+                ("code", "", "meaning"),
+                [(entry.code, entry.handling, entry.meaning) for entry in entries],
+                empty="no errors",
+            )
+        return
+    with handle_errors(as_json=as_json):
+        entry = explain_code(code)
+    if as_json:
+        show_json(asdict(entry))
+    else:
+        out.print(entry.code, style="bold", end=" ")
+        out.print(f"({entry.handling})", markup=False)
+        out.print(entry.meaning, markup=False)
+        for what, text in (("about", entry.about), ("remedy", entry.remedy), ("tried again", entry.again)):
+            out.print(f"  {what + ':':<13}{text}", markup=False)

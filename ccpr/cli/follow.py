@@ -1,0 +1,130 @@
+"""`ccpr follow` and `ccpr unfollow`: databases of other clusters that take their points from the relay."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.asking import confirm
+from ccpr.cli.logins import read_login
+from ccpr.cli.output import counted, err, handle_errors, out, show_json
+
+if TYPE_CHECKING:
+    from ccpr.state.followers import Follower
+
+Downstream = Annotated[str, typer.Option("--downstream", metavar="FOLLOWER", help="The follower's name.")]
+
+
+def follow(
+    name: Name,
+    into: Annotated[str, typer.Option("--into", help="mysql://sys#user:env:NAME@host:port of the other MatrixOne.")],
+    relay_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where that cluster reaches the relay; 127.0.0.1:6002 if it is on this machine."
+        ),
+    ] = None,
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="DATABASE", help="The database's name there; its own if not given.")
+    ] = None,
+    downstream: Annotated[
+        str | None,
+        typer.Option(
+            "--downstream", metavar="FOLLOWER", help="A name for the follower; made of its host if not given."
+        ),
+    ] = None,
+    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    new_login: Annotated[
+        bool,
+        typer.Option(
+            "--new-login",
+            help="Of a follower whose login at the relay is lost: drop its database there, and load it again.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before --new-login; needed where nobody can be asked.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a database of another MatrixOne follow the subscription: its own CREATE DATABASE … FROM, with the relay as
+    the upstream. `ccpr relay serve` has to run. The database must not exist there, and is read-only. If it is
+    interrupted, type the same again."""
+    from ccpr.relay.following import Place
+    from ccpr.relay.following import follow as follow_from
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        endpoint, password = read_login(into, password_file)
+        follower_name = downstream or re.sub("[^A-Za-z0-9_-]+", "_", endpoint.host).strip("_")[:60]
+        if new_login:
+            question = f"drop the database of follower {follower_name} at its cluster, and load it again?"
+            confirm(question, subject=f"the database of follower {follower_name}", yes=yes, as_json=as_json)
+        place = Place(endpoint, password, as_, relay_address)
+        done = follow_from(workspace, name, follower_name, place, new_login=new_login)
+    follower = done.follower
+    if as_json:
+        show_json({**follower_json(follower), "relay_tried": done.relay_tried})
+        return
+    out.print(
+        f"follower {follower.name}: database {follower.database} at {endpoint.masked()} follows {name}", markup=False
+    )
+    out.print(f"its rows are there after about ten seconds; see: ccpr status {name}", markup=False)
+    if not done.relay_tried and done.task.iterations == 0:
+        err.print(f"the relay at {follower.relay_address} could not be tried from here", style="yellow", markup=False)
+
+
+def unfollow(
+    name: Name,
+    downstream: Downstream,
+    drop_database: Annotated[
+        bool, typer.Option("--drop-database", help="Drop its database there, too; without it, it stays, read-only.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not ask its cluster, which is gone for good: only forget it.")
+    ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Do not ask before the database is dropped; needed where nobody can be asked."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a follower: its subscription there, its login at the relay, and its snapshots, so that points may expire
+    again. If it is interrupted, type the same again."""
+    from ccpr.relay.following import unfollow as end
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        if drop_database:
+            question = f"drop the database of follower {downstream} at its cluster?"
+            confirm(question, subject=f"the database of follower {downstream}", yes=yes, as_json=as_json)
+        done = end(workspace, name, downstream, drop_database=drop_database, force=force)
+    if as_json:
+        shown: dict[str, Any] = {"name": name, "follower": downstream, "database_left": done.database_left}
+        show_json({**shown, "pins_dropped": done.pins_dropped, "asked": done.asked})
+        return
+    out.print(f"{downstream} does not follow any more; {counted(done.pins_dropped, 'snapshot')} dropped", markup=False)
+    if not done.asked and done.follower.downstream_task is not None:
+        err.print("should its cluster come back, type there:", markup=False, style="yellow")
+        err.print(f"  DROP CCPR SUBSCRIPTION '{done.follower.downstream_task}';", markup=False)
+    if done.database_left is not None:
+        out.print(f"database {done.database_left} stays there, read-only; without it:", markup=False)
+        out.print(f"  DROP DATABASE `{done.database_left}`;", markup=False)
+
+
+def follower_json(found: "Follower") -> dict[str, Any]:
+    """For scripts; without passwords."""
+    from ccpr.matrixone.client.endpoint import parse_uri
+
+    return {
+        "follower": found.name,
+        "to": parse_uri(found.uri)[0].masked(),
+        "database": found.database,
+        "relay_address": found.relay_address,
+        "stage": found.stage.value,
+        "task": found.downstream_task,
+        "publication": found.publication,
+    }

@@ -1,0 +1,102 @@
+"""A group of commands whose modules are imported when they are called. What a command imports makes its start slow, and
+help needs none of it.
+
+What no command handles is handled here: an interruption, wrong usage of the command line, a defect of this program.
+"""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from ccpr.cli.exit_codes import INTERRUPTED, USAGE
+
+_AS_JSON = "ccpr.as_json"
+_VERBOSE = ("-v", "--verbose")
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A command before its module is imported: `module:name` of a function or a typer.Typer, and the panel and the line
+    that show it in the list of commands."""
+
+    where: str
+    panel: str
+    summary: str
+
+    def load(self, name: str) -> Any:
+        """The command itself."""
+        module, _, attribute = self.where.partition(":")
+        found: typer.Typer | Callable[..., None] = getattr(importlib.import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            found.info.context_settings = HELP
+            group: Any = typer.main.get_group(found)
+            group.name = name
+            return group
+        alone = typer.Typer(add_completion=False)
+        alone.command(name, context_settings=HELP)(found)
+        return typer.main.get_command(alone)
+
+
+class LazyGroup(TyperGroup):
+    """A group with the commands `deferred`, in the order in which help lists them."""
+
+    deferred: Mapping[str, Deferred] = {}
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, known in self.deferred.items():  # for the list of commands and the shell's completion
+            self.add_command(TyperCommand(name, help=known.summary, rich_help_panel=known.panel))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else self.deferred[name].load(name), rest
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = args[: args.index("--")] if "--" in args else args
+        ctx.meta[_AS_JSON] = "--json" in words
+        if any(word in _VERBOSE for word in words):  # anywhere, also behind the command
+            args = ["-v", *(word for word in words if word not in _VERBOSE), *args[len(words) :]]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        as_json = ctx.meta[_AS_JSON]
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, typer.Abort):  # Abort: at a prompt
+            typer.echo("interrupted; nothing is left half done, type it again to continue", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except typer.TyperException as error:
+            if not as_json or error.exit_code != USAGE:
+                raise
+            _report_usage(error)
+            raise typer.Exit(USAGE) from error
+        except (typer.Exit, BrokenPipeError):
+            raise
+        except Exception as error:
+            _report_defect(error, as_json=as_json, verbose=bool(ctx.params.get("verbose")))
+            raise typer.Exit(1) from error
+
+
+def _report_usage(error: typer.TyperException) -> None:
+    from ccpr.cli.defects import WrongUsage
+    from ccpr.cli.output import show_error_json
+
+    context = getattr(error, "ctx", None)  # of the command whose usage is wrong, if one is known
+    command = "ccpr" if context is None else context.command_path
+    show_error_json(WrongUsage(error.format_message(), subject=command, remedy=f"See `{command} --help`."))
+
+
+def _report_defect(error: Exception, *, as_json: bool, verbose: bool) -> None:
+    from ccpr.cli.defects import Defect
+    from ccpr.cli.output import show_error, show_error_json
+
+    if verbose:
+        traceback.print_exception(error, file=sys.stderr)
+    (show_error_json if as_json else show_error)(Defect.of(error))

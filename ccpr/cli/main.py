@@ -1,0 +1,118 @@
+"""`ccpr`: the program. Each command has a module, which is imported when the command is called."""
+
+try:
+    import sys
+
+    import typer
+
+    from ccpr.cli.exit_codes import INTERRUPTED
+    from ccpr.cli.lazy import HELP, Deferred, LazyGroup
+except KeyboardInterrupt:  # in the tenth of a second of the imports
+    raise SystemExit(130) from None
+
+_WHAT, _RUN, _READ, _CARE = (
+    "Subscriptions",
+    "Iterations",
+    "Reading the replica",
+    "When something is wrong, and for trying",
+)
+
+
+class Commands(LazyGroup):
+    """All commands of `ccpr`."""
+
+    deferred = {  # noqa: RUF012
+        "subscribe": Deferred(
+            "ccpr.cli.subscribe:subscribe", _WHAT, "Subscribe to a published database, or to one table of it."
+        ),
+        "subscriptions": Deferred("ccpr.cli.show:subscriptions", _WHAT, "List the subscriptions."),
+        "alter": Deferred("ccpr.cli.alter:alter", _WHAT, "Change a subscription: interval, address, retention …"),
+        "pause": Deferred("ccpr.cli.lifecycle:pause", _WHAT, "Stop a subscription; its replica stays readable."),
+        "resume": Deferred("ccpr.cli.lifecycle:resume", _WHAT, "Continue a paused or stopped subscription."),
+        "drop": Deferred("ccpr.cli.lifecycle:drop", _WHAT, "End a subscription, and drop its snapshots upstream."),
+        "target": Deferred(
+            "ccpr.cli.target:target", _WHAT, "Databases (MariaDB, MySQL) that a subscription is synced to."
+        ),
+        "release": Deferred("ccpr.cli.release:release", _WHAT, "Make tables in a target ordinary, writable ones."),
+        "follow": Deferred(
+            "ccpr.cli.follow:follow", _WHAT, "Let a database of another MatrixOne follow, through the relay."
+        ),
+        "unfollow": Deferred("ccpr.cli.follow:unfollow", _WHAT, "End a follower."),
+        "promote": Deferred("ccpr.cli.promote:promote", _WHAT, "Make a follower a writable database of its own."),
+        "relay": Deferred("ccpr.cli.relay:relay", _WHAT, "Serve mirrors to other clusters; its logins and snapshots."),
+        "apply": Deferred("ccpr.cli.apply:apply", _WHAT, "Make subscriptions, targets and Spark what a file says."),
+        "init": Deferred("ccpr.cli.init:init", _WHAT, "Ask, and write a first file for `ccpr apply`."),
+        "export-config": Deferred(
+            "ccpr.cli.export_config:export_config", _WHAT, "Write what there is as a file for `ccpr apply`."
+        ),
+        "sql": Deferred("ccpr.cli.sql:sql", _WHAT, "Do the same by SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),
+        "run": Deferred("ccpr.cli.run:run", _RUN, "Run one iteration now, and sync the targets."),
+        "serve": Deferred("ccpr.cli.serve:serve", _RUN, "Run all subscriptions whenever they are due, as a service."),
+        "plan": Deferred("ccpr.cli.plan:plan", _RUN, "Show what the next iteration would do; copies nothing."),
+        "resync": Deferred("ccpr.cli.resync:resync", _RUN, "Compare with a full list, and copy what is missing."),
+        "spark": Deferred("ccpr.cli.spark:spark", _RUN, "A warm Spark session: start, stop, status."),
+        "status": Deferred("ccpr.cli.status:status", _RUN, "Show state, step, lag, what is pending, the last error."),
+        "points": Deferred("ccpr.cli.show:points", _READ, "List the points that can be read."),
+        "tables": Deferred("ccpr.cli.show:tables", _READ, "List the tables of a point."),
+        "head": Deferred("ccpr.cli.rows:head", _READ, "Show some rows of a table."),
+        "query": Deferred("ccpr.cli.rows:query", _READ, "Query the tables of a point with SQL."),
+        "diff": Deferred("ccpr.cli.diff:diff", _READ, "Show which rows of a table two points show differently."),
+        "schema": Deferred("ccpr.cli.definitions:schema", _READ, "Show how tables are defined at a point."),
+        "history": Deferred("ccpr.cli.definitions:history", _READ, "Show when what was copied, and how much."),
+        "export": Deferred(
+            "ccpr.cli.export:export", _READ, "Write a table, or all, as of a point to Parquet, CSV or JSON lines."
+        ),
+        "restore": Deferred(
+            "ccpr.cli.restore:restore", _READ, "Load a point into a MatrixOne, as a writable database."
+        ),
+        "explain": Deferred(
+            "ccpr.cli.explain:explain", _CARE, "Explain what an error's code means and what to do about it."
+        ),
+        "doctor": Deferred("ccpr.cli.doctor:doctor", _CARE, "Check this machine and the upstream; changes nothing."),
+        "verify": Deferred("ccpr.cli.verify:verify", _CARE, "Read the whole mirror again, and fetch what is damaged."),
+        "snapshots": Deferred(
+            "ccpr.cli.snapshots:snapshots", _CARE, "List a subscription's snapshots upstream; drop leftover ones."
+        ),
+        "state": Deferred("ccpr.cli.state:state", _CARE, "Export a subscription's state, or import it for its mirror."),
+        "load": Deferred("ccpr.cli.load:load", _CARE, "Change an upstream steadily, and check what must be there."),
+        "emulator": Deferred(
+            "ccpr.cli.emulator:emulator", _CARE, "Serve an upstream to try things on, without a MatrixOne."
+        ),
+    }
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Cross-cluster physical replication of MatrixOne databases, from the outside.",
+    epilog="Each command has --help, and --json for scripts. "
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (run) tables of a target are behind, 4 not confirmed "
+    "(--yes), 130 interrupted.",
+    no_args_is_help=True,
+    context_settings=HELP,
+    pretty_exceptions_show_locals=False,  # a local variable may be a password
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"ccpr {version('matrixone-ccpr')}, Python {sys.version.split()[0]}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what happens, on standard error; anywhere."),
+    version: bool = typer.Option(False, "--version", is_eager=True, callback=_show_version, help="Show the version."),
+) -> None:
+    from ccpr.cli.logs import show_log
+
+    show_log(verbose=verbose)
+
+
+def main() -> None:
+    try:
+        app()
+    except KeyboardInterrupt:  # outside a command: while the last lines are printed
+        raise SystemExit(INTERRUPTED) from None

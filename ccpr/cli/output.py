@@ -1,0 +1,175 @@
+"""What commands print: tables and text for people, one JSON document for scripts, typed errors with their exit
+codes."""
+
+import json
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from ccpr.base.copy_meter import seconds_text as seconds_text
+from ccpr.base.copy_meter import size_text as size_text
+from ccpr.base.errors import BadName, BadSetting, SqlSyntax
+from ccpr.cli.defects import CodeUnknown, NotConfirmed
+from ccpr.cli.exit_codes import NOT_CONFIRMED, USAGE
+from ccpr.config.errors import ConfigConflict, ConfigEmpty, ConfigInvalid
+from ccpr.matrixone.client.errors import BadUri
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.targets.errors import BadTargetUri
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ccpr.matrixone.objects.timestamp import Timestamp
+
+WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lines should not be folded
+_JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_SHORT = 16  # a cell with so many characters is not folded; in a narrow terminal the longer ones are
+_LONGEST_WORD = 80
+_USAGE_ERRORS = (
+    BadUri,
+    BadTargetUri,
+    BadName,
+    BadSetting,
+    SqlSyntax,
+    CodeUnknown,
+    ConfigInvalid,
+    ConfigEmpty,
+    ConfigConflict,
+)
+
+
+class Screen(Console):
+    """A terminal that shows foreign names as they are: no markup, no emoji codes, and no control character arrives
+    there but our own."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text, keep="\n"), segment.style)
+
+
+out = Screen(width=WIDTH)
+err = Screen(stderr=True)
+
+
+@contextmanager
+def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
+    """A typed error becomes its text and an exit code: 2 for wrong usage of the command line, 4 for what nobody
+    confirmed, 1 for all other errors. `done` is what had been done before the error, for scripts.
+    """
+    try:
+        yield
+    except CcprError as error:
+        if as_json:
+            show_error_json(error, done)
+        else:
+            show_error(error)
+        raise typer.Exit(_exit_code(error)) from error
+
+
+def _exit_code(error: CcprError) -> int:
+    if isinstance(error, NotConfirmed):
+        return NOT_CONFIRMED
+    return USAGE if isinstance(error, _USAGE_ERRORS) else 1
+
+
+def show_error(error: CcprError) -> None:
+    """Print it for people."""
+    err.print("error", style="bold red", end=" ")
+    err.print(f"{error.code}: {printable(error.message)}")
+    err.print(f"  about:  {printable(error.subject)}")
+    err.print(f"  remedy: {printable(error.remedy)}")
+    err.print(f"  more:   ccpr explain {error.code}", markup=False, style="dim")
+
+
+def show_error_json(error: CcprError, done: Sequence[Any] = ()) -> None:
+    """Print it for scripts."""
+    parts = {"code": error.code, "message": error.message, "subject": error.subject, "remedy": error.remedy}
+    show_json({"error": parts, "done": list(done)} if done else {"error": parts})
+
+
+def show_json(value: Any) -> None:
+    sys.stdout.write(json_text(value, indent=1) + "\n")
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON that may be shown on a terminal: what the format allows unescaped and a terminal would obey is escaped."""
+    shown = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _JSON_ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
+
+
+def show_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str, right: Collection[int] = ()
+) -> None:
+    """`right`: numbers of the columns that are aligned to the right, besides those of numbers."""
+    if not rows:
+        out.print(empty, markup=False)
+        return
+    shown = [[Text(printable(str(cell))) for cell in row] for row in rows]
+    numeric = {index for index in range(len(columns)) if all(isinstance(row[index], int | float) for row in rows)}
+    out.print(drawn_table(columns, shown, right=numeric | set(right)))
+
+
+def drawn_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Text]], *, right: Collection[int] = ()
+) -> "Table | Group":
+    """A table in which no word is cut: where a terminal is too narrow for it, one line for each value of a row."""
+    words = [max(_longest_word(text) for text in (name, *cells)) for name, cells in _columns(columns, rows)]
+    if out.is_terminal and sum(words) + 2 * (len(words) - 1) > out.width:
+        return Group(*(line for row in rows for line in (*_record(columns, row), Text(""))))
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, name in enumerate(columns):
+        justify = "right" if index in right else "left"
+        longest = max(len(name), *(len(row[index].plain) for row in rows))
+        whole = longest <= max(_SHORT, words[index])  # it is one word, or short
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=whole, min_width=words[index])
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _columns(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> Iterator[tuple[str, list[str]]]:
+    for index, name in enumerate(columns):
+        yield name, [row[index].plain for row in rows]
+
+
+def _longest_word(text: str) -> int:
+    """Of one that is to stay whole: of a long text, such as JSON, no word is."""
+    return max((len(word) for word in text.split() if len(word) <= _LONGEST_WORD), default=0)
+
+
+def _record(columns: Sequence[str], row: Sequence[Text]) -> Iterator[Text]:
+    """Lines with what a row has; the terminal folds them, so that they can be copied whole."""
+    wide = max(map(len, columns))
+    for name, cell in zip(columns, row, strict=True):
+        if cell.plain not in ("", "-"):
+            yield Text.assemble((f"{name:<{wide}}  ", "bold"), cell)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, for example `1 object`, `1,200 objects`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def time_text(seconds: float) -> str:
+    """A time on our clock (seconds since 1970) for people, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + "Z"
+
+
+def clock_text(at: "Timestamp") -> str:
+    """A time on the upstream's clock for people, in UTC."""
+    shown = datetime.fromtimestamp(at.physical / 1e9, UTC).isoformat(sep=" ", timespec="milliseconds")
+    return shown.removesuffix("+00:00")

@@ -1,0 +1,117 @@
+"""`ccpr plan`: what the next iteration would do, before anything is copied. `ccpr run NAME --plan ID` then does
+exactly that."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr.base.copy_meter import size_text
+from ccpr.base.wording import first_names
+from ccpr.cli import target_output
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.iterations import open_iteration
+from ccpr.cli.output import clock_text, counted, handle_errors, out, show_json, show_table
+
+if TYPE_CHECKING:
+    from ccpr.pipeline.plan import Plan
+
+
+_SHOWN_TABLES = 40
+_INDEX = "index"
+
+
+def plan(
+    name: Name,
+    whole: Annotated[bool, typer.Option("--all", help="Show hidden index tables too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the next iteration would do: objects, bytes, schema changes, destructive steps. It takes the snapshot
+    and copies nothing.
+
+    The iteration stays open: a run, or the sensor, continues it.
+    """
+    from ccpr.service.target_sync import plan_targets
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace, open_iteration(workspace, name) as iteration:
+        iteration.take_snapshot()
+        found = iteration.plan()
+        targets = plan_targets(workspace, iteration)
+    if as_json:
+        show_json(
+            {**plan_json(found), "targets": {target: target_output.plan_json(one) for target, one in targets.items()}}
+        )
+        return
+    show_plan(found, whole=whole)
+    for target, one in targets.items():
+        target_output.show_plan(target, one)
+    out.print(f"do exactly this with: ccpr run {name} --plan {found.id}", markup=False)
+
+
+def plan_json(found: "Plan") -> dict[str, Any]:
+    return {**asdict(found), "at": found.at.physical, "destructive": [asdict(change) for change in found.destructive]}
+
+
+def show_plan(found: "Plan", *, whole: bool = False) -> None:
+    """`whole`: index tables too."""
+    out.print(
+        f"plan {found.id} for point {found.lsn}, snapshot {found.snapshot}, upstream's clock {clock_text(found.at)}",
+        markup=False,
+    )
+    if found.resync:
+        out.print("resync", style="bold yellow", end=": ")
+        out.print(f"{found.resync}; everything is compared with a full list", markup=False)
+    out.print(
+        f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, except what is there already",
+        markup=False,
+    )
+    _show_tables(found, whole=whole)
+    _show_changes(found, whole=whole)
+    for table, failure in found.failures.items():
+        out.print("left behind", style="bold yellow", end=" ")
+        out.print(f"{table}: {failure}", markup=False)
+    if found.unreplicated:
+        names = first_names((f"{other} ({kind})" for other, kind in found.unreplicated), most=10)
+        out.print(f"not replicated: {names}", style="dim", markup=False)
+
+
+def _show_tables(found: "Plan", *, whole: bool) -> None:
+    """With their sum, which is of all tables whose objects are copied."""
+    shown = [entry for entry in found.tables if whole or entry.kind != _INDEX]
+    copied = [entry for entry in found.tables if entry.copied]
+    if not found.tables:
+        out.print("no object was added or removed", markup=False)
+        return
+    cells = [
+        (
+            entry.table,
+            f"{entry.added:,}",
+            f"{entry.removed:,}",
+            size_text(entry.bytes) if entry.copied else f"({size_text(entry.bytes)}, not copied)",
+        )
+        for entry in shown[:_SHOWN_TABLES]
+    ]
+    if len(shown) > _SHOWN_TABLES:
+        cells.append((f"and {counted(len(shown) - _SHOWN_TABLES, 'more table')}", "…", "…", "…"))
+    if hidden := len(found.tables) - len(shown):
+        cells.append((f"and {counted(hidden, 'index table')} (--all)", "…", "…", "…"))
+    added, removed, size = (sum(getattr(entry, name) for entry in copied) for name in ("added", "removed", "bytes"))
+    cells.append((f"total of {counted(len(copied), 'table')}", f"{added:,}", f"{removed:,}", size_text(size)))
+    show_table(("table", "objects added", "objects removed", "bytes added"), cells, empty="", right=(1, 2, 3))
+
+
+def _show_changes(found: "Plan", *, whole: bool) -> None:
+    """Each with what differs in its definition."""
+    changes = [entry for entry in found.changes if whole or not entry.index]
+    if changes:
+        out.print("schema changes", style="bold")
+    for entry in changes:
+        was = f", was {entry.before}" if entry.before else ""
+        out.print(f"  {entry.kind.replace('_', ' ')} {entry.table}{was}", end="", markup=False)
+        out.print("  destructive: its rows are not in the next point" if entry.destructive else "", style="bold yellow")
+        for line in entry.diff.splitlines()[2:]:
+            style = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
+            out.print(f"    {line}", style=style, markup=False)
+    if hidden := len(found.changes) - len(changes):
+        out.print(f"  and of {counted(hidden, 'index table')} (--all)", style="dim", markup=False)

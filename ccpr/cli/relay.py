@@ -1,0 +1,271 @@
+"""`ccpr relay`: serve mirrors to other clusters, its logins and its snapshots."""
+
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr.base.wording import first_names
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.logins import seconds_option
+from ccpr.cli.output import err, handle_errors, out, seconds_text, show_json, show_table
+from ccpr.matrixone.client.errors import BadUri
+
+if TYPE_CHECKING:
+    from ccpr.relay.service import RelayService
+
+relay = typer.Typer(help="Serve mirrors to other clusters: any MatrixOne can subscribe to one.", no_args_is_help=True)
+user = typer.Typer(help="Logins of the relay. Nothing is served without one.", no_args_is_help=True)
+relay.add_typer(user, name="user")
+Publications = Annotated[
+    list[str] | None,
+    typer.Option("--publication", metavar="NAME", help="It may use this one only; repeat it for several."),
+]
+UserName = Annotated[str, typer.Argument(metavar="NAME", help="The user's name; letter case does not count.")]
+
+
+@relay.command("serve")
+def serve(
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:6002",
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of a certificate: then logins need TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key, if it is not in the same file.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Accept logins without TLS, also from other machines.")
+    ] = False,
+) -> None:
+    """Serve all subscriptions of the state folder, except those to several databases, until SIGTERM or Ctrl-C: account
+    sys, a publication for each, named as the subscription is; and look after its followers. The first line printed is
+    `listening on HOST:PORT`."""
+    from ccpr.relay.server import Listen
+    from ccpr.relay.service import RelayService
+    from ccpr.relay.watching import Watcher
+    from ccpr.service.daemon.descriptors import raise_limit
+    from ccpr.service.daemon.service import serve as serve_components
+    from ccpr.service.workspace import Workspace
+
+    done = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: done.set())
+    with handle_errors(as_json=False), Workspace() as workspace:
+        raise_limit()
+        served = RelayService(workspace, Listen.parse(listen, tls_cert, tls_key, insecure=insecure))
+
+        def ready() -> None:
+            with suppress(OSError):  # a full disk under its output does not end a service
+                print(f"listening on {served.address}", flush=True)
+                warn_of_relay(served)
+
+        serve_components([served, Watcher(workspace, served.quiet)], done, ready)
+
+
+def warn_of_relay(served: "RelayService") -> None:
+    """What it will not do, and could be expected to."""
+    if left_out := served.left_out():
+        err.print(
+            f"not served, since they are to several databases: {first_names(left_out)}", style="yellow", markup=False
+        )
+    if not served.has_logins():
+        err.print(
+            "nobody can log in at the relay yet; let a cluster follow with: ccpr follow NAME, or add a user with: "
+            "ccpr relay user add USER",
+            style="yellow",
+        )
+
+
+@user.command("add")
+def add(
+    name: UserName,
+    password: Annotated[
+        str | None, typer.Option(metavar="env:VARIABLE", help="Where the password is; `-` asks for it.")
+    ] = None,
+    publication: Publications = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a login. Without --password a password is made and printed, this once: it is not stored. Without
+    --publication it may use all publications, also those to come."""
+    from ccpr.matrixone.server.server import password_digest
+    from ccpr.relay.logins import publications_named
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.relay_users import RelayUsers
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        given = None if password is None else _given(password)
+        chosen = given or secrets.token_urlsafe(24)
+        users = RelayUsers(workspace.log.engine, workspace.vault)
+        limited = publications_named(workspace, publication) if publication else None
+        users.add(name, password_digest(chosen), datetime.now(UTC), limited)
+    if as_json:
+        show_json({"user": name.lower(), "publications": limited, **({"password": chosen} if given is None else {})})
+        return
+    out.print(f"added user {name.lower()}", markup=False)
+    if given is None:
+        out.print(f"its password, which is shown only now: {chosen}", markup=False)
+
+
+@user.command("limit")
+def limit(
+    name: UserName,
+    publication: Publications = None,
+    all_publications: Annotated[
+        bool, typer.Option("--all-publications", help="It may use all, also those to come.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which publications a login may use, in the place of those before. It holds for open sessions, too, within a
+    second."""
+    from ccpr.relay.logins import publications_named
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.relay_users import RelayUsers
+
+    if bool(publication) == all_publications:
+        raise typer.BadParameter("give --publication NAME, or --all-publications", param_hint="--publication")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        limited = publications_named(workspace, publication) if publication else None
+        RelayUsers(workspace.log.engine, workspace.vault).limit(name, limited)
+    if as_json:
+        show_json({"user": name.lower(), "publications": limited})
+        return
+    out.print(f"user {name.lower()} may use {_publications(limited)}", markup=False)
+
+
+@user.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List the logins."""
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.relay_users import RelayUsers
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        found = RelayUsers(workspace.log.engine, workspace.vault).all()
+    if as_json:
+        shown = [(one, None if one.publications is None else sorted(one.publications)) for one in found]
+        show_json(
+            [
+                {"user": one.name, "created_at": one.created_at.isoformat(), "publications": names}
+                for one, names in shown
+            ]
+        )
+        return
+    show_table(
+        ("user", "created", "publications"),
+        [(one.name, f"{one.created_at:%Y-%m-%d %H:%M}", _publications(one.publications)) for one in found],
+        empty="no users; add one with: ccpr relay user add NAME",
+    )
+
+
+@user.command("drop")
+def drop(name: UserName, as_json: AsJson = False) -> None:
+    """Drop a login. Sessions that it has open see nothing any more, and end when their clients close them."""
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.relay_users import RelayUsers
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        RelayUsers(workspace.log.engine, workspace.vault).drop(name)
+    if as_json:
+        show_json({"user": name.lower(), "dropped": True})
+    else:
+        out.print(f"dropped user {name.lower()}", markup=False)
+
+
+@relay.command("pins")
+def pins(
+    name: Name,
+    drop_: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="SNAPSHOT", help="Drop this snapshot, so that its point may expire."),
+    ] = None,
+    forget_after: Annotated[
+        str, typer.Option(help="Mark those as forgotten that nobody has used for so long: seconds, or with m, h, d.")
+    ] = "7d",
+    as_json: AsJson = False,
+) -> None:
+    """List the snapshots that others took of a subscription through the relay. Each keeps its point and all later ones.
+    None is dropped by itself: whether a cluster that is away comes back, only a person knows."""
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.pins import Pins
+
+    after = seconds_option(forget_after, "--forget-after")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        found = Pins(workspace.log.engine, workspace.log.row(name).task_id)
+        dropped = [one for one in drop_ or [] if found.drop(one.lower())]
+        now = datetime.fromtimestamp(workspace.clock(), UTC)
+        rows: list[dict[str, Any]] = [
+            {
+                "snapshot": pin.name,
+                "lsn": pin.lsn,
+                "login": pin.login,
+                "seen_at": pin.seen_at.isoformat(),
+                "unused_seconds": max(0, round((now - pin.seen_at).total_seconds())),
+                "forgotten": pin.is_forgotten(now, after),
+            }
+            for pin in found.all()
+        ]
+    if as_json:
+        show_json({"pins": rows, "dropped": dropped})
+        return
+    for one in dropped:
+        out.print(f"dropped {one}", markup=False)
+    show_table(
+        ("snapshot", "lsn", "login", "not used for", ""),
+        [
+            (
+                row["snapshot"],
+                row["lsn"],
+                row["login"] or "",
+                seconds_text(row["unused_seconds"]),
+                "forgotten?" if row["forgotten"] else "",
+            )
+            for row in rows
+        ],
+        empty="nobody has a snapshot of it",
+    )
+
+
+def _publications(names: Iterable[str] | None) -> str:
+    return "all" if names is None else ", ".join(sorted(names))
+
+
+@relay.command("approve")
+def approve(
+    name: Name,
+    follower: Annotated[str, typer.Argument(metavar="FOLLOWER", help="The follower's name, as in `ccpr status`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Let a follower go on to the newest point although most of its tables are gone there (FOLLOWER_DROPS_HELD). Its
+    cluster drops them."""
+    from ccpr.relay.brake import approve as approve_drops
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        lsn = approve_drops(workspace, name, follower)
+    if as_json:
+        show_json({"name": name, "follower": follower, "approved_lsn": lsn})
+    else:
+        out.print(f"follower {follower} of {name} may go on to point {lsn}, whatever it drops", markup=False)
+
+
+def _given(password: str) -> str:
+    """Raises BadUri."""
+    if password == "-":
+        if sys.stdin.isatty():
+            return typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+        given = sys.stdin.readline().rstrip("\n")
+    else:
+        variable = password.removeprefix("env:")
+        if variable == password:
+            raise BadUri(
+                "others can see a password on the command line",
+                subject="--password",
+                remedy="Write --password env:VARIABLE, or --password - to be asked.",
+            )
+        given = os.environ.get(variable, "")
+    if not given:
+        raise BadUri("no password was given", subject="--password", remedy="Set the variable, or leave --password out.")
+    return given

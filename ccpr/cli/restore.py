@@ -1,0 +1,195 @@
+"""`ccpr restore`: a kept point as a database of any MatrixOne."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr.base.errors import SeveralDatabases, TableMissingInMirror
+from ccpr.cli.arguments import AsJson
+from ccpr.cli.definitions_script import DefinitionsScript
+from ccpr.cli.logins import read_login
+from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
+
+if TYPE_CHECKING:
+    from ccpr.mirror.points import Point
+
+Compared = Annotated[
+    str, typer.Option(help="What of the copy is compared: none, count (rows), sum (and figures of each column).")
+]
+CopyListen = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Where the other cluster fetches from, for the time of the copy.")
+]
+CopyAddress = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="The same place as the other cluster sees it.")
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Listen without TLS on an address that others reach, too.")]
+
+
+def restore(
+    name: Annotated[str | None, typer.Argument(help="The subscription; not with --mirror.")] = None,
+    into: Annotated[str, typer.Option("--into", help="mysql://sys#user:env:NAME@host:port of the MatrixOne.")] = "",
+    at: Annotated[
+        str | None, typer.Option("--at", help="The point: its lsn or a time; the newest if not given.")
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option(help="Which database, where the mirror has several; restore them one by one.")
+    ] = None,
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="DATABASE", help="The database's name there; its own if not given.")
+    ] = None,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")
+    ] = None,
+    mirror: Annotated[
+        str | None, typer.Option("--mirror", metavar="URL", help="A mirror by its URL, without its state.")
+    ] = None,
+    check: Compared = "count",
+    listen: CopyListen = "127.0.0.1:0",
+    relay_address: CopyAddress = None,
+    insecure: Insecure = False,
+    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    with_definitions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a script of views, sequences (with their value), functions and grants; - for standard output. "
+            "Without --into nothing else is done.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load a point into a MatrixOne: a database that does not exist there becomes an ordinary, writable one. The source
+    is not asked. If it is interrupted, type the same again: what was loaded is dropped first. Views, sequences,
+    functions and grants are not loaded: --with-definitions writes a script of them."""
+    from ccpr.matrixone.client.session import Session
+    from ccpr.mirror.mirror import Mirror
+    from ccpr.mirror.open_store import open_store
+    from ccpr.mirror.points import instant_text, parse_at
+    from ccpr.relay.comparison import Check
+    from ccpr.relay.loading import Loaded, Source, load
+    from ccpr.relay.server import Listen
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.pins import Pins
+    from ccpr.state.subscription import Subscription
+
+    if (name is None) == (mirror is None):
+        raise typer.BadParameter("give a subscription, or a mirror with --mirror", param_hint="NAME")
+    if check not in tuple(Check):
+        raise typer.BadParameter(f"one of {', '.join(Check)}", param_hint="--check")
+    if not into and with_definitions is None:
+        raise typer.BadParameter("where to?", param_hint="--into")
+    try:
+        point = None if at is None else parse_at(at)
+    except ValueError as error:
+        raise typer.BadParameter("an lsn, a number of nanoseconds or an ISO time", param_hint="--at") from error
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        tables = tuple(one.rpartition(".")[2] for one in table or ())
+        if mirror is not None:
+            opened = Mirror(open_store(mirror))
+            identity = opened.identity()
+            known = opened.point(point)
+            chosen = _database(known, database, None)
+            source = Source(identity.subscription if identity else "mirror", opened, chosen, known.lsn, tables)
+        else:
+            row = workspace.log.row(name or "")
+            subscription = Subscription.from_row(row)
+            opened = workspace.mirror(subscription.name)
+            pins, known = Pins(workspace.log.engine, row.task_id), opened.point(point)
+            chosen = _database(known, database, None if subscription.of_account else subscription.database)
+            source = Source(subscription.name, opened, chosen, known.lsn, tables, pins)
+        source = replace(source, several=any(ref.database != source.database for ref in known.tables.values()))
+        script = None
+        if with_definitions is not None:
+            script = DefinitionsScript.of_point(
+                opened, known, source.database, as_ or source.database, with_definitions
+            )
+            script.write(as_json=as_json)
+            if not into:
+                if as_json:
+                    show_json(script.to_json())
+                else:
+                    script.show()
+                return
+        endpoint, password = read_login(into, password_file)
+        place = Listen.parse(listen, insecure=insecure)
+        shown = CopyProgress(quiet=as_json)
+        with Session.connect(endpoint, password) as session:
+            done: Loaded = load(
+                source,
+                session,
+                as_ or source.database,
+                place,
+                address=relay_address,
+                check=Check(check),
+                progress=shown,
+                clock=workspace.clock,
+            )
+    if as_json:
+        show_json(_json(done) | ({} if script is None else script.to_json()))
+        return
+    out.print(
+        f"point {done.lsn} ({instant_text(done.at)}) is database {done.database} at {endpoint.address}", markup=False
+    )
+    compared = "not compared" if check == Check.NONE else f"{done.rows:,} rows compared ({check})"
+    out.print(
+        f"{counted(done.tables, 'table')}, {counted(done.objects, 'object')}, {size_text(done.bytes)}; "
+        f"took {seconds_text(done.seconds)}; {compared}",
+        markup=False,
+    )
+    if script is not None:
+        script.show()
+
+
+def _database(point: "Point", wanted: str | None, own: str | None) -> str:
+    """The one that is wanted, the subscription's own, or the only one of the point. Raises SeveralDatabases,
+    TableMissingInMirror."""
+    found = sorted({ref.database for ref in point.tables.values()})
+    if wanted is not None and wanted not in (*found, own):
+        raise TableMissingInMirror(
+            f"point {point.lsn} has no table of it",
+            subject=f"database {wanted}",
+            remedy=f"It has those of: {', '.join(found[:20]) or 'none'}. Letter case counts.",
+        )
+    if wanted is None and own is None and len(found) > 1:
+        raise SeveralDatabases(
+            f"they are restored one by one, and there are {len(found)}",
+            subject=f"point {point.lsn}",
+            remedy=f"Name one with --database: {', '.join(found[:20])}.",
+        )
+    return wanted or own or next(iter(found), "")
+
+
+class CopyProgress:
+    """A line whenever a tenth more has arrived."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet, self._tenth = quiet, -1
+
+    def __call__(self, progress: Any) -> None:
+        tenth = 10 * progress.bytes // max(1, progress.bytes_total)
+        if self._quiet or tenth == self._tenth:
+            return
+        self._tenth = tenth
+        err.print(
+            f"{progress.objects} of {counted(progress.objects_total, 'object')}, {size_text(progress.bytes)} of "
+            f"{size_text(progress.bytes_total)}",
+            style="dim",
+        )
+
+
+def _json(done: Any) -> dict[str, Any]:
+    from ccpr.matrixone.objects.timestamp import Timestamp
+
+    return {
+        "database": done.database,
+        "lsn": done.lsn,
+        "at": done.at,
+        "time": str(Timestamp(done.at)),
+        "tables": done.tables,
+        "objects": done.objects,
+        "bytes": done.bytes,
+        "rows": done.rows,
+        "seconds": round(done.seconds, 1),
+    }

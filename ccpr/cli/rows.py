@@ -1,0 +1,208 @@
+"""`ccpr head`, `ccpr query`: rows of a point on the screen or in a file, without a JVM."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr.base.errors import TableMissingInMirror
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
+from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
+from ccpr.cli.show import at_option
+from ccpr.cli.tables import full_name
+from ccpr.matrixone.errors import CcprError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ccpr.mirror.sql import PointDatabase
+    from ccpr.service.workspace import Workspace
+
+At = Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")]
+MOST_SHOWN = 1000  # rows on a screen; --limit for more
+
+
+def head(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, db.t, or t where that is clear.")],
+    count: Annotated[int, typer.Option("--rows", "-n", min=1, max=100_000, help="How many rows.")] = 10,
+    name: Annotated[
+        str | None, typer.Option("--subscription", "-s", help="The subscription, if several have such a table.")
+    ] = None,
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show some rows of a table, in the order in which they are stored."""
+    from ccpr.mirror.table_read import plan_read
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.subscription import Subscription
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        owner, full = _find(workspace, table, name, at)
+        mirror, settings = workspace.mirror(owner), Subscription.from_row(workspace.log.row(owner)).settings
+        read = plan_read(mirror, full, at_option(at), reading=settings.reading)
+        rows = _first(read.batches(mirror=mirror), count)
+        if as_json:
+            show_json({"subscription": owner, "table": full, "lsn": read.lsn, "rows": [json_row(row) for row in rows]})
+        else:
+            out.print(f"{full} at point {read.lsn} of {owner}", style="dim", markup=False)
+            show_rows(read.schema.names, rows)
+
+
+def query(
+    name: Name,
+    sql: Annotated[
+        str | None, typer.Argument(metavar="SQL", help="One statement or several; the rows of the last are shown.")
+    ] = None,
+    at: At = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Write the rows to a .parquet, .csv or .jsonl file.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"How many rows are given at most; if not given, {MOST_SHOWN} on a screen, else all."),
+    ] = None,
+    timezone: Annotated[
+        str, typer.Option(help="The zone in which TIMESTAMP is shown, compared and taken apart: Europe/Berlin.")
+    ] = "UTC",
+    as_json: AsJson = False,
+) -> None:
+    """Query the tables of a point with SQL, in DuckDB's dialect. Without SQL statements are read from the terminal, or
+    from standard input.
+
+    All tables are of one point; nothing that a statement does changes the mirror.
+    """
+    from ccpr.mirror.sql import PointDatabase
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.subscription import Subscription
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        if out_file is not None:
+            check_extension(out_file)
+        mirror = workspace.mirror(name)
+        subscription = Subscription.from_row(workspace.log.row(name))
+        point = mirror.point(at_option(at))
+        reading = subscription.settings.reading
+        with PointDatabase(mirror, point, subscription.database, reading, timezone) as database:
+            if sql is None and sys.stdin.isatty():
+                _prompt(database, name, limit or MOST_SHOWN)
+                return
+            schema, batches = database.batches(sys.stdin.read() if sql is None else sql)
+            if out_file is not None:
+                rows = write_rows(out_file, schema, _limited(batches, limit))
+                _report_file(rows, out_file, point.lsn, as_json=as_json)
+            elif as_json:
+                shown = [json_row(row) for batch in _limited(batches, limit) for row in python_rows(batch)]
+                show_json({"lsn": point.lsn, "columns": schema.names, "rows": shown})
+            else:
+                most = limit or MOST_SHOWN
+                show_rows(schema.names, _first(batches, most + 1), most)
+
+
+def _report_file(rows: int, file: Path, lsn: int, *, as_json: bool) -> None:
+    if as_json:
+        show_json({"lsn": lsn, "rows": rows, "file": str(file), "bytes": file.stat().st_size})
+    else:
+        out.print(f"{counted(rows, 'row')} at point {lsn} in {file}", markup=False)
+
+
+def _prompt(database: "PointDatabase", name: str, limit: int) -> None:
+    """Statements until `.quit` or the end of input; one that fails ends nothing."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 # lines can be edited, and come again
+    out.print(
+        f"point {database.point.lsn} of {name}; a statement ends with ';', .tables lists the tables, .quit ends",
+        style="dim",
+        markup=False,
+    )
+    lines: list[str] = []
+    while True:
+        try:
+            line = input("... " if lines else f"{name}> ")
+        except EOFError:
+            out.print("")
+            return
+        except KeyboardInterrupt:
+            lines.clear()
+            out.print("")
+            continue
+        word = line.strip()
+        if not lines and word in (".quit", ".exit", "exit", "quit"):
+            return
+        if not lines and word == ".tables":
+            out.print("\n".join(database.tables), markup=False)
+            continue
+        lines.append(line)
+        if word.endswith(";"):
+            _answer(database, "\n".join(lines), limit)
+            lines.clear()
+
+
+def _answer(database: "PointDatabase", sql: str, limit: int) -> None:
+    try:
+        schema, batches = database.batches(sql)
+        show_rows(schema.names, _first(batches, limit + 1), limit)
+    except CcprError as error:
+        show_error(error)
+    except KeyboardInterrupt:
+        err.print("interrupted", style="yellow")
+
+
+def show_rows(columns: list[str], rows: list[dict[str, Any]], limit: int | None = None) -> None:
+    """A table of at most `limit` rows, and how many there are."""
+    shown = rows if limit is None else rows[:limit]
+    cells = [["NULL" if value is None else value for value in json_row(row).values()] for row in shown]
+    numeric = {place for place in range(len(columns)) if any(_is_number(row[columns[place]]) for row in shown)}
+    show_table(columns, cells, empty="no rows", right=numeric)
+    more = "more than " if len(rows) > len(shown) else ""
+    out.print(f"{more}{counted(len(shown), 'row')}", style="dim", markup=False)
+
+
+def _is_number(value: Any) -> bool:
+    from decimal import Decimal
+
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _first(batches: "Iterable[pa.RecordBatch]", count: int) -> list[dict[str, Any]]:
+    return [row for batch in _limited(batches, count) for row in python_rows(batch)]
+
+
+def _limited(batches: "Iterable[pa.RecordBatch]", count: int | None) -> "Iterator[pa.RecordBatch]":
+    """The first rows; None = all. Nothing is read that is not needed for them."""
+    for batch in batches:
+        yield batch if count is None else batch.slice(0, count)
+        if count is not None and (count := count - batch.num_rows) <= 0:
+            return
+
+
+def _find(workspace: "Workspace", table: str, name: str | None, at: str | None) -> tuple[str, str]:
+    """The subscription whose point has the table, and the table's whole name. Raises TableMissingInMirror."""
+    found = []
+    names = [row.subscription_name for row in workspace.log.all_rows()[0]] if name is None else [name]
+    for one in names:
+        try:
+            point = workspace.mirror(one).point(at_option(at))
+        except CcprError:
+            if name is not None:
+                raise
+            continue  # another subscription, which has no such point
+        known = [ref.qualified_name for ref in point.tables.values()]
+        full = full_name(table, known)
+        if full in known:
+            found.append((one, full))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ways = ", ".join(f"--subscription {one}" for one, _ in found)
+        raise TableMissingInMirror(
+            "several subscriptions have it", subject=f"table {table}", remedy=f"Say which: {ways}."
+        )
+    raise TableMissingInMirror(
+        "no point shows such a table",
+        subject=f"table {table}",
+        remedy="Check the spelling and letter case; `ccpr tables NAME` lists the tables of a subscription.",
+    )

@@ -1,0 +1,146 @@
+"""`ccpr run`: one iteration, now."""
+
+import time
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ccpr.base.copy_meter import size_text
+from ccpr.cli import target_output
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.iterations import open_iteration
+from ccpr.cli.output import clock_text, counted, handle_errors, out, show_json
+from ccpr.cli.progress import Display
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ccpr.pipeline.iteration import Iteration, Outcome
+    from ccpr.pipeline.spark.choice import Choice
+    from ccpr.service.target_sync import TargetOutcome
+    from ccpr.service.workspace import Workspace
+
+
+def _engine(value: str) -> str:
+    if value not in ("auto", "process", "spark"):
+        raise typer.BadParameter("auto, process or spark")
+    return value
+
+
+Engine = Annotated[
+    str,
+    typer.Option(help="What copies: process, spark, or auto, which takes what will be done sooner.", callback=_engine),
+]
+
+
+def run(
+    name: Name,
+    engine: Engine = "auto",
+    allow_resync: Annotated[
+        bool,
+        typer.Option(
+            "--allow-resync", help="If the upstream has lost the last point's snapshot, compare with a full list."
+        ),
+    ] = False,
+    plan: Annotated[
+        str | None, typer.Option("--plan", metavar="ID", help="Do what this plan of `ccpr plan` says, or nothing.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one iteration of a subscription now, and sync its targets to the newest point. An interrupted iteration
+    continues where it stopped.
+
+    The exit code is 1 also if a target failed: the mirror's point stays, and the next run tries the target again. It is
+    3 if all is done but for tables of a target that are behind: they wait for a person, as the output says.
+    """
+    from ccpr.pipeline.options import IterationOptions
+    from ccpr.service.workspace import Workspace
+
+    started, display = time.monotonic(), Display()
+    options = IterationOptions(allow_resync=allow_resync, progress=display.callbacks)
+    with (
+        handle_errors(as_json=as_json),
+        Workspace() as workspace,
+        open_iteration(workspace, name, options) as iteration,
+    ):
+        if plan is not None:
+            iteration.require_plan(plan)
+        outcome = run_steps(workspace, iteration, engine, display)
+        targets = sync(workspace, iteration, display)
+    seconds = time.monotonic() - started
+    if as_json:
+        show_json(
+            {
+                **asdict(outcome),
+                "at": outcome.at.physical,
+                "seconds": seconds,
+                "home": str(workspace.home),
+                "engine": [{"place": choice.place.value, "why": choice.why} for choice in display.choices],
+                "targets": [target_output.outcome_json(target) for target in targets],
+            }
+        )
+    else:
+        show_outcome(outcome, seconds, display.choices)
+        for target in targets:
+            target_output.show_outcome(target)
+    if any(target.failure is not None for target in targets):
+        raise typer.Exit(1)
+    if any(target.result is not None and target.result.behind for target in targets):
+        raise typer.Exit(BEHIND)
+
+
+def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]" = ()) -> None:
+    for choice in choices:
+        out.print(choice.text, markup=False, style="dim")
+    what = (
+        f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no new point"
+    )
+    out.print(f"{what}, upstream's clock {clock_text(outcome.at)}", markup=False)
+    copied = f"{counted(outcome.objects_copied, 'object')}, {size_text(outcome.bytes_copied)} copied"
+    if outcome.objects_direct:
+        copied += f", {outcome.objects_direct:,} straight from storage"
+    whole = f"of {counted(outcome.objects_total, 'object')}, {size_text(outcome.bytes_total)} live"
+    tables = f"{counted(outcome.tables_changed, 'table')} changed, {outcome.tables} in the point"
+    out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; took {seconds:.1f} s", markup=False)
+    if outcome.quarantined:
+        out.print("quarantined", style="bold yellow", end=": ")
+        out.print(f"{', '.join(outcome.quarantined)}; see ccpr status", markup=False)
+
+
+def run_steps(workspace: "Workspace", iteration: "Iteration", engine: str, display: Display) -> "Outcome":
+    """The steps of an iteration in their order, with progress on standard error."""
+    import pyarrow.compute as pc
+
+    from ccpr.pipeline.copying import copy_in_process
+
+    with display:
+        iteration.take_snapshot()
+        iteration.diff_catalog()
+        iteration.diff_objects(keep=not iteration.watermark)
+        if iteration.watermark and (idle := iteration.apply_if_idle()) is not None:
+            return idle
+        size = pc.sum(iteration.objects_to_copy().column("size")).as_py() or 0
+        display.expect(size)
+        if size and engine != "process":
+            from ccpr.pipeline.spark.engine import Copier
+
+            def chosen(choice: "Choice") -> None:
+                display.choices.append(choice)
+                iteration.note_copier(choice.text)
+
+            callbacks = display.callbacks
+            iteration.copy_objects(Copier(workspace.home, engine, on_bytes=callbacks.on_bytes, on_choice=chosen))
+        else:
+            iteration.copy_objects(partial(copy_in_process, on_progress=display.callbacks.on_bytes))
+        return iteration.apply()
+
+
+def sync(workspace: "Workspace", iteration: "Iteration", display: Display) -> "list[TargetOutcome]":
+    """Bring all targets to the newest point, with progress on standard error."""
+    from ccpr.service.target_sync import sync_targets
+
+    with display:
+        return sync_targets(workspace, iteration, progress=display.callbacks)

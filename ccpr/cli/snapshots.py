@@ -1,0 +1,57 @@
+"""`ccpr snapshots`: the snapshots of a subscription upstream."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.iterations import open_iteration
+from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.state.states import State
+
+
+def snapshots(
+    name: Name,
+    orphans: Annotated[
+        bool, typer.Option("--orphans", help="Drop those that are not needed any more and were left behind.")
+    ] = False,
+    lost: Annotated[
+        bool,
+        typer.Option(
+            "--lost",
+            help="Drop those that this state does not know: of a history that was lost when state and mirror were "
+            "restored. Not while another copy of this state is in use.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the snapshots that a subscription has upstream: recorded ones, and lost ones by the subscription's uid in
+    their names. Nobody else's are ever listed or dropped."""
+    from ccpr.service.drop import drop
+    from ccpr.service.snapshots import LOST, drop_lost_snapshots, list_snapshots, row_of
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        if orphans:
+            if row_of(workspace, name).state == State.DROPPED:
+                drop(workspace, name)
+            else:
+                with open_iteration(workspace, name) as iteration:
+                    iteration.drop_due_snapshots()
+        if lost:
+            drop_lost_snapshots(workspace, name)
+        found, sees_lost = list_snapshots(workspace, name)
+    if as_json:
+        show_json([asdict(entry) for entry in found])
+        return
+    cells = [(entry.name, entry.role, "yes" if entry.exists else "no") for entry in found]
+    show_table(("snapshot", "for", "exists upstream"), cells, empty="no snapshot is recorded")
+    if not orphans and any(entry.role == "orphan" and entry.exists for entry in found):
+        out.print(f"drop the orphans with: ccpr snapshots {name} --orphans", markup=False)
+    if any(entry.role == LOST for entry in found):
+        out.print(f"drop the lost ones with: ccpr snapshots {name} --lost", markup=False)
+    if not sees_lost:
+        out.print(
+            "there may be lost ones that are not listed: only the account of the publisher can see all", markup=False
+        )

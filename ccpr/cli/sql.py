@@ -1,0 +1,173 @@
+"""`ccpr sql`: statements about subscriptions (docs/reference/sql.md). Each calls the same function as the command of
+`ccpr`."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr.base.errors import SqlSyntax, SubscriptionMissing
+from ccpr.cli.arguments import AsJson
+from ccpr.cli.asking import confirm
+from ccpr.cli.lifecycle import report_dropped, states_of
+from ccpr.cli.logins import read_login
+from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.state.settings import Settings
+
+if TYPE_CHECKING:
+    from ccpr.config.sql.parser import AlterSubscription, CreateSubscription, DropSubscription, Statement
+    from ccpr.service.workspace import Workspace
+
+
+def sql(
+    statements: Annotated[
+        str | None,
+        typer.Argument(help="The statements, separated by ';'. If not given, they are read from standard input."),
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; UTF-8.")] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before DROP … PURGE; needed where nobody can be asked.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, SELECT … FROM
+    mo_sync_configs."""
+    from ccpr.config.sql.parser import parse
+    from ccpr.service.workspace import Workspace
+
+    if statements is not None and file is not None:
+        raise typer.BadParameter("give statements or a file, not both", param_hint="--file")
+    done: list[dict[str, Any]] = []
+    with handle_errors(as_json=as_json, done=done), Workspace() as workspace:
+        script = parse(_text(statements, file))  # all of it, before the first is run
+        _agree(script, yes=yes, as_json=as_json)
+        # One after the other: if one fails, `done` has what was done before.
+        done.extend(_run(workspace, one, seen=statements is not None, as_text=not as_json) for one in script)
+    if as_json:
+        show_json(done)
+
+
+def _agree(script: "Sequence[Statement]", *, yes: bool, as_json: bool) -> None:
+    """Asked once for a script, before its first statement is run."""
+    from ccpr.config.sql.parser import DropSubscription
+
+    purged = ", ".join(one.name for one in script if isinstance(one, DropSubscription) and one.purge)
+    if purged:
+        question = f"delete all files and points of {purged}? Nothing brings them back"
+        confirm(question, subject=f"the mirror of {purged}", yes=yes, as_json=as_json)
+
+
+def _text(statements: str | None, file: Path | None) -> str:
+    try:
+        if statements is not None:
+            return statements
+        return sys.stdin.read() if file is None else file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        subject = str(file or "standard input")
+        raise SqlSyntax(
+            f"the statements cannot be read: {error}", subject=subject, remedy="Check the path and that it is UTF-8."
+        ) from error
+
+
+def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text: bool) -> dict[str, Any]:
+    """Run one statement. Returns what a script gets; `as_text` also prints it for people."""
+    from ccpr.config.sql.parser import (
+        AlterSubscription,
+        CreateSubscription,
+        DropSubscription,
+        PauseSubscription,
+        ResumeSubscription,
+        Select,
+        ShowSubscriptions,
+    )
+    from ccpr.service import subscriptions
+
+    match statement:
+        case CreateSubscription():
+            result = _create(workspace, statement, seen=seen)
+        case AlterSubscription():
+            result = _alter(workspace, statement, seen=seen)
+        case PauseSubscription():
+            result = {"statement": "PAUSE SUBSCRIPTION", **states_of(subscriptions.pause(workspace, statement.name))}
+        case ResumeSubscription():
+            result = {"statement": "RESUME SUBSCRIPTION", **states_of(subscriptions.resume(workspace, statement.name))}
+        case DropSubscription():
+            return _drop(workspace, statement, as_text=as_text)
+        case ShowSubscriptions():
+            rows = subscriptions.show(workspace)
+            return _table(
+                "SHOW SUBSCRIPTIONS", subscriptions.SHOWN, [tuple(row.values()) for row in rows], as_text=as_text
+            )
+        case Select():
+            columns, cells = subscriptions.select(workspace, statement)
+            return _table("SELECT", columns, cells, as_text=as_text)
+    if as_text:
+        out.print(f"{result['statement']}: {result['name']}", markup=False)
+    return result
+
+
+def _create(workspace: "Workspace", statement: "CreateSubscription", *, seen: bool) -> dict[str, Any]:
+    from ccpr.service import subscriptions
+
+    endpoint, password = read_login(statement.uri, seen=seen)
+    given: dict[str, Any] = {setting.name: setting.value for setting in statement.settings}
+    subscription = subscriptions.create(
+        workspace,
+        subscriptions.Wanted(
+            statement.name,
+            endpoint,
+            password,
+            statement.database,
+            statement.table,
+            statement.publication,
+            statement.publisher,
+            Settings(**given),
+        ),
+    )
+    ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
+    return {"statement": "CREATE SUBSCRIPTION", "name": subscription.name, "task_id": subscription.task_id, **ticket}
+
+
+def _alter(workspace: "Workspace", statement: "AlterSubscription", *, seen: bool) -> dict[str, Any]:
+    from ccpr.service import subscriptions
+
+    endpoint, password = (None, "") if statement.uri is None else read_login(statement.uri, seen=seen)
+    settings = {setting.name: setting.value for setting in statement.settings}
+    subscription = subscriptions.alter(
+        workspace, statement.name, subscriptions.SettingsChange(endpoint, password, statement.publication, settings)
+    )
+    return {
+        "statement": "ALTER SUBSCRIPTION",
+        "name": subscription.name,
+        "upstream": subscription.endpoint.masked(),
+        **settings,
+    }
+
+
+def _drop(workspace: "Workspace", statement: "DropSubscription", *, as_text: bool) -> dict[str, Any]:
+    from ccpr.service.drop import drop
+
+    try:
+        dropped = drop(workspace, statement.name, purge=statement.purge, force=statement.force)
+    except SubscriptionMissing:
+        if not statement.if_exists:
+            raise
+        if as_text:
+            out.print(f"DROP SUBSCRIPTION: there is no {statement.name}", markup=False)
+        return {"statement": "DROP SUBSCRIPTION", "name": statement.name, "existed": False}
+    if as_text:
+        report_dropped(dropped, forced=statement.force)
+    return {"statement": "DROP SUBSCRIPTION", "existed": True, **asdict(dropped)}
+
+
+def _table(statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, as_text: bool) -> dict[str, Any]:
+    if as_text:
+        show_table(columns, [["-" if cell is None else cell for cell in row] for row in rows], empty="no rows")
+    return {
+        "statement": statement,
+        "columns": list(columns),
+        "rows": [dict(zip(columns, row, strict=True)) for row in rows],
+    }

@@ -1,0 +1,194 @@
+"""`ccpr state`: a subscription's points and everything else that the catalog database has of it, written to a file and
+read back (docs/requirements.md B11)."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ccpr.base.errors import BadStateFile, StateUnreadable, StoreFailed
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.logins import read_login
+from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.matrixone.client.endpoint import format_uri
+from ccpr.matrixone.errors import Terminal
+
+if TYPE_CHECKING:
+    from ccpr.maintenance.state_file import SubscriptionState
+    from ccpr.service.workspace import Workspace
+
+
+state = typer.Typer(help="Export a subscription's state, or import it for its mirror.", no_args_is_help=True)
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        help="The upstream with its password, if the password in the state cannot be opened with this key file.",
+    ),
+]
+
+
+class PasswordNeeded(Terminal):
+    """The password in the state was sealed with another key file, so it has to be given again."""
+
+    code = "PASSWORD_NEEDED"
+    about = "key file"
+    default_remedy = "Restore the key file of the lost state folder, or give --from 'mysql://…:env:NAME@…'."
+
+
+@state.command("export")
+def export(
+    name: Name,
+    to: Annotated[Path | None, typer.Option("--out", help="The file to write; if not given, standard output.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write everything that the catalog database has of a subscription as JSON. The password stays sealed."""
+    from ccpr.maintenance.state_file import export_state
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        document = export_state(workspace.log.engine, name, datetime.now(UTC))
+        text = json.dumps(document, ensure_ascii=False) + "\n"
+        if to is not None:
+            _write(to, text)
+    if to is None:
+        sys.stdout.write(text)
+        return
+    points = len(document["tables"]["ccpr_points"]["rows"])
+    if as_json:
+        show_json({"name": name, "file": str(to.absolute()), "points": points, "bytes": len(text.encode())})
+    else:
+        out.print(f"state of {name}, {counted(points, 'point')}: {to}", markup=False)
+
+
+@state.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="A file that `ccpr state export` wrote.")],
+    name: Annotated[str | None, typer.Option("--name", help="Another name for the subscription.")] = None,
+    source: Source = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="A file whose first line is the password, for --from.")
+    ] = None,
+    adopt_points: Annotated[
+        bool,
+        typer.Option("--adopt", help="The mirror is older or newer than the state: take the mirror's points."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a subscription again from its exported state, for the mirror that it has. All of it or nothing is
+    written."""
+    from ccpr.maintenance.adopt import adopt
+    from ccpr.maintenance.state_file import check_mirror, import_state, read_state
+    from ccpr.mirror.mirror import Mirror
+    from ccpr.service.subscriptions import check_settings
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.subscription import check_subscription_name
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        found = read_state(_read(file))
+        check_settings(found.subscription.settings, found.subscription.database, found.subscription.table)
+        wanted = name or found.row.subscription_name
+        check_subscription_name(wanted)
+        found = _with_mirror(workspace, found, wanted)
+        mirror = Mirror(workspace.mirror_store(wanted, found.subscription.settings))
+        if not adopt_points:
+            check_mirror(found, mirror)
+        upstream = _upstream(workspace, found, source, password_file)
+        row = import_state(workspace.log.engine, found, wanted, upstream, datetime.now(UTC), mirror)
+        if adopt_points:
+            with workspace.lease(wanted) as lease:
+                adopt(lease, mirror)
+            row = workspace.log.row(wanted)
+    if as_json:
+        show_json(
+            {"name": wanted, "task_id": row.task_id, "iteration_lsn": row.iteration_lsn, "home": str(workspace.home)}
+        )
+    else:
+        out.print(f"imported {wanted}, {row.iteration_lsn} iterations; state in {workspace.home}", markup=False)
+        out.print(f"next: ccpr verify {wanted}; ccpr run {wanted}", markup=False)
+
+
+@state.command("adopt")
+def adopt_(name: Name, as_json: AsJson = False) -> None:
+    """Make the catalog database's records of a subscription again from its mirror, and go on from the mirror's newest
+    point. For a mirror that is newer or older than the catalog database, as after a restore of one of them."""
+    from ccpr.maintenance.adopt import adopt
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.subscription import Subscription
+
+    with handle_errors(as_json=as_json), Workspace() as workspace, workspace.lease(name) as lease:
+        adopted = adopt(lease, workspace.mirror_of(Subscription.from_row(lease.claim.row)))
+    if as_json:
+        show_json({"name": name, **asdict(adopted)})
+        return
+    newest = "no point" if adopted.newest_point is None else f"newest {adopted.newest_point}"
+    before = "none" if adopted.newest_before is None else str(adopted.newest_before)
+    out.print(
+        f"adopted {counted(adopted.points, 'point')} of the mirror of {name}: {newest} (it was {before})", markup=False
+    )
+    out.print(f"next: ccpr verify {name}; ccpr run {name}", markup=False)
+
+
+def _with_mirror(workspace: "Workspace", found: "SubscriptionState", name: str) -> "SubscriptionState":
+    """With another name the mirror stays where it is; then the settings contain its place."""
+    from ccpr.mirror.open_store import open_store
+
+    settings, former = found.subscription.settings, workspace.default_mirror(found.row.subscription_name)
+    if settings.mirror or name == found.row.subscription_name or not former.exists():
+        return found
+    return found.with_mirror(open_store(str(former)).url)
+
+
+def _upstream(
+    workspace: "Workspace", found: "SubscriptionState", source: str | None, password_file: Path | None
+) -> str:
+    """The URI to store, its password sealed with this key file. Raises PasswordNeeded, BadUri."""
+    if source is not None:
+        endpoint, password = read_login(source, password_file)
+        return format_uri(endpoint, workspace.vault.seal(password, endpoint))
+    endpoint = found.subscription.endpoint
+    try:
+        sealed = workspace.vault.bound(found.sealed_password, endpoint)
+    except StateUnreadable as error:
+        if not sys.stdin.isatty():
+            raise PasswordNeeded(
+                f"the password in the state cannot be opened with this key file: {error.message}",
+                subject=error.subject,
+            ) from error
+        endpoint, password = read_login(format_uri(endpoint), None)
+        return format_uri(endpoint, workspace.vault.seal(password, endpoint))
+    return format_uri(endpoint, sealed)
+
+
+def _read(file: Path) -> bytes:
+    from ccpr.maintenance.state_file import LARGEST_BYTES
+
+    try:
+        if file.stat().st_size > LARGEST_BYTES:
+            raise BadStateFile("it is larger than any state", subject=str(file))
+        return file.read_bytes()
+    except OSError as error:
+        raise BadStateFile(
+            f"it cannot be read: {error.strerror}", subject=str(file), remedy="Check its path and permissions."
+        ) from error
+
+
+def _write(file: Path, text: str) -> None:
+    """Write the complete file or none, readable by its owner only."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        temporary.replace(file)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreFailed(
+            f"the file cannot be written: {error.strerror}", subject=str(file), remedy="Choose another --out."
+        ) from error

@@ -1,0 +1,341 @@
+"""`ccpr status`: state, progress and errors of subscriptions, from the log and the mirror alone. No lease is taken, and
+the upstream is not asked."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ccpr.base.copy_meter import CopyMeter, seconds_text, size_text
+from ccpr.base.errors import StateUnavailable
+from ccpr.base.wording import first_names
+from ccpr.cli.arguments import AsJson
+from ccpr.cli.output import clock_text, counted, drawn_table, handle_errors, json_text, out, show_json, time_text
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.state.states import Shown
+
+if TYPE_CHECKING:
+    from ccpr.service.follower_status import FollowerStatus
+    from ccpr.service.last_error import LastError
+    from ccpr.service.status import SubscriptionStatus, TargetStatus
+
+
+WATCH_SECONDS = 1.0
+_METERS: dict[tuple[str, str], CopyMeter] = {}  # what a watching process has seen of each copy
+_STATE_STYLES: dict[str, str] = {
+    Shown.IDLE: "green",
+    Shown.COPYING: "cyan",
+    Shown.APPLYING: "cyan",
+    Shown.FAILING: "red",
+    Shown.PAUSED: "yellow",
+    Shown.STOPPED: "bold red",
+}
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(help="The subscription; if not given, all in one table.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show state, step, lag, what is pending and the last error of subscriptions. It does not disturb a run.
+
+    Exit code 0: no errors. 1: the last attempt of a subscription failed, an error has stopped it, tables of it are
+    quarantined, one of its targets failed or has tables that are behind, or something is wrong with a follower.
+    """
+    from ccpr.pipeline.lag import LagMeter
+    from ccpr.service.status import read_all, read_status
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        meter = LagMeter(workspace.clock)
+
+        def read() -> "list[SubscriptionStatus]":
+            return (
+                read_all(workspace, meter) if name is None else [read_status(workspace, workspace.log.row(name), meter)]
+            )
+
+        if watch:
+            _watch(read, whole=name is None, as_json=as_json)
+            return
+        found = read()
+    if as_json:
+        shown = [{**asdict(status), "ok": status.ok} for status in found]
+        show_json(shown if name is None else shown[0])
+    else:
+        out.print(_drawn(found, whole=name is None))
+    if not all(status.ok for status in found):
+        raise typer.Exit(1)
+
+
+def _watch(read: "Callable[[], list[SubscriptionStatus]]", *, whole: bool, as_json: bool) -> None:
+    """Until Ctrl-C: redrawn on a terminal, otherwise one line (with --json a JSON document) for each subscription that
+    has changed."""
+    from rich.live import Live
+
+    try:
+        if out.is_terminal and not as_json:
+            with Live(_drawn(read(), whole=whole), console=out, auto_refresh=False) as live:
+                while True:
+                    time.sleep(WATCH_SECONDS)
+                    live.update(_read_or_report(read, whole=whole), refresh=True)
+        printed: dict[str, SubscriptionStatus] = {}
+        while True:
+            for status in read():
+                if printed.get(status.name) != (steady := _steady(status)):
+                    printed[status.name] = steady
+                    shown = {**asdict(status), "ok": status.ok}
+                    line = json_text(shown) if as_json else printable(_line(status))
+                    sys.stdout.write(line + "\n")
+                    sys.stdout.flush()
+            time.sleep(WATCH_SECONDS)
+    except KeyboardInterrupt:
+        return
+
+
+def _read_or_report(read: "Callable[[], list[SubscriptionStatus]]", *, whole: bool) -> Table | Group | Text:
+    """If the catalog database is unavailable for a moment, watching goes on."""
+    try:
+        return _drawn(read(), whole=whole)
+    except StateUnavailable as error:
+        return Text(f"{error.code}: {error.message}", style="red")
+
+
+def _steady(status: "SubscriptionStatus") -> "SubscriptionStatus":
+    """Without what changes as time passes."""
+    targets = tuple(replace(target, lag_seconds=None, next_attempt=None) for target in status.targets)
+    followers = tuple(replace(one, lag_seconds=None, asked_at=None) for one in status.followers)
+    times = {"lag_seconds": None, "next_attempt": None, "lease_expires": None}
+    return replace(status, **times, targets=targets, followers=followers)
+
+
+def _line(status: "SubscriptionStatus") -> str:
+    parts = [
+        time_text(time.time()),
+        status.name,
+        status.state,
+        f"newest point {_newest(status)}",
+        f"lag {_lag(status)}",
+    ]
+    if status.step is not None:
+        parts.append(f"step {status.step.number} {status.step.name}")
+    if status.objects_pending is not None:
+        parts.append(f"pending {_pending(status)}")
+    if status.copier is not None:
+        parts.append(status.copier)
+    if status.waiting is not None:
+        parts.append(status.waiting.text)
+    if status.quarantined:
+        parts.append(f"{len(status.quarantined)} quarantined")
+    parts += [f"target {target.name} {target.trouble}" for target in status.targets if not target.ok]
+    parts += [f"follower {one.name} {one.state}" for one in status.followers if not one.ok]
+    if status.last_error is not None:
+        parts.append(f"{status.last_error.attempts} failed, {status.last_error.code}: {status.last_error.message}")
+    return "  ".join(parts)
+
+
+def _drawn(found: "Sequence[SubscriptionStatus]", *, whole: bool) -> Table | Group | Text:
+    if whole:
+        return _overview(found) if found else Text("no subscriptions; make one with `ccpr subscribe`")
+    return _in_full(found[0])
+
+
+def _overview(found: "Sequence[SubscriptionStatus]") -> Table | Group:
+    """One line each; a column that is empty for all is left out."""
+    now = time.time()
+    columns: dict[str, list[str | Text]] = {
+        "name": [Text(one.name) for one in found],
+        "state": [_state(one) for one in found],
+        "step": [f"{one.step.number} {one.step.name}" if one.step else "-" for one in found],
+        "point": [_newest(one) for one in found],
+        "lag": [_lag(one) for one in found],
+        "pending": [_pending(one) for one in found],
+        "waiting": ["-" if one.waiting is None else one.waiting.text for one in found],
+        "quarantined": [str(len(one.quarantined) or "-") for one in found],
+        "targets": [_describe(one.targets) for one in found],
+        "followers": [_describe(one.followers) for one in found],
+        "next": ["-" if one.next_attempt is None else seconds_text(one.next_attempt - now) for one in found],
+        "last error": [_last_error(one) for one in found],
+    }
+    shown = {column: cells for column, cells in columns.items() if any(str(cell) != "-" for cell in cells)}
+    cells = [
+        [cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row]
+        for row in zip(*shown.values(), strict=True)
+    ]
+    return drawn_table(tuple(shown), cells)
+
+
+def _describe(those: "Sequence[TargetStatus] | Sequence[FollowerStatus]") -> str:
+    bad = sum(not one.ok for one in those)
+    return f"{len(those)}, {bad} not ok" if bad else str(len(those) or "-")
+
+
+def _last_error(status: "SubscriptionStatus") -> str:
+    error = status.last_error
+    return "-" if error is None else f"{error.code} ({error.attempts} in a row since {time_text(error.first)})"
+
+
+class _Details:
+    """Lines with a label each, for one subscription. Lines of the same subject follow it with an empty label."""
+
+    def __init__(self) -> None:
+        self.grid = Table.grid(padding=(0, 2))
+        self.grid.add_column(style="bold")
+        self.grid.add_column(overflow="fold")
+
+    def add(self, label: str, value: str | Text) -> None:
+        self.grid.add_row(label, value if isinstance(value, Text) else Text(printable(value, keep="\n")))
+
+
+def _in_full(status: "SubscriptionStatus") -> Group:
+    details = _Details()
+    details.add("subscription", f"{status.name}: {status.scope} at {status.upstream}")
+    details.add("state", _state(status))
+    details.add("run by", _owner(status))
+    if status.step is not None:
+        details.add("step", f"{status.step.number} {status.step.name}: {status.step.title}")
+        details.add("done", ", ".join(status.step.done) or "nothing yet")
+        details.add("pending", _pending(status))
+    if status.copier is not None:
+        details.add("copied by", status.copier)
+    if status.waiting is not None:
+        details.add("waiting", Text(status.waiting.text, style="yellow"))
+    details.add("objects from", _way(status))
+    details.add("newest point", _newest(status) if status.newest_point is not None else "none yet")
+    details.add("lag", _lag(status))
+    if status.watermark:
+        details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock (UTC)")
+    if status.clock_skew_seconds is not None:
+        details.add("clock skew", f"{status.clock_skew_seconds:+.1f} s (ours less the upstream's)")
+    if status.capabilities is not None:
+        details.add("upstream can", ", ".join(status.capabilities.describe()))
+    for snapshot, role in status.snapshots.items():
+        details.add("upstream holds", f"{snapshot} ({'to drop' if role == 'orphan' else role})")
+    for table in status.quarantined:
+        since = f"{table.table} since {time_text(table.since)}"
+        details.add("quarantined", f"{since}, {table.attempts} attempts: {table.code}: {table.message}")
+        details.add("", f"remedy: {table.remedy}")
+    for table, columns in status.unreadable_columns.items():
+        for column, reason in columns.items():
+            details.add("cannot be read", Text(printable(f"column {column} of {table}: {reason}"), style="yellow"))
+    why = attrgetter("kind", "reason")
+    for (kind, reason), alike in groupby(sorted(status.not_replicated, key=why), key=why):
+        names = first_names((left_out.name for left_out in alike), most=10)
+        details.add("not replicated", printable(f"{kind} {names}: {reason}"))
+    for table, counts in status.zero_dates.items():
+        for column, count in counts.items():
+            details.add("zero dates", printable(f"column {column} of {table}: {count} times 0000-00-00"))
+    for target in status.targets:
+        _add_target(details, target)
+    for follower in status.followers:
+        _add_follower(details, follower)
+    if status.relays:
+        details.add("relay", f"listens on {', '.join(status.relays)}")
+    for pin in status.forgotten_pins:
+        details.add("forgotten", f"snapshot {pin.snapshot} of point {pin.lsn}, last used {time_text(pin.seen_at)}")
+        details.add("", f"if its owner is gone for good: ccpr relay pins {status.name} --drop {pin.snapshot}")
+    if status.last_error is not None:
+        _add_error(details, status.last_error)
+    if status.next_attempt is not None:
+        details.add("next attempt", f"{time_text(status.next_attempt)}, if the sensor runs")
+    for warning in status.warnings:
+        details.add("warning", Text(warning, style="yellow"))
+    return Group(details.grid)
+
+
+def _add_target(details: _Details, target: "TargetStatus") -> None:
+    lsn = "no point yet" if target.lsn is None else f"point {target.lsn}"
+    lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
+    of = f"database {target.source_database} to " if target.source_database else ""
+    about = f"{of}{target.to}: {target.state}, {lsn}{lag}, DDL policy {target.ddl_policy}"
+    details.add(f"target {target.name}", about)
+    for table in target.behind:
+        failure = table.failure
+        style = "red" if table.again else "yellow"
+        details.add("", Text(f"behind: {table.table}: {failure.code}: {failure.message}", style=style))
+        details.add("", "\n".join(f"{statement};" for statement in table.statements) or f"remedy: {failure.remedy}")
+    _add_last_error(details, target.last_error)
+    if target.next_attempt is not None:
+        made = counted(target.attempts, "attempt")
+        details.add(
+            "", f"{made} failed, the next is at {time_text(target.next_attempt)}, if a service or the sensor runs"
+        )
+
+
+def _add_follower(details: _Details, follower: "FollowerStatus") -> None:
+    point = "no point yet" if follower.lsn is None else f"point {follower.lsn}"
+    lag = "" if follower.lag_seconds is None else f", lag {seconds_text(follower.lag_seconds)}"
+    about = f"database {follower.database} at {follower.to}: {follower.state}, {point}{lag}"
+    details.add(f"follower {follower.name}", about)
+    if follower.is_unfinished:
+        details.add("", "a command is under way with it; if that was interrupted, type it again")
+    if follower.task is not None:
+        watermark = clock_text(Timestamp(follower.watermark)) + " (UTC)" if follower.watermark else "none"
+        details.add("", f"task {follower.task}, watermark {watermark}")
+    _add_last_error(details, follower.last_error)
+
+
+def _add_last_error(details: _Details, error: "LastError | None") -> None:
+    """Of a target or a follower."""
+    if error is not None:
+        times = f"{error.attempts} in a row since {time_text(error.first)}"
+        details.add("", Text(f"{error.code}: {error.message} ({times})", style="red"))
+        details.add("", f"remedy: {error.remedy}")
+
+
+def _add_error(details: _Details, error: "LastError") -> None:
+    times = time_text(error.first)
+    if error.again:
+        times = f"{error.attempts} in a row, {times} to {time_text(error.last)}"
+    details.add("last error", Text(f"{error.code}: {error.message} ({times})", style="red"))
+    details.add("", f"about {error.subject}")
+    details.add("", f"remedy: {error.remedy}")
+    details.add("", f"more: ccpr explain {error.code}")
+
+
+def _state(status: "SubscriptionStatus") -> Text:
+    return Text(status.state, style=_STATE_STYLES.get(status.state, "bold red"))
+
+
+def _lag(status: "SubscriptionStatus") -> str:
+    return "-" if status.lag_seconds is None else seconds_text(status.lag_seconds)
+
+
+def _pending(status: "SubscriptionStatus") -> str:
+    if status.objects_pending is None or status.bytes_pending is None:
+        return "-"
+    pending = f"{counted(status.objects_pending, 'object')}, {size_text(status.bytes_pending)}"
+    if status.bytes_to_copy is None or status.step is None or status.owner is None:
+        return pending
+    done, seen = status.bytes_to_copy - status.bytes_pending, (status.task_id, status.step.snapshot)
+    if seen not in _METERS:
+        _METERS[seen] = CopyMeter(status.bytes_to_copy, done=done)
+    _METERS[seen].reached(done)
+    return f"{pending}; {_METERS[seen].describe()}"
+
+
+def _owner(status: "SubscriptionStatus") -> str:
+    if status.lease_expires is None:
+        return "nobody at the moment"
+    return f"{status.owner}, lease until {time_text(status.lease_expires)}"
+
+
+def _way(status: "SubscriptionStatus") -> str:
+    """Which way the bytes of objects come."""
+    if not status.objects_from:
+        return "the upstream (get_object)"
+    told = f"storage, {status.objects_from}; what is not there from the upstream"
+    copied = counted(status.objects_copied, "object")
+    return f"{told}; last {status.objects_direct:,} of {copied} from storage" if status.objects_copied else told
+
+
+def _newest(status: "SubscriptionStatus") -> str:
+    return "-" if status.newest_point is None else str(status.newest_point)

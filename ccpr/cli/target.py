@@ -1,0 +1,235 @@
+"""`ccpr target`: the databases that a subscription is synced to."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.iterations import open_iteration
+from ccpr.cli.logins import read_target_login
+from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.cli.progress import Display
+from ccpr.cli.target_output import outcome_json, show_outcome
+from ccpr.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
+
+if TYPE_CHECKING:
+    from ccpr.state.targets import Target
+
+
+target = typer.Typer(help="Databases that a subscription is synced to, from its mirror.", no_args_is_help=True)
+TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]
+PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --to.")]
+AsText = Annotated[
+    list[str] | None, typer.Option(metavar="TABLE.COLUMN", help="A column to be kept as long text; may be repeated.")
+]
+_DUPLICATE_KEYS = (
+    "What happens to a table of which two rows have one primary key upstream, after a LOAD DATA there. "
+    "error: it waits, with TARGET_DUPLICATE_KEYS; last: the row with the later commit counts."
+)
+_MAX_DROP = (
+    "How many tables it drops at once without being asked: a number, or half (fewer than half of those that it has, or "
+    "fewer than three, and not all of several). More wait, with TARGET_DROPS_HELD, for `ccpr target approve`."
+)
+_POLICY = "additive: only what removes nothing; full: everything; manual: nothing, each change of a definition waits."
+
+
+@target.command("add")
+def add(
+    name: Name,
+    target_name: TargetName,
+    to: Annotated[str, typer.Option("--to", help="mysql://user:env:NAME@host:port/database[?ssl-mode=…]")],
+    database: Annotated[
+        str, typer.Option(help="Of a subscription to several databases: the one upstream whose tables it gets.")
+    ] = "",
+    password_file: PasswordFile = None,
+    ddl_policy: Annotated[DdlPolicy, typer.Option(help=_POLICY)] = DdlPolicy.ADDITIVE,
+    as_text: AsText = None,
+    duplicate_keys: Annotated[DuplicateKeys, typer.Option(help=_DUPLICATE_KEYS)] = DuplicateKeys.ERROR,
+    max_drop: Annotated[str, typer.Option(metavar="NUMBER|half", help=_MAX_DROP)] = "half",
+    as_json: AsJson = False,
+) -> None:
+    """Add a database of MariaDB, MySQL or MatrixOne as a target. The next run loads all tables; later runs apply what
+    has changed."""
+    from ccpr.service import targets
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        address, password = read_target_login(to, password_file)
+        columns = tuple(as_text or ())
+        what = (ddl_policy, columns, duplicate_keys, database, _max_drop(max_drop))
+        added = targets.add(workspace, name, target_name, address, password, *what)
+    if as_json:
+        show_json(target_json(added))
+    else:
+        out.print(
+            f"added target {target_name} ({added.dialect}) at {address.masked()}; next: ccpr run {name}", markup=False
+        )
+
+
+@target.command("list")
+def list_(name: Name, as_json: AsJson = False) -> None:
+    """List the targets of a subscription."""
+    from ccpr.service import targets
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        found = targets.records_of(workspace, name).all()
+    if as_json:
+        show_json([target_json(one) for one in found])
+        return
+    cells = [
+        (
+            one.name,
+            one.source_database or "-",
+            targets.address_of(one).masked(),
+            one.dialect,
+            one.policy,
+            one.state,
+            "-" if one.lsn is None else one.lsn,
+            len(one.behind),
+        )
+        for one in found
+    ]
+    columns = ("target", "of", "database", "dialect", "DDL policy", "state", "point", "tables behind")
+    show_table(columns, cells, empty=f"no targets; add one with: ccpr target add {name} TARGET --to …")
+
+
+@target.command("alter")
+def alter(
+    name: Name,
+    target_name: TargetName,
+    ddl_policy: Annotated[DdlPolicy | None, typer.Option(help=_POLICY)] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="The same database at another address or with another login.")
+    ] = None,
+    password_file: PasswordFile = None,
+    as_text: AsText = None,
+    duplicate_keys: Annotated[DuplicateKeys | None, typer.Option(help=_DUPLICATE_KEYS)] = None,
+    max_drop: Annotated[str | None, typer.Option(metavar="NUMBER|half", help=_MAX_DROP)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a target's DDL policy, its address or login, which columns it keeps as text, what it does with rows of
+    one key, or how many tables it drops at once. Columns become text with the next change of their table, or by
+    `rebuild`."""
+    from ccpr.service import targets
+    from ccpr.service.workspace import Workspace
+
+    if ddl_policy is None and to is None and not as_text and duplicate_keys is None and max_drop is None:
+        raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        login = None if to is None else read_target_login(to, password_file)
+        columns = tuple(as_text or ())
+        limit = None if max_drop is None else _max_drop(max_drop)
+        altered = targets.alter(workspace, name, target_name, ddl_policy, login, columns, duplicate_keys, limit)
+    if as_json:
+        show_json(target_json(altered))
+    else:
+        out.print(f"altered target {target_name}; DDL policy {altered.policy}", markup=False)
+
+
+@target.command("rebuild")
+def rebuild(
+    name: Name,
+    target_name: TargetName,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.")],
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild a table of a target from the newest point of the mirror, and sync the others. The table may have been
+    dropped there or released, or somebody else may have changed its rows. Readers see the old one until the new one is
+    complete. The upstream is not asked.
+    """
+    from ccpr.service.target_sync import TargetOutcome, rebuild_table
+    from ccpr.service.workspace import Workspace
+
+    started = time.monotonic()
+    with (
+        handle_errors(as_json=as_json),
+        Workspace() as workspace,
+        open_iteration(workspace, name) as iteration,
+        Display() as display,
+    ):
+        result = rebuild_table(workspace, iteration, target_name, table, progress=display.callbacks)
+    outcome = TargetOutcome(target_name, result, None, time.monotonic() - started)
+    if as_json:
+        show_json(outcome_json(outcome))
+    else:
+        show_outcome(outcome)
+
+
+@target.command("approve")
+def approve(name: Name, target_name: TargetName, as_json: AsJson = False) -> None:
+    """Let a target drop the tables that it holds back because most of its tables were gone at once
+    (TARGET_DROPS_HELD): those that `ccpr status` lists. It is synced to the newest point. The upstream is not asked.
+    """
+    from ccpr.service.target_sync import TargetOutcome, approve_drops
+    from ccpr.service.workspace import Workspace
+
+    started = time.monotonic()
+    with (
+        handle_errors(as_json=as_json),
+        Workspace() as workspace,
+        open_iteration(workspace, name) as iteration,
+        Display() as display,
+    ):
+        result = approve_drops(workspace, iteration, target_name, progress=display.callbacks)
+    outcome = TargetOutcome(target_name, result, None, time.monotonic() - started)
+    if as_json:
+        show_json(outcome_json(outcome))
+        return
+    for table in result.tables:
+        if table.action == "dropped":
+            out.print(f"dropped {table.table}", markup=False)
+    show_outcome(outcome)
+
+
+@target.command("remove")
+def remove(
+    name: Name,
+    target_name: TargetName,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove it even if tables in it are being synced; they stay as they are.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a target. Release its tables first, with `ccpr release`; with --force they stay as they are, with their
+    mark."""
+    from ccpr.service import targets
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        targets.remove(workspace, name, target_name, force=force)
+    if as_json:
+        show_json({"name": name, "target": target_name, "removed": True})
+    else:
+        out.print(f"removed target {target_name} of {name}", markup=False)
+
+
+def _max_drop(text: str) -> MaxDrop:
+    """Raises BadSetting."""
+    from ccpr.base.errors import BadSetting
+
+    try:
+        return MaxDrop.parse(text)
+    except ValueError as error:
+        raise BadSetting(str(error), subject="--max-drop", remedy="Write a number of tables, or half.") from error
+
+
+def target_json(found: "Target") -> dict[str, Any]:
+    """For scripts; without the password."""
+    from ccpr.service import targets
+
+    return {
+        "target": found.name,
+        "source_database": found.source_database or None,
+        "to": targets.address_of(found).masked(),
+        "dialect": found.dialect.value,
+        "ddl_policy": found.policy.value,
+        "as_text": list(found.as_text),
+        "duplicate_keys": found.duplicate_keys.value,
+        "max_drop": "half" if found.max_drop.tables is None else found.max_drop.tables,
+        "state": found.state.value,
+        "lsn": found.lsn,
+        "behind": [table.to_json() for table in found.behind],
+    }

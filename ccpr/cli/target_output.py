@@ -1,0 +1,110 @@
+"""What `ccpr run`, `ccpr plan` and `ccpr status` show of targets."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ccpr.base.failure import Failure
+from ccpr.cli.output import counted, err, out
+
+if TYPE_CHECKING:
+    from ccpr.service.target_sync import TargetOutcome
+    from ccpr.state.targets import LaggingTargetTable
+    from ccpr.targets.plan import TableStep, TargetPlan
+
+
+# By the name of the step's class: for a table that the target does not have, and for one that it has.
+_ACTIONS = {
+    "Build": ("create", "rebuild and replace"),
+    "Alter": ("", "alter"),
+    "Drop": ("", "drop"),
+    "TableStep": ("", ""),
+}
+
+
+def outcome_json(outcome: "TargetOutcome") -> dict[str, Any]:
+    """For scripts."""
+    result, failure = outcome.result, outcome.failure
+    common: dict[str, Any] = {
+        "target": outcome.target,
+        "seconds": outcome.seconds,
+        "error": None if failure is None else asdict(failure),
+    }
+    if result is None:
+        return {**common, "lsn": None, "tables": [], "behind": [], "remarks": {}}
+    tables, behind = [asdict(table) for table in result.tables], [table.to_json() for table in result.behind]
+    return {**common, "lsn": result.lsn, "tables": tables, "behind": behind, "remarks": result.remarks}
+
+
+def show_outcome(outcome: "TargetOutcome") -> None:
+    result = outcome.result
+    if outcome.failure is not None:
+        err.print(f"target {outcome.target} failed", style="bold red", end=" ")
+        err.print(str(outcome.failure), markup=False)
+    elif result is None:
+        out.print(f"target {outcome.target}: at the newest point", markup=False)
+    else:
+        upserted, deleted = (sum(getattr(table, name) for table in result.tables) for name in ("upserted", "deleted"))
+        rows = f"{counted(len(result.tables), 'table')}, {counted(upserted, 'row')} written, {deleted:,} deleted"
+        out.print(f"target {outcome.target}: at point {result.lsn}; {rows}; took {outcome.seconds:.1f} s", markup=False)
+        for table in result.behind:
+            show_behind(table)
+
+
+def show_behind(table: "LaggingTargetTable") -> None:
+    out.print("behind", style="bold yellow", end=" ")
+    out.print(f"{table.table}: {table.failure}", markup=False)
+    _show_statements(table.statements)
+
+
+def plan_json(found: "TargetPlan | Failure") -> dict[str, Any]:
+    if isinstance(found, Failure):
+        return {"error": asdict(found), "renames": [], "steps": []}
+    return {
+        "error": None,
+        "renames": list(found.renaming),
+        "steps": [
+            {
+                "table": step.table.qualified_name,
+                "action": type(step).__name__.lower() if step.failure is None else "wait",
+                "statements": list(step.statements),
+                "destructive": list(step.destructive),
+                "remarks": list(step.remarks),
+                "failure": None if step.failure is None else asdict(step.failure),
+            }
+            for step in found.steps
+        ],
+    }
+
+
+def show_plan(name: str, found: "TargetPlan | Failure") -> None:
+    if isinstance(found, Failure):
+        out.print(f"target {name} cannot be read", style="bold yellow", end=": ")
+        out.print(str(found), markup=False)
+        return
+    out.print(f"target {name}: {counted(len(found.steps), 'table')} with more than changed rows", markup=False)
+    if found.renaming:
+        out.print("first all renames, in one statement", style="bold")
+        _show_statements(found.renaming)
+    for step in found.steps:
+        _show_step(step)
+
+
+def _show_step(step: "TableStep") -> None:
+    from ccpr.state.targets import LaggingTargetTable
+
+    if step.failure is None:
+        out.print(_ACTIONS[type(step).__name__][step.before is not None], style="bold", end=" ")
+        out.print(step.table.qualified_name, markup=False)
+        _show_statements(step.statements)
+    else:
+        show_behind(LaggingTargetTable(step.table.qualified_name, step.failure, step.statements))
+    for text in step.destructive:
+        out.print(f"  destructive: {text}", style="yellow", markup=False)
+    for remark in step.remarks:
+        out.print(f"  {remark}", style="dim", markup=False)
+
+
+def _show_statements(statements: Sequence[str]) -> None:
+    for statement in statements:
+        out.print(f"  {statement};", markup=False)

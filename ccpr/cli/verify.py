@@ -1,0 +1,71 @@
+"""`ccpr verify`: compare the mirror with its ledger. What is damaged is fetched again, if the upstream still has it."""
+
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ccpr.base.copy_meter import size_text
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.progress import byte_bars
+
+if TYPE_CHECKING:
+    from ccpr.maintenance.verify import Damage
+
+
+def verify(
+    name: Name,
+    deep: Annotated[bool, typer.Option("--deep", help="Decode every column of every object as well.")] = False,
+    repair: Annotated[bool, typer.Option(help="Fetch damaged and missing objects again from the upstream.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Read the whole mirror again and compare it with the ledger. The exit code is 1 if something stays damaged."""
+    from ccpr.maintenance.verify import Verifier
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.ledger import Ledger
+    from ccpr.state.subscription import Subscription
+
+    with (
+        handle_errors(as_json=as_json),
+        Workspace() as workspace,
+        byte_bars() as progress,
+    ):
+        row = workspace.log.row(name)
+        subscription = Subscription.from_row(row)
+        ledger = Ledger(workspace.log.engine, row.task_id)
+        task = progress.add_task("verify", total=ledger.stored_bytes())
+        verifier = Verifier(
+            workspace.mirror(name, published=False),
+            workspace.log,
+            name,
+            subscription.publication,
+            workspace.lease,
+            partial(workspace.connect, subscription) if repair else None,
+            deep=deep,
+            on_progress=lambda size: progress.advance(task, size),
+        )
+        found = verifier.run()
+    if as_json:
+        show_json({**asdict(found), "sound": found.sound})
+    else:
+        out.print(
+            f"{counted(found.objects, 'object')}, {size_text(found.bytes)}, "
+            f"{counted(found.manifests, 'manifest')} and {counted(found.points, 'point')} read again",
+            markup=False,
+        )
+        if found.strays:
+            out.print(f"{counted(found.strays, 'file')} that nothing names will be deleted", markup=False)
+        cells = [
+            (damage.path, damage.reason, "repaired" if damage.repaired else _affected(damage))
+            for damage in found.damages
+        ]
+        show_table(("file", "damage", "affects"), cells, empty="everything is as it was written")
+    if not found.sound:
+        raise typer.Exit(1)
+
+
+def _affected(damage: "Damage") -> str:
+    points = "; ".join(f"lsn {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items())
+    return points or "no point that is kept"

@@ -1,0 +1,79 @@
+"""The blocking checks: what is copied was listed well, and what is applied is really there."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from ccpr.base.errors import BadObjectList
+from ccpr.dagster import metadata
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.mirror.object_rows import ObjectDiff
+from ccpr.pipeline.copying import CopyReport
+
+FAILURES = "failures"
+FAILURE_SAMPLE = "failure_sample"
+OBJECTS_CHECKED = "objects_checked"
+_SAMPLE_ROWS = 10
+
+
+def _blocking(name: str, asset: str, description: str) -> dg.AssetCheckSpec:
+    """A check with a history for each subscription: without partitions the last run would overwrite the others'
+    results."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", dg.PreviewWarning
+        )  # of `partitions_def`; tests/ccpr_assets pins what we rely on
+        return dg.AssetCheckSpec(
+            name, asset=asset, description=description, blocking=True, partitions_def=SUBSCRIPTIONS
+        )
+
+
+OBJECT_LIST_VALID = _blocking(
+    "object_list_valid",
+    "object_diffs",
+    "Every row of the upstream's object list satisfies the schema: a well-formed name that agrees with its stats, a "
+    "size, rows and blocks above zero, no delete before its create, nothing later than the snapshot, each object once "
+    "a table. The same schema guards the command line; here its findings are shown.",
+)
+OBJECTS_STORED = _blocking(
+    "objects_stored",
+    "copied_objects",
+    "Every object that the point needs is in the store with the size in the ledger, also where an earlier, "
+    "interrupted run brought it.",
+)
+
+
+def object_list_accepted(diff: ObjectDiff) -> dg.AssetCheckResult:
+    """What `Iteration.diff_objects` gives back has been through the schema."""
+    return _result(OBJECT_LIST_VALID, True, {FAILURES: 0, OBJECTS_CHECKED: diff.added.num_rows + diff.removed.num_rows})
+
+
+def object_list_refused(error: BadObjectList) -> dg.AssetCheckResult:
+    """The error, and the rows that failed where it was the schema that refused them."""
+    import pandera.errors
+
+    shown: dict[str, Any] = {"message": error.message, "subject": error.subject, "remedy": error.remedy}
+    if isinstance(error.__cause__, pandera.errors.SchemaErrors):
+        cases = error.__cause__.failure_cases
+        rows = (
+            cases.select("column", "check", "failure_case")
+            .unique(maintain_order=True)
+            .head(_SAMPLE_ROWS)
+            .rows(named=True)
+        )
+        columns: dict[str, str] = dict.fromkeys(("column", "check", "failure_case"), "string")
+        sample = ({name: str(value) for name, value in row.items()} for row in rows)
+        shown |= {FAILURES: cases.height, FAILURE_SAMPLE: metadata.table(sample, columns)}
+    return _result(OBJECT_LIST_VALID, False, shown)
+
+
+def objects_stored(report: CopyReport, missing: Sequence[str]) -> dg.AssetCheckResult:
+    sample = metadata.table(({"object": name} for name in missing[:_SAMPLE_ROWS]), {"object": "string"})
+    shown = {OBJECTS_CHECKED: report.rows.num_rows, FAILURES: len(missing)}
+    return _result(OBJECTS_STORED, not missing, shown | ({FAILURE_SAMPLE: sample} if missing else {}))
+
+
+def _result(spec: dg.AssetCheckSpec, passed: bool, shown: dict[str, Any]) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=passed, asset_key=spec.asset_key, check_name=spec.name, metadata=shown)

@@ -1,0 +1,212 @@
+"""What an iteration shows in Dagster, step by step: one place for the run that materializes an asset, for the sensor's
+tick and for `ccpr serve`, which reports the same without a run.
+
+A `StepEvent` is what one step shows. A run returns it as the result of an asset, the others report it to the instance.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.dagster import checks, metadata
+from ccpr.dagster.applied_shown import applied_metadata, idle_metadata, targets_metadata
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Table
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.object_rows import ObjectDiff
+from ccpr.pipeline.catalog_diff import CatalogDiff
+from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.copying import CopyReport
+from ccpr.schema.table_changes import ChangeKind
+from ccpr.service.target_sync import TargetOutcome
+from ccpr.service.whole_iteration import IterationRecord
+
+UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = STEP_ASSETS = (
+    "upstream_snapshots",
+    "catalog_ddl",
+    "object_diffs",
+    "copied_objects",
+    "applied_tables",
+)
+MIRROR = "mirror"
+TARGET_DATABASES = "target_databases"
+Runless = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation  # all that can be reported
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """What one step of an iteration shows.
+
+    Attributes
+    ----------
+    asset : the asset's key.
+    lsn, at : the iteration, and the time of its snapshot; None of what belongs to none.
+    data : lsn and time (the upstream's, nanoseconds) of the point with the data, if it is not this iteration's.
+    """
+
+    asset: str
+    lsn: int | None
+    at: Timestamp | None
+    metadata: Mapping[str, Any]
+    checks: Sequence[dg.AssetCheckResult] = ()
+    data: tuple[int, int] | None = None
+
+    def result(self) -> dg.MaterializeResult:
+        """For the run that materializes the asset."""
+        return dg.MaterializeResult(
+            metadata=self._metadata(),
+            check_results=list(self.checks),
+            data_version=dg.DataVersion(self._data_version()),
+            tags=self._tags(),
+        )
+
+    def runless(self, subscription: str) -> Iterator[Runless]:
+        """For `DagsterInstance.report_runless_asset_event`. Without the checks, which have passed: of a partition
+        Dagster stores one evaluation without a run, and no second one."""
+        key, tags = dg.AssetKey(self.asset), {metadata.SUBSCRIPTION_TAG: subscription, **self._tags()}
+        if self.lsn is not None:
+            tags["dagster/data_version"] = self._data_version()
+        yield dg.AssetMaterialization(key, partition=subscription, metadata=self._metadata(), tags=tags)
+
+    def _metadata(self) -> dict[str, Any]:
+        if self.at is None:
+            return dict(self.metadata)
+        return {metadata.ITERATION_LSN: self.lsn, metadata.SNAPSHOT_TS: metadata.clock(self.at), **self.metadata}
+
+    def _tags(self) -> dict[str, str]:
+        return {} if self.lsn is None else {metadata.LSN_TAG: str(self.lsn)}
+
+    def _data_version(self) -> str:
+        lsn, nanoseconds = self.data or (self.lsn, self.at and self.at.physical)
+        return f"{lsn}:{nanoseconds}"
+
+
+def events_of(record: IterationRecord, mirror: Mirror) -> list[StepEvent]:
+    """All that an iteration shows, in the order of its steps, down to mirror and targets; one event if it was idle."""
+    outcome, snapshot = record.outcome, record.snapshot
+    if record.copied is None:
+        return [idle(outcome)]
+    return [
+        snapshot_taken(snapshot, record.watermark),
+        catalog_read(snapshot, record.catalog),
+        objects_listed(snapshot, record.listed, record.catalog.tables),
+        objects_copied(snapshot, record.copied, record.copy_seconds),
+        applied(outcome, mirror, record.targets),
+        *copies_made(outcome, record.targets),
+    ]
+
+
+def snapshot_taken(snapshot: SnapshotRef, watermark: int) -> StepEvent:
+    """`watermark` is that of the iteration before, in nanoseconds; 0 if there was none."""
+    shown: dict[str, Any] = {
+        metadata.SNAPSHOT_NAME: snapshot.name,
+        metadata.SNAPSHOT_TS_NANOSECONDS: snapshot.at.physical,
+    }
+    if watermark:
+        shown[metadata.REPLICA_BEHIND_SECONDS] = round((snapshot.at.physical - watermark) / 1e9, 3)
+    return StepEvent(UPSTREAM_SNAPSHOTS, snapshot.lsn, snapshot.at, shown)
+
+
+def catalog_read(snapshot: SnapshotRef, diff: CatalogDiff) -> StepEvent:
+    kinds = [change.kind for change in diff.changes]
+    shown = {
+        metadata.TABLES_TOTAL: len(diff.tables),
+        **{f"tables_{kind.value}": kinds.count(kind) for kind in ChangeKind},
+        metadata.DDL_DIFF: metadata.ddl_diff(diff.changes),
+        metadata.CHANGES: metadata.table(
+            ({"table": change.table.qualified_name, "change": change.kind.value} for change in diff.changes),
+            {"table": "string", "change": "string"},
+        ),
+        metadata.UNREPLICATED: metadata.table(
+            ({"name": name, "relkind": kind} for name, kind in diff.unreplicated),
+            {"name": "string", "relkind": "string"},
+        ),
+    }
+    return StepEvent(CATALOG_DDL, snapshot.lsn, snapshot.at, shown)
+
+
+def objects_listed(snapshot: SnapshotRef, diff: ObjectDiff, tables: Mapping[int, Table]) -> StepEvent:
+    """`tables` are those of the catalog at the snapshot, by id."""
+    tombstones = diff.added.filter(diff.added.column("is_tombstone"))
+    shown = {
+        metadata.OBJECTS_ADDED: diff.added.num_rows,
+        metadata.OBJECTS_REMOVED: diff.removed.num_rows,
+        metadata.TOMBSTONES_ADDED: tombstones.num_rows,
+        metadata.ADDED_MB: metadata.megabytes(pc.sum(diff.added.column("size")).as_py() or 0),
+        metadata.BY_TABLE: _by_table(diff, tables),
+    }
+    return StepEvent(OBJECT_DIFFS, snapshot.lsn, snapshot.at, shown, [checks.object_list_accepted(diff)])
+
+
+def objects_copied(snapshot: SnapshotRef, report: CopyReport, seconds: float) -> StepEvent:
+    """Of a copy whose objects were all found in the store afterwards. `seconds` is how long it took."""
+    shown = {
+        metadata.OBJECTS_COPIED: report.objects_fetched,
+        metadata.OBJECTS_FOUND: report.rows.num_rows - report.objects_fetched,
+        metadata.COPIED_MB: metadata.megabytes(report.bytes_fetched),
+        metadata.COPY_SECONDS: round(seconds, 3),
+        metadata.COPY_MB_PER_SECOND: round(report.bytes_fetched / 1e6 / seconds, 3) if seconds else 0.0,
+    }
+    return StepEvent(COPIED_OBJECTS, snapshot.lsn, snapshot.at, shown, [checks.objects_stored(report, [])])
+
+
+def applied(outcome: Outcome, mirror: Mirror, targets: Sequence[TargetOutcome]) -> StepEvent:
+    return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, applied_metadata(outcome, mirror, targets))
+
+
+def copies_made(outcome: Outcome, targets: Sequence[TargetOutcome]) -> list[StepEvent]:
+    """The mirror if there is a new point in it, and the target databases if one of them was synced."""
+    found = []
+    if outcome.point:
+        shown = {
+            **metadata.ages(outcome),
+            metadata.NEWEST_POINT: outcome.lsn,
+            metadata.TABLES_TOTAL: outcome.tables,
+            metadata.OBJECTS_TOTAL: outcome.objects_total,
+            metadata.TOTAL_MB: metadata.megabytes(outcome.bytes_total),
+        }
+        found.append(StepEvent(MIRROR, outcome.lsn, outcome.at, shown))
+    if any(target.result is not None for target in targets):
+        found.append(StepEvent(TARGET_DATABASES, outcome.lsn, outcome.at, targets_metadata(targets)))
+    return found
+
+
+def idle(outcome: Outcome) -> StepEvent:
+    """An iteration that found nothing new: the tables are those of the upstream at a later time. It is a
+    materialization of the same data version: what is observed would be mixed with the figures of another iteration, and
+    would not count as fresh."""
+    data = None
+    if outcome.newest_point is not None and outcome.newest_point_ts is not None:
+        data = outcome.newest_point, outcome.newest_point_ts
+    return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, idle_metadata(outcome), data=data)
+
+
+def target_synced(outcome: TargetOutcome) -> list[StepEvent]:
+    """Where targets are synced apart from iterations; nothing if there was nothing to do, or it failed, which is seen
+    in `replica_current`."""
+    if outcome.result is None:
+        return []
+    return [StepEvent(TARGET_DATABASES, None, None, targets_metadata([outcome]))]
+
+
+def _by_table(diff: ObjectDiff, tables: Mapping[int, Table]) -> dg.TableMetadataValue:
+    def counted(rows: pa.Table) -> dict[int, tuple[int, int]]:
+        sums = rows.group_by("table_id").aggregate([("size", "count"), ("size", "sum")])
+        return {row["table_id"]: (row["size_count"], row["size_sum"]) for row in sums.to_pylist()}
+
+    added, removed = counted(diff.added), counted(diff.removed)
+    rows = (
+        {
+            "table": tables[table_id].qualified_name if table_id in tables else f"dropped table {table_id}",
+            "added": added.get(table_id, (0, 0))[0],
+            "removed": removed.get(table_id, (0, 0))[0],
+            "added_mb": metadata.megabytes(added.get(table_id, (0, 0))[1]),
+        }
+        for table_id in sorted(added.keys() | removed.keys())
+    )
+    return metadata.table(rows, {"table": "string", "added": "int", "removed": "int", "added_mb": "float"})

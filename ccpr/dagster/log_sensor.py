@@ -1,0 +1,350 @@
+"""From `mo_ccpr_log` to runs: what is due and has changed gets a run, what is due and has not is finished by the tick
+itself.
+
+A run costs seconds before its first statement, and most iterations find nothing. The steps of an iteration can be
+taken up by any process, so the tick takes the cheap ones (snapshot, catalog, object list). It ends the iteration if it
+is idle, without a run; else it leaves it open, and the run that it asks for goes on with the same
+snapshot.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import dagster as dg
+
+from ccpr.base.errors import (
+    StateUnavailable,
+    StateUnreadable,
+    SubscriptionBusy,
+    SubscriptionMissing,
+    SubscriptionPaused,
+    UnexpectedError,
+)
+from ccpr.base.loops import unexpected
+from ccpr.base.wording import first_names
+from ccpr.dagster.events import Runless, idle
+from ccpr.dagster.followers import follower_events
+from ccpr.dagster.health_sensor import read_verdicts
+from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.reporting import changed, health_events, keep_failures, kept_failures, report
+from ccpr.matrixone.client.errors import HistoryUnreadable, NotFlushedYet, StaleRead
+from ccpr.matrixone.client.retry import NO_RETRY
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.pipeline.due import back_off, due_at
+from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.options import IterationOptions, Timeouts
+from ccpr.service.workspace import Workspace
+from ccpr.state.log_rows import BadRow, Failures, LogRow
+from ccpr.state.settings import SENSOR_SECONDS
+from ccpr.state.states import State
+from ccpr.state.subscription import Subscription
+from ccpr.state.targets import is_lagging, may_be_restored
+
+RUNS_PER_TICK = 8
+NEWS_PER_TICK = 10  # of subscriptions that this tick did not serve; the next one reports the rest
+# Of a tick's 60; one subscription that began within them may take what SHORT_TIMEOUTS allows on top.
+TICK_SECONDS = 20.0
+# The next attempt is another tick's; a stale read is asked again by a run, which has the time for it.
+SHORT_TIMEOUTS = Timeouts(connect=5.0, read=10.0, flush=3.0, retry=NO_RETRY, stale_read=None)
+_NAMED_AT_ONCE = 500  # iterations in one query
+_IN_FLIGHT = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_PARTITION_TAG = "dagster/partition"  # of runs that a person started
+
+
+def build_log_sensor() -> dg.SensorDefinition:
+    """The sensor that polls `mo_ccpr_log` and asks for runs of the job, one iteration of one subscription each."""
+
+    @dg.sensor(
+        name="ccpr_log_sensor",
+        job_name=SYNC_JOB,
+        minimum_interval_seconds=SENSOR_SECONDS,
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description="Starts the iteration of each subscription whose interval is over, at most one run of a "
+        "subscription at a time. An iteration that finds nothing new is finished by the tick, without a run. One that "
+        "fails in a tick fails the tick; the others go on.",
+    )
+    def sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
+        return _tick(context, replication)
+
+    return sensor
+
+
+def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
+    end = time.monotonic() + TICK_SECONDS
+    if late := kept_failures(context.instance):
+        raise IterationsFailed(late)
+    try:
+        rows, bad = replication.workspace.log.all_rows()
+    except (StateUnavailable, StateUnreadable) as error:
+        raise IterationsFailed(f"mo_ccpr_log cannot be read: {error}") from error
+    in_flight = _in_flight(context.instance)
+    tick = _Tick(failed={row.subscription_name: row.error for row in bad})
+    due = _due(rows, in_flight, replication.workspace.clock(), tick)
+    last_runs = _last_runs(context.instance, due)
+    for row in sorted(due, key=lambda row: (row.watermark, row.subscription_name)):
+        if len(tick.requests) == RUNS_PER_TICK or time.monotonic() >= end:
+            tick.left += 1
+        else:
+            _serve(replication.workspace, row, last_runs, end, tick)
+    partitions = _partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight)
+    failures = _report_health(context.instance, replication.workspace, rows, bad, tick)
+    if failures and not tick.requests:
+        _apply(context.instance, partitions)
+        report(context.instance, tick.events)
+        raise IterationsFailed(failures)
+    if failures:
+        keep_failures(context.instance, failures)
+    if tick.requests:
+        context.log.info(printable(tick.describe()))
+    return dg.SensorResult(
+        run_requests=tick.requests,
+        asset_events=tick.events,
+        skip_reason=None if tick.requests else printable(tick.describe()),
+        dynamic_partitions_requests=partitions,
+    )
+
+
+class IterationsFailed(Exception):
+    """What a tick fails with after all else is done: the subscriptions whose iterations failed in it, and why. A tick
+    that has runs to start cannot fail, or they would be lost; the next one does."""
+
+
+def _report_health(
+    instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], bad: Sequence[BadRow], tick: "_Tick"
+) -> str:
+    """Add the events of the subscriptions that this tick served, and of those that are no longer what was reported
+    last. Returns what has failed newly; empty if nothing has."""
+    verdicts = read_verdicts(workspace, [*rows, *bad])
+    news = {*changed(instance, verdicts), *tick.served}
+    failed = [name for name in tick.failed if name in news]
+    requested = {request.partition_key for request in tick.requests}
+    with suppress(SubscriptionMissing, StateUnavailable):  # dropped meanwhile; the next tick looks again
+        others = sorted(news - requested - set(tick.served))  # theirs comes with their runs
+        if shown := [*tick.served, *others[:NEWS_PER_TICK]]:
+            tick.events.extend(health_events(instance, workspace, shown, all_too=bool(tick.served)))
+        tick.events.extend(follower_events(instance, workspace))
+    return printable("; ".join(f"{name}: {tick.failed[name]}" for name in failed))
+
+
+def _apply(
+    instance: dg.DagsterInstance,
+    requests: Iterable[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest],
+) -> None:
+    """What the daemon does with the requests of a tick that does not fail."""
+    for request in requests:
+        if isinstance(request, dg.AddDynamicPartitionsRequest):
+            instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+        else:
+            for key in request.partition_keys:
+                instance.delete_dynamic_partition(request.partitions_def_name, key)
+
+
+@dataclass
+class _Tick:
+    """What a tick has found and done."""
+
+    requests: list[dg.RunRequest] = field(default_factory=list)
+    events: list[Runless] = field(default_factory=list)
+    served: list[str] = field(default_factory=list)  # their iteration was tried, and ended here
+    idle: int = 0
+    running: list[str] = field(default_factory=list)
+    paused: int = 0
+    stopped: list[str] = field(default_factory=list)  # by an error that a person has to act upon
+    failed: dict[str, CcprError] = field(default_factory=dict)
+    failing: dict[str, Failures] = field(default_factory=dict)  # of those that wait: how the last attempts ended
+    waiting: dict[str, float] = field(default_factory=dict)  # seconds until due
+    left: int = 0  # due ones for which there was no time
+
+    def describe(self) -> str:
+        counts = {
+            "to run": len(self.requests),
+            "idle": self.idle,
+            "running": len(self.running),
+            "paused": self.paused,
+            "due left for the next tick": self.left,
+        }
+        parts = [f"{count} {what}" for what, count in counts.items() if count]
+        if self.failing:
+            parts.append(
+                f"{len(self.failing)} failing: " + first_names(self._describe_failing(name) for name in self.failing)
+            )
+        if self.waiting:
+            name, seconds = min(self.waiting.items(), key=lambda item: item[1])
+            parts.append(f"{len(self.waiting)} waiting, next {name} in {seconds:.0f} s")
+        if self.failed:
+            parts.append(
+                f"{len(self.failed)} failed: " + first_names(f"{name} ({error})" for name, error in self.failed.items())
+            )
+        if self.stopped:
+            parts.append(
+                f"{len(self.stopped)} stopped by an error, repair and run: "
+                + first_names(f"ccpr run {name}" for name in self.stopped)
+            )
+        return (
+            ("" if self.requests else "no run to start: ") + "; ".join(parts) if parts else "there is no subscription"
+        )
+
+    def _describe_failing(self, name: str) -> str:
+        failures = self.failing[name]
+        since = datetime.fromtimestamp(failures.first, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+        code = failures.text.partition(":")[0]
+        return f"{name} ({code}, {failures.count} in a row since {since}Z, again after {self.waiting[name]:.0f} s)"
+
+
+def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _Tick) -> list[LogRow]:
+    """The rows to serve now; `tick` says what became of the others."""
+    due = []
+    for row in rows:
+        name = row.subscription_name
+        if row.state == State.PAUSED:
+            tick.paused += 1
+        elif name in in_flight or row.is_held(now):  # held: somebody runs it outside Dagster, as `ccpr run` does
+            tick.running.append(name)
+        elif row.state == State.ERROR:
+            tick.stopped.append(name)
+        else:
+            try:
+                with unexpected():
+                    seconds = due_at(row, now) - now
+            except (StateUnreadable, UnexpectedError) as error:
+                tick.failed[name] = error
+                continue
+            if seconds <= 0:
+                due.append(row)
+            else:
+                tick.waiting[name] = seconds
+                if failures := Failures.of(row.error_message):
+                    tick.failing[name] = failures
+    return due
+
+
+def _serve(workspace: Workspace, row: LogRow, last_runs: Mapping[str, dg.RunRecord], end: float, tick: _Tick) -> None:
+    """Finish the row's iteration if it is idle, else ask for a run. A failure is this subscription's alone: it stands
+    in its row."""
+    name = row.subscription_name
+    attempt, wait = _next_attempt(last_runs.get(_iteration(row)), row, workspace.clock())
+    if wait > 0:
+        tick.waiting[name] = wait
+        return
+    try:
+        with unexpected():
+            outcome = _finish_if_idle(workspace, row, end)
+    except SubscriptionBusy:
+        tick.running.append(name)
+    except SubscriptionPaused:
+        tick.paused += 1
+    except SubscriptionMissing:
+        return  # dropped meanwhile; the next tick takes its partition away
+    except CcprError as error:
+        tick.failed[name] = error
+        tick.served.append(name)
+    else:
+        if outcome is None:
+            tick.requests.append(_request(row, attempt))
+        else:
+            tick.idle += 1
+            tick.served.append(name)
+            tick.events.extend(idle(outcome).runless(name))
+
+
+def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | None:
+    """None if there is work for a run: rows have changed, or finding out takes more time than a tick has."""
+    if not row.watermark:
+        return None  # the first iteration lists and copies everything
+    options = IterationOptions(timeouts=SHORT_TIMEOUTS)
+    with workspace.iteration(row.subscription_name, options) as iteration, unexpected():
+        for step in (iteration.take_snapshot, iteration.diff_catalog, iteration.diff_objects):
+            try:
+                step()
+            except (NotFlushedYet, StaleRead, HistoryUnreadable):
+                return None
+            if time.monotonic() >= end:
+                return None
+        interval = iteration.subscription.settings.sync_interval
+        now, ask = datetime.fromtimestamp(workspace.clock(), UTC), may_be_restored(iteration.pause_seconds, interval)
+        if is_lagging(workspace.log.engine, row.task_id, now, interval, ask=ask):
+            return None  # nothing may have changed, but a target has still to be synced
+        return iteration.apply_if_idle()
+
+
+def _in_flight(instance: dg.DagsterInstance) -> set[str]:
+    """Subscriptions of runs that have not ended, no matter who started them: one query for all."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=_IN_FLIGHT))
+    return {name for run in runs if (name := run.tags.get(SUBSCRIPTION_TAG) or run.tags.get(_PARTITION_TAG))}
+
+
+def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> dict[str, dg.RunRecord]:
+    """The last run of each row's iteration that a tick asked for, by `_iteration`: a query for all, since each takes
+    milliseconds.
+
+    A run that ended before it reached the log (its process was killed, or could not start) is known to Dagster only;
+    without this it would be asked for again with every tick.
+    """
+    last: dict[str, dg.RunRecord] = {}
+    iterations = [_iteration(row) for row in rows]
+    for start in range(0, len(iterations), _NAMED_AT_ONCE):
+        runs = dg.RunsFilter(tags={ITERATION_TAG: iterations[start : start + _NAMED_AT_ONCE]})
+        for record in instance.get_run_records(runs, ascending=True):
+            last[record.dagster_run.tags[ITERATION_TAG]] = record
+    return last
+
+
+def _iteration(row: LogRow) -> str:
+    return f"{row.task_id}:{row.iteration_lsn}"
+
+
+def _next_attempt(last: dg.RunRecord | None, row: LogRow, now: float) -> tuple[int, float]:
+    """The number of the next attempt at the row's iteration after its last run, and the seconds to wait for it."""
+    if last is None:
+        return 0, 0.0
+    attempt = int(last.dagster_run.tags[ATTEMPT_TAG]) + 1
+    return attempt, last.create_timestamp.timestamp() + back_off(row, attempt) - now
+
+
+def _request(row: LogRow, attempt: int) -> dg.RunRequest:
+    """Dagster never runs a key twice, not even after a failure: each attempt at an iteration needs one of its own."""
+    name, lsn = row.subscription_name, str(row.iteration_lsn)
+    return dg.RunRequest(
+        run_key=f"{Subscription.from_row(row).uid}:{lsn}:{attempt}",
+        partition_key=name,
+        tags={
+            SUBSCRIPTION_TAG: name,
+            LSN_TAG: lsn,
+            ITERATION_TAG: _iteration(row),
+            ATTEMPT_TAG: str(attempt),
+            WHY_TAG: _why(row),
+        },
+    )
+
+
+def _why(row: LogRow) -> str:
+    if failures := Failures.of(row.error_message):
+        return f"again after {failures.text.partition(':')[0]}, {failures.count} failed in a row"
+    return "something has changed, or a target is behind" if row.watermark else "the first copy"
+
+
+def _partition_requests(
+    instance: dg.DagsterInstance, names: set[str], in_flight: set[str]
+) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
+    """New subscriptions get their partition before their run; the partition of a dropped one goes when no run of it is
+    left."""
+    assert SUBSCRIPTIONS.name is not None
+    present = set(instance.get_dynamic_partitions(SUBSCRIPTIONS.name))
+    requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
+    if new := sorted(names - present):
+        requests.append(SUBSCRIPTIONS.build_add_request(new))
+    if gone := sorted(present - names - in_flight):
+        requests.append(SUBSCRIPTIONS.build_delete_request(gone))
+    return requests

@@ -1,0 +1,201 @@
+"""Iterations without a run, as `ccpr serve` makes them, reported to a Dagster instance: the same events as a run's
+(`ccpr.dagster.events`).
+
+Reporting has a thread of its own and a queue of limited length: if the instance is slow or away, the oldest reports are
+dropped, and replication goes on. A newer report says all that an older one would.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+
+import dagster as dg
+
+from ccpr.base.failure import Failure
+from ccpr.base.loops import Loop
+from ccpr.dagster import events
+from ccpr.dagster.followers import follower_events
+from ccpr.dagster.health import read_health
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.reporting import changed, health_events
+from ccpr.dagster.tables import report_tables
+from ccpr.dagster.target_tables import report_target_tables
+from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.mirror import Mirror
+from ccpr.service.daemon.listening import Ignoring
+from ccpr.service.target_sync import TargetOutcome
+from ccpr.service.whole_iteration import IterationRecord
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import Follower
+from ccpr.state.log_rows import LogRow
+
+MOST_WAITING = 500
+MOST_ROWS_WAITING = 2_000_000  # of object lists; those of a first iteration may be long
+_RETRY_SECONDS = 5.0
+_STOP_SECONDS = 10.0
+Report = Callable[[], Iterable[events.Runless]]
+
+
+class DagsterReporter(Ignoring):
+    """A listener, and a component with a thread.
+
+    Parameters
+    ----------
+    workspace : whose subscriptions' health is reported after each iteration, failed ones too.
+    open_instance : called by the thread, again after it failed. The one of DAGSTER_HOME if not given.
+    """
+
+    def __init__(
+        self, workspace: Workspace, open_instance: Callable[[], dg.DagsterInstance] = dg.DagsterInstance.get
+    ) -> None:
+        self._workspace, self._open = workspace, open_instance
+        self._waiting: deque[tuple[int, Report]] = deque()
+        self._rows = 0
+        self._names: set[str] | None = None  # None: nothing was read since the last sync
+        self._changed = threading.Condition()
+        self._busy = False
+        self._followers_wait = False
+        self.loop = Loop("dagster", self._run)
+        self._opened: dg.DagsterInstance | None = None
+        self.dropped = 0
+        self.reported = 0
+
+    def start(self) -> None:
+        self.loop.start()
+
+    def stop(self) -> None:
+        """What is waiting is still reported, for some seconds."""
+        self.loop.ending.set()
+        with self._changed:
+            self._changed.notify_all()
+        self.loop.stop(_STOP_SECONDS)
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until nothing is waiting. False if that took too long."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._busy, end - time.monotonic())
+
+    # ---- what happens
+
+    def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None:
+        rows = record.listed.added.num_rows + record.listed.removed.num_rows
+        self._put(rows, lambda: _runless(events.events_of(record, mirror), record.subscription))
+        self._put(0, lambda: self._state_of(record.subscription))
+
+    def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
+        self._put(0, lambda: self._targets_of(row, outcome))
+
+    def follower_asked(self, row: LogRow, follower: Follower) -> None:
+        if not self._followers_wait:  # one report is of all of them
+            self._followers_wait = True
+            self._put(0, self._followers)
+
+    def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
+        self._put(0, lambda: self._state_of(row.subscription_name))
+
+    def subscriptions_read(self, rows: list[LogRow]) -> None:
+        names = {row.subscription_name for row in rows}
+        with self._changed:
+            if names != self._names:
+                self._names = names
+                self._waiting.append((0, lambda: self._sync_partitions(names)))
+                self._changed.notify_all()
+
+    def _put(self, rows: int, report: Report) -> None:
+        with self._changed:
+            self._waiting.append((rows, report))
+            self._rows += rows
+            while len(self._waiting) > MOST_WAITING or (self._rows > MOST_ROWS_WAITING and len(self._waiting) > 1):
+                dropped, lost = self._waiting.popleft()
+                if lost == self._followers:
+                    self._followers_wait = False
+                self._rows -= dropped
+                self.dropped += 1
+            self._changed.notify_all()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while (report := self._next()) is not None:
+            failure = self.loop.attempt("not reported to Dagster", partial(self._report, report))
+            if failure is not None:
+                self.dropped += 1
+                self._names = None  # what was to be reported of them may be lost
+                self._pause()
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+        if self._opened is not None:
+            self._opened.dispose()
+
+    def _report(self, report: Report) -> None:
+        """Whatever Dagster or its storage raises: replication goes on."""
+        self._opened = self._opened or self._open()
+        for event in report():
+            self._instance.report_runless_asset_event(event)
+            self.reported += 1
+
+    @property
+    def _instance(self) -> dg.DagsterInstance:
+        assert self._opened is not None
+        return self._opened
+
+    def _next(self) -> Report | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self.loop.ending.is_set())
+            if not self._waiting:
+                return None
+            rows, report = self._waiting.popleft()
+            self._rows -= rows
+            self._busy = True
+            if report == self._followers:
+                self._followers_wait = False
+            return report
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(self.loop.ending.is_set, _RETRY_SECONDS)
+            if self.loop.ending.is_set():
+                self._waiting.clear()
+
+    def _state_of(self, subscription: str) -> Iterable[events.Runless]:
+        """How the subscription is, and its tables; nothing where the state cannot be read now."""
+        with suppress(CcprError):
+            yield from health_events(self._instance, self._workspace, [subscription])
+        with suppress(CcprError):
+            self._report_tables(subscription)
+
+    def _followers(self) -> Iterable[events.Runless]:
+        with suppress(CcprError):
+            return follower_events(self._instance, self._workspace)
+        return ()
+
+    def _targets_of(self, row: LogRow, outcome: TargetOutcome) -> Iterable[events.Runless]:
+        """What was synced; and how the subscription is, if this has changed that."""
+        name, found = row.subscription_name, list[events.Runless]()
+        with suppress(CcprError):
+            self._report_tables(name)
+            if changed(self._instance, {name: read_health(self._workspace, name).verdict}):
+                found += health_events(self._instance, self._workspace, [name])
+        return [*_runless(events.target_synced(outcome), name), *found]
+
+    def _report_tables(self, subscription: str) -> None:
+        report_tables(self._instance, self._workspace, subscription)
+        report_target_tables(self._instance, self._workspace, subscription)
+
+    def _sync_partitions(self, names: set[str]) -> Iterable[events.Runless]:
+        """Bring the partitions in step, as the sensor does. Those of dropped subscriptions are the sensor's to take
+        away: a run may need them."""
+        assert SUBSCRIPTIONS.name is not None
+        present = set(self._instance.get_dynamic_partitions(SUBSCRIPTIONS.name))
+        if new := sorted(names - present):
+            self._instance.add_dynamic_partitions(SUBSCRIPTIONS.name, new)
+        return ()
+
+
+def _runless(shown: Iterable[events.StepEvent], subscription: str) -> Iterable[events.Runless]:
+    return [event for step in shown for event in step.runless(subscription)]

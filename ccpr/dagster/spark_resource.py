@@ -1,0 +1,103 @@
+"""Spark as a Dagster resource: dagster-pyspark's lazy one, with the settings of `ccpr.pipeline.spark.session`.
+
+dagster-pyspark imports Spark when it is imported. A class of ours derived from its resource would do so, too, in every
+run and every code location; so this one holds the configuration, and makes a `LazyPySparkResource` of it when a
+session is first asked for. An iteration with nothing to copy never asks.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster import ConfigurableResource
+from pydantic import Field, PrivateAttr
+
+from ccpr.base.copy_meter import CopyLog
+from ccpr.pipeline.copying import CopyEngine
+from ccpr.pipeline.spark.choice import Choice
+from ccpr.pipeline.spark.engine import Copier
+from ccpr.pipeline.spark.server import WarmSpark
+from ccpr.pipeline.spark.session import SparkSettings, settings_of, start_java, unavailable
+from ccpr.service.workspace import find_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkResource(ConfigurableResource):
+    """One session a run, shared by its steps (in_process_executor); it ends with the process."""
+
+    home: str | None = Field(default=None, description="The state folder; CCPR_HOME or the nearest .ccpr without it.")
+    engine: str = Field(default="auto", description="What copies: process, spark, or auto, as `ccpr run --engine`.")
+    master: str = Field(default="", description="Spark master; CCPR_SPARK_MASTER, else local[*], if it is empty.")
+    remote: str | None = Field(
+        default=None, description="A Spark Connect server instead, sc://host:port; CCPR_SPARK_REMOTE without it."
+    )
+    ui: bool = Field(default=False, description="Show Spark's web page on the loopback address.")
+    spark_config: dict[str, Any] = Field(
+        default_factory=dict, description="Further Spark settings. No secrets: they are shown."
+    )
+    _lazy: Any = PrivateAttr(default=None)
+    _warm_session: Any = PrivateAttr(default=None)
+
+    @property
+    def settings(self) -> SparkSettings:
+        config = {name: str(value) for name, value in self.spark_config.items()}
+        return settings_of(self._home, master=self.master, remote=self.remote, ui=self.ui, config=config)
+
+    @property
+    def _home(self) -> Path:
+        return Path(self.home).absolute() if self.home else find_home()
+
+    @property
+    def session(self) -> "SparkSession":
+        """The warm session of the state folder if one is ready (`ccpr spark start`), else one that is started at the
+        first use. Raises JavaMissing, SparkUnavailable."""
+        if self._warm_session is None and self._lazy is None:
+            self._warm_session = WarmSpark(self._home, self.settings).session()
+        return self._cold_session() if self._warm_session is None else self._warm_session
+
+    def _cold_session(self) -> "SparkSession":
+        from dagster_pyspark import LazyPySparkResource
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        settings = self.settings
+        try:
+            if self._lazy is None:
+                start_java(settings)
+                self._lazy = LazyPySparkResource(spark_config=settings.spark_config())
+            return self._lazy.spark_session
+        except (PySparkException, Py4JError, ImportError, OSError) as error:
+            raise unavailable(settings, error) from error
+
+    def copy_engine(self, note: Callable[[str], None] = lambda text: None) -> CopyEngine:
+        """An engine for `ccpr.pipeline.copying.copy`, which chooses who copies as `ccpr run` does. Its choice
+        and how far it has come are in the run's log; the choice is noted, too."""
+        log = _RunLog(dg.get_dagster_logger("ccpr").info, note)
+        return Copier(
+            self._home,
+            self.engine,
+            settings=self.settings,
+            on_bytes=log.on_bytes,
+            on_choice=log.on_choice,
+            cold_session=self._cold_session,
+        )
+
+
+class _RunLog:
+    """Who copies and why, then now and then how far it has come. Whoever goes on where another failed starts again."""
+
+    def __init__(self, write: Callable[[str], None], note: Callable[[str], None]) -> None:
+        self._write, self._note = write, note
+        self._log: CopyLog | None = None
+
+    def on_choice(self, choice: Choice) -> None:
+        self._write(choice.text)
+        self._note(choice.text)
+        self._log = CopyLog(choice.size, self._write)
+
+    def on_bytes(self, size: int) -> None:
+        if self._log is not None:
+            self._log.add(size)

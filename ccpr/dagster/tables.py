@@ -1,0 +1,218 @@
+"""Each table as an asset, `<subscription>/<database>/<table>`, made from the points at run time: its columns, visible
+rows, size, statement, last change, and from which columns upstream its columns come.
+
+Of a point that changes many tables, or of a first one, not all are reported at once: those that changed last come
+first, and each later iteration goes on with the others (`TABLES_AT_ONCE`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from dagster._serdes import serialize_value
+
+from ccpr.dagster import metadata
+from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.types import arrow_type, unreadable_columns
+from ccpr.matrixone.schema import Column, Kind, Table
+from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import TableRef
+from ccpr.mirror.visible_rows import count_visible
+from ccpr.schema.table_changes import diff_catalogs
+from ccpr.service.workspace import Workspace
+from ccpr.state.history import PointHistory, TablePoint
+from ccpr.state.subscription import Subscription
+
+TABLES_AT_ONCE = 50  # an event takes 10 to 50 ms in SQLite
+UPSTREAM = "upstream"
+TARGETS = "targets"
+# Keys in Dagster's own key-value table: lsn and id of the last table that was reported, in the order of
+# `PointHistory.after`, and the point whose changes were reported before their turn.
+_POSITION = "ccpr/tables/"
+_BEGINNING = [-1, -1, -1]
+# In MySQL an event has room for 64 kB. What a table with thousands of columns has too much of is left out, in this
+# order; its definition has the columns all the same.
+_LONGEST_EVENT = 50_000
+_LEFT_OUT_FIRST = (metadata.COLUMN_LINEAGE, metadata.DDL_DIFF, metadata.COLUMN_SCHEMA, metadata.DDL)
+
+
+def table_key(subscription: str, table: Table) -> dg.AssetKey:
+    return metadata.asset_key(subscription, table.database, table.name)
+
+
+def upstream_key(subscription: str, table: Table) -> dg.AssetKey:
+    """The table that it is a replica of."""
+    return metadata.asset_key(UPSTREAM, subscription, table.database, table.name)
+
+
+def target_key(subscription: str, target: str, database: str, table: str) -> dg.AssetKey:
+    """The table of a target that is fed from it."""
+    return metadata.asset_key(subscription, TARGETS, target, database, table)
+
+
+def report_tables(instance: dg.DagsterInstance, workspace: Workspace, subscription: str) -> int:
+    """Report the tables that changed with the newest point, and go on with those that were not reported yet. Returns
+    how many. Raises SubscriptionMissing, and errors of the catalog database."""
+    row = workspace.log.row(subscription)
+    history, storage = PointHistory(workspace.log.engine, row.task_id), instance.daemon_cursor_storage
+    newest = history.newest()
+    if newest is None:
+        return 0
+    key = _POSITION + row.task_id
+    *position, seen = _parsed(storage.get_cursor_values({key}).get(key), newest.lsn)
+    end = [newest.lsn, 2**63 - 1]
+    if position == end:
+        return 0
+    points = history.changed(newest.lsn).values() if newest.lsn != seen else ()
+    changed = [point for point in points if point.table.kind is not Kind.INDEX]
+    fresh = sorted(changed, key=lambda point: point.table.id)[:TABLES_AT_ONCE]
+    left = TABLES_AT_ONCE - len(fresh)
+    backlog = history.after(position[0], position[1], left) if left else []
+    if left:
+        position = end if len(backlog) < left else [backlog[-1].lsn, backlog[-1].table.id]
+    known = {point.table.id for point in fresh}
+    others = [point for point in backlog if point.table.id not in known and point.table.kind is not Kind.INDEX]
+    times = {point.lsn: point.at for point in history.global_points()} if others else {newest.lsn: newest.at}
+    reported = _Reported(row.subscription_name, workspace.mirror_of(Subscription.from_row(row)), newest.at, times)
+    before = _before(history, newest.lsn, changed)
+    alive = {point.table.logical_id for point in changed if point.ref is not None}
+    for point in fresh:
+        if point.ref is not None or point.table.logical_id not in alive:  # else it lives on under another id
+            _report(instance, reported.changed(point, before.get(point.table.logical_id)))
+    for point in others:
+        _report(instance, [reported.event(point)])
+    storage.set_cursor_values({key: ":".join(map(str, [*position, newest.lsn]))})
+    return len(fresh) + len(others)
+
+
+def _report(instance: dg.DagsterInstance, events: Iterable[dg.AssetMaterialization]) -> None:
+    for event in events:
+        instance.report_runless_asset_event(event)
+
+
+def _parsed(text: str | None, newest: int) -> list[int]:
+    parts = (text or "").split(":")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        return _BEGINNING
+    if max(int(parts[0]), int(parts[2])) > newest:  # an older state is back
+        return _BEGINNING
+    return [int(part) for part in parts]
+
+
+def _before(history: PointHistory, lsn: int, changed: Iterable[TablePoint]) -> Mapping[int, Table]:
+    """The tables as they were before a point changed them, by logical id."""
+    points = history.tables(lsn - 1, only=[point.table.id for point in changed])
+    return {point.table.logical_id: point.table for point in points.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reported:
+    """Makes the events of one point's tables.
+
+    Attributes
+    ----------
+    at : of the point.
+    times : of the points that changed the tables, by lsn.
+    """
+
+    subscription: str
+    mirror: Mirror
+    at: Timestamp
+    times: Mapping[int, Timestamp]
+
+    def changed(self, point: TablePoint, before: Table | None) -> Iterator[dg.AssetMaterialization]:
+        """Of a table that the point has changed; `before` is None for a new one. What was renamed has two pages."""
+        after = None if point.ref is None else point.table
+        diff = metadata.ddl_diff(diff_catalogs([before] if before else [], [after] if after else []))
+        yield self.event(point, {metadata.DDL_DIFF: diff})
+        if before is not None and after is not None and before.qualified_name != after.qualified_name:
+            renamed = {metadata.STATE: f"renamed to {printable(after.qualified_name)}", metadata.DDL_DIFF: diff}
+            yield self._materialization(before, point.lsn, renamed)
+
+    def event(self, point: TablePoint, more: Mapping[str, Any] | None = None) -> dg.AssetMaterialization:
+        table, ref = point.table, point.ref
+        if ref is None:
+            return self._materialization(table, point.lsn, {metadata.STATE: "dropped upstream", **(more or {})})
+        rows = _visible(self.mirror, ref, self.at)
+        shown = {
+            metadata.STATE: "replicated",
+            **({} if rows is None else {metadata.ROW_COUNT: rows}),
+            metadata.STORED_ROWS: ref.rows,
+            metadata.OBJECTS_TOTAL: ref.objects,
+            metadata.TOTAL_MB: metadata.megabytes(ref.bytes),
+            metadata.COLUMN_SCHEMA: column_schema(table),
+            metadata.COLUMN_LINEAGE: column_lineage(table, upstream_key(self.subscription, table)),
+            **(more or {}),
+            metadata.DDL: metadata.statement(table.ddl),
+        }
+        return self._materialization(table, point.lsn, shown)
+
+    def _materialization(self, table: Table, lsn: int, shown: Mapping[str, Any]) -> dg.AssetMaterialization:
+        changed_at = self.times.get(lsn)
+        when = {} if changed_at is None else {metadata.LAST_CHANGE: metadata.clock(changed_at)}
+        tags = {metadata.SUBSCRIPTION_TAG: self.subscription, metadata.LSN_TAG: str(lsn)}
+        tags["dagster/data_version"] = str(lsn)
+        return short_enough(table_key(self.subscription, table), {metadata.CHANGED_AT_LSN: lsn, **when, **shown}, tags)
+
+
+def short_enough(key: dg.AssetKey, shown: Mapping[str, Any], tags: Mapping[str, str]) -> dg.AssetMaterialization:
+    """A materialization that Dagster's storage has room for."""
+    found = dict(shown)
+    event = dg.AssetMaterialization(key, metadata=found, tags=tags)
+    for name in _LEFT_OUT_FIRST:
+        if len(serialize_value(event).encode()) <= _LONGEST_EVENT:
+            break
+        found.pop(name, None)
+        event = dg.AssetMaterialization(key, metadata=found, tags=tags)
+    return event
+
+
+def _visible(mirror: Mirror, ref: TableRef, at: Timestamp) -> int | None:
+    """None where it would take too long, and in a bucket, where each object would be downloaded."""
+    if not isinstance(mirror.store, LocalStore):
+        return None
+    try:
+        return count_visible(mirror, mirror.manifest(ref), at)
+    except CcprError:
+        return None  # damaged, or expired meanwhile: its readers and `ccpr verify` say so
+
+
+def column_schema(table: Table) -> dg.TableSchema:
+    types = _declared(table)
+    unread = unreadable_columns(table.user_columns)
+    return dg.TableSchema(
+        [
+            dg.TableColumn(
+                printable(column.name),
+                types.get(column.name) or _arrow_name(column),
+                description=printable(unread[column.name]) if column.name in unread else None,
+                constraints=dg.TableColumnConstraints(nullable=column.nullable),
+            )
+            for column in table.user_columns
+        ]
+    )
+
+
+def column_lineage(table: Table, source: dg.AssetKey) -> dg.TableColumnLineage:
+    """Each column comes from the one of the same name."""
+    names = [printable(column.name) for column in table.user_columns]
+    return dg.TableColumnLineage({name: [dg.TableColumnDep(source, name)] for name in names})
+
+
+def _declared(table: Table) -> dict[str, str]:
+    """The types as the statement declares them."""
+    try:
+        columns = parse_create_table(table.ddl, subject=f"table {table.qualified_name}").columns
+    except DdlUnreadable:
+        return {}
+    return {column.name: printable(str(column.type)) for column in columns}
+
+
+def _arrow_name(column: Column) -> str:
+    return "?" if unreadable_columns([column]) else str(arrow_type(column))

@@ -1,0 +1,124 @@
+"""The tables of targets as assets, `<subscription>/targets/<target>/<database>/<table>`: a materialization for each
+that the target has got with a point, and an observation for one that is behind, with the reason.
+
+What a materialization says stays true: Dagster's overview of a table shows it also when a later observation says that
+the table is behind.
+
+As many at once as of the replica's own tables (`ccpr.dagster.tables`); each later report goes on.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import dagster as dg
+
+from ccpr.dagster import metadata, tables
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Kind, integer_of, text_of
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.service.targets import address_of
+from ccpr.service.workspace import Workspace
+from ccpr.state.history import PointHistory, TablePoint
+from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords, TargetState
+
+_END = 2**63 - 1  # after every table of its point
+_POSITION = "ccpr/target-tables/"  # a key in Dagster's own key-value table, see `_Position`
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """What was reported of a target.
+
+    Attributes
+    ----------
+    lsn, table_id : of the last table, in the order of `PointHistory.after`.
+    behind : names of the tables that were behind.
+    """
+
+    lsn: int = -1
+    table_id: int = -1
+    behind: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str | None, newest: int) -> "_Position":
+        """The beginning where it cannot be read, or is later than the target is: an older state is back."""
+        with suppress(ValueError, KeyError, TypeError):
+            value = json.loads(text or "")
+            found = cls(integer_of(value["lsn"]), integer_of(value["table"]), tuple(map(text_of, value["behind"])))
+            if found.lsn <= newest:
+                return found
+        return cls()
+
+    def to_text(self) -> str:
+        return json.dumps({"lsn": self.lsn, "table": self.table_id, "behind": self.behind})
+
+
+def report_target_tables(instance: dg.DagsterInstance, workspace: Workspace, subscription: str) -> int:
+    """Report what the targets have got since the last report. Returns how many tables. Raises SubscriptionMissing, and
+    errors of the catalog database."""
+    row = workspace.log.row(subscription)
+    history = PointHistory(workspace.log.engine, row.task_id)
+    targets = [one for one in TargetRecords(history.engine, row.task_id).all() if one.state is TargetState.ACTIVE]
+    return sum(_report(instance, history, subscription, one) for one in targets if one.lsn is not None)
+
+
+def _report(instance: dg.DagsterInstance, history: PointHistory, subscription: str, target: Target) -> int:
+    assert target.lsn is not None
+    storage, key = instance.daemon_cursor_storage, f"{_POSITION}{target.task_id}/{target.name}"
+    before = _Position.of(storage.get_cursor_values({key}).get(key), target.lsn)
+    behind = {one.table: one for one in target.behind[: tables.TABLES_AT_ONCE]}
+    if before.lsn == target.lsn and before.table_id == _END and before.behind == tuple(sorted(behind)):
+        return 0
+    found = history.after(before.lsn, before.table_id, tables.TABLES_AT_ONCE)
+    reached = [point for point in found if point.lsn <= target.lsn]
+    is_last = len(found) < tables.TABLES_AT_ONCE or len(reached) < len(found)
+    position = (target.lsn, _END) if is_last else (found[-1].lsn, found[-1].table.id)
+    # One that has caught up was passed over when its point was reported.
+    caught_up = set(before.behind) - behind.keys()
+    reached += _named(history, target.lsn, caught_up - {point.table.qualified_name for point in reached})
+    times = {point.lsn: point.at for point in history.global_points()}
+    reported = 0
+    for event in _events(subscription, target, reached, behind, times):
+        instance.report_runless_asset_event(event)
+        reported += 1
+    storage.set_cursor_values({key: _Position(*position, tuple(sorted(behind))).to_text()})
+    return reported
+
+
+def _named(history: PointHistory, lsn: int, names: set[str]) -> list[TablePoint]:
+    return [point for point in history.tables(lsn).values() if point.table.qualified_name in names] if names else []
+
+
+def _events(
+    subscription: str,
+    target: Target,
+    points: list[TablePoint],
+    behind: Mapping[str, LaggingTargetTable],
+    times: Mapping[int, Timestamp],
+) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
+    database = address_of(target).database
+    tags = {metadata.SUBSCRIPTION_TAG: subscription, metadata.LSN_TAG: str(target.lsn)}
+    for point in points:
+        table = point.table
+        if table.kind is Kind.INDEX or table.qualified_name in behind or not target.takes(table.database):
+            continue
+        at = times.get(point.lsn)
+        shown = {
+            metadata.SYNCED_WITH_POINT: target.lsn,
+            metadata.CHANGED_AT_LSN: point.lsn,
+            **({} if at is None else {metadata.LAST_CHANGE: metadata.clock(at)}),
+            metadata.COLUMN_LINEAGE: tables.column_lineage(table, tables.table_key(subscription, table)),
+        }
+        key = tables.target_key(subscription, target.name, database, table.name)
+        yield tables.short_enough(key, shown, {**tags, "dagster/data_version": str(point.lsn)})
+    for name, late in sorted(behind.items()):
+        shown = {
+            metadata.STATE: "behind",
+            metadata.ERROR_CODE: late.failure.code,
+            metadata.ERROR_MESSAGE: printable(late.failure.message),
+            metadata.REMEDY: printable(late.failure.remedy),
+        }
+        key = tables.target_key(subscription, target.name, database, name.partition(".")[2])
+        yield dg.AssetObservation(key, metadata=shown, tags=tags)

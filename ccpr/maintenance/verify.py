@@ -1,0 +1,318 @@
+"""Verifies a mirror: compares every object with the ledger, and every file of its own with the digest that vouches for
+it. Damaged objects are fetched again; head, identity and points are written again from the catalog database.
+Source: docs/requirements.md B2, B3; decisions ledger-per-point, a-name-has-its-digest.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import islice
+
+import pyarrow as pa
+
+from ccpr.base.errors import MirrorDamaged, PointNotReached
+from ccpr.maintenance.decoded_objects import DecodedObjects
+from ccpr.maintenance.strays import find_strays
+from ccpr.matrixone.client.objects import get_object
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.errors import ObjectUnsupported
+from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.point_files import PointFile
+from ccpr.mirror.points import TableRef
+from ccpr.state.context import Context
+from ccpr.state.database import transaction
+from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.lease import Lease
+from ccpr.state.ledger import Ledger, LedgerEntry, due_time
+from ccpr.state.log import CcprLog
+from ccpr.state.publishing import check_agreement, publish_pending, rewrite_damaged, rewrite_points
+from ccpr.state.quarantine import Quarantine
+
+THREADS = 2
+_PAGE = 64  # objects that are handed to the threads together
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that is not what was written.
+
+    Attributes
+    ----------
+    path : in the mirror's store.
+    reason : what is wrong, for people.
+    repaired : it was fetched again from the upstream, or written again, and is now what was written first.
+    points : lsn -> tables that cannot be read there because of it; empty if repaired.
+    """
+
+    path: str
+    reason: str
+    repaired: bool = False
+    points: dict[int, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How many objects and bytes of these, manifests and points were verified, and the damages found. `strays`: files
+    that nothing names, which are recorded for deletion now; 0 while an iteration is open."""
+
+    objects: int
+    bytes: int
+    manifests: int
+    points: int
+    strays: int
+    damages: tuple[Damage, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether everything is now what was written."""
+        return all(damage.repaired for damage in self.damages)
+
+
+def problem_of(mirror: Mirror, stored: LedgerEntry, *, deep: bool = False) -> str | None:
+    """What is wrong with an object's file; None if nothing is. `deep` also decodes every column."""
+    try:
+        there = mirror.store.stored(object_path(stored.name))
+        if there.size != stored.size:
+            return f"{there.size} bytes instead of {stored.size}"
+        if there.sha256 != stored.sha256:
+            return "its checksum differs"
+        if deep:
+            mirror.open_object(stored.name).check(deep=True)
+    except MirrorDamaged:
+        return "it is missing"
+    except ObjectUnsupported:  # that it is what was written is all that can be said
+        return None
+    except CcprError as error:
+        return error.message
+    return None
+
+
+def unsound_objects(mirror: Mirror, ledger: Ledger, objects: pa.Table, *, checksums: bool) -> pa.Table:
+    """Those of `objects` whose file is missing or has another size, or, with `checksums`, differs from the ledger.
+
+    `objects` has at least the columns `name` and `size`.
+    """
+    names, sizes = (objects.column(name).to_pylist() for name in ("name", "size"))
+    if checksums:
+        known = ledger.look_up(names)
+        unsound = [name not in known or problem_of(mirror, known[name]) is not None for name in names]
+    else:
+        unsound = [mirror.store.size(object_path(name)) != size for name, size in zip(names, sizes, strict=True)]
+    return objects.filter(pa.array(unsound, pa.bool_()))
+
+
+class Verifier:
+    """Verifies one subscription's mirror.
+
+    Parameters
+    ----------
+    log, name : the catalog database and the subscription in it.
+    lease : makes the subscription one's own, where points are to be written again.
+    connect : opens an upstream session to fetch an object again; None = repair nothing.
+    deep : also decode every column of every object.
+    on_progress : is called with the size in bytes of each object that was read.
+    """
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        log: CcprLog,
+        name: str,
+        publication: Publication,
+        lease: Callable[[str], AbstractContextManager[Lease]],
+        connect: Callable[[], Session] | None,
+        *,
+        deep: bool = False,
+        on_progress: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self._mirror, self._log, self._name, self._publication = mirror, log, name, publication
+        self._lease, self._connect, self._deep, self._on_progress = lease, connect, deep, on_progress
+        task_id = log.row(name).task_id
+        self._history, self._ledger = PointHistory(log.engine, task_id), Ledger(log.engine, task_id)
+        self._behind = Quarantine(log.engine, task_id).behind_by_point()
+
+    def run(self) -> Verified:
+        """Verify everything. Raises StoreFailed, StateUnavailable, StateUnreadable, and MirrorDisagrees, as a mirror
+        that is another one cannot be compared."""
+        damages = self._head()
+        points = self._history.global_points()
+        states = list(self._history.states())
+        damages += [*self._points(), *self._ledgers(points), *self._definitions(), *self._manifests(states, points)]
+        if self._deep:
+            damages += self._unreadable(points, {damage.path for damage in damages})
+        objects = size = 0
+        with ThreadPoolExecutor(THREADS) as pool:
+            for stored, problem in _ordered(pool, self._problem, self._ledger.stored_objects()):
+                objects, size = objects + 1, size + stored.size
+                self._on_progress(stored.size)
+                if problem is not None:
+                    damages.append(self._repair(stored, problem, points))
+        return Verified(objects, size, len(states), len(points), self._strays(), tuple(damages))
+
+    def _problem(self, stored: LedgerEntry) -> str | None:
+        return problem_of(self._mirror, stored, deep=self._deep)
+
+    def _repair(self, stored: LedgerEntry, problem: str, points: list[GlobalPoint]) -> Damage:
+        """Fetch a damaged object again, or find the points and tables that cannot be read without it."""
+        path = object_path(stored.name)
+        if self._connect is not None and self._fetch_again(stored):
+            return Damage(path, problem, repaired=True)
+        spoiled: dict[int, list[str]] = {}
+        for reference in self._ledger.references_to(stored.name):
+            for point in points:
+                named = reference.from_lsn <= point.lsn and (
+                    reference.until_lsn is None or point.lsn < reference.until_lsn
+                )
+                if named and reference.table_id not in self._behind.get(point.lsn, {}):
+                    spoiled.setdefault(point.lsn, []).append(self._table_name(point.lsn, reference.table_id))
+        return Damage(path, problem, points=spoiled)
+
+    def _fetch_again(self, stored: LedgerEntry) -> bool:
+        """Whether the object could be fetched again, from an upstream that still has it, with the ledger's checksum."""
+        digest = hashlib.sha256()
+
+        def hashed(chunks: Iterator[memoryview]) -> Iterator[memoryview]:
+            for chunk in chunks:
+                digest.update(chunk)
+                yield chunk
+
+        def check(content: Content) -> None:
+            if digest.digest() != stored.sha256:
+                raise MirrorDamaged("the upstream has other bytes", subject=f"object {stored.name}")
+
+        assert self._connect is not None
+        try:
+            with self._connect() as session:
+                chunks = get_object(session, self._publication, stored.name, stored.size)
+                self._mirror.store.put(object_path(stored.name), hashed(chunks), check=check, overwrite=True)
+                self._mirror.store.sync("objects")
+        except CcprError:
+            return False
+        return True
+
+    def _head(self) -> list[Damage]:
+        """Head and identity."""
+        found = []
+        for path, read in ((IDENTITY, self._mirror.identity), (HEAD, self._mirror.published_head)):
+            try:
+                read()
+            except MirrorDamaged as error:
+                if self._connect is None:
+                    return [*found, Damage(path, error.message, points=self._shown())]
+                found.append(Damage(path, error.message, repaired=True))
+        if found:
+            rewrite_damaged(self._log, self._name, self._mirror, [damage.path for damage in found])
+        check_agreement(self._log, self._log.row(self._name), self._mirror)
+        return found
+
+    def _strays(self) -> int:
+        row = self._log.row(self._name)
+        if self._log.is_held(row) or Context.from_text(row.context).open is not None:
+            return 0
+        found = list(find_strays(self._history, self._ledger, self._mirror))
+        if found and self._connect is not None:
+            with self._lease(self._name), transaction(self._log.engine) as connection:
+                self._ledger.schedule_deletion(connection, found, due_time(row.watermark))
+        return len(found)
+
+    def _points(self) -> Iterator[Damage]:
+        files = self._history.files()[::-1]
+        problems = {file.path: problem for file in files if (problem := self._problem_of_point(file)) is not None}
+        repaired = bool(problems) and self._connect is not None
+        if repaired:
+            with self._lease(self._name) as lease:
+                for path in problems:
+                    self._mirror.store.delete(path)
+                rewrite_points(self._log, lease.claim, self._history, self._mirror)
+                publish_pending(self._log, self._name, self._mirror, lease.claim)
+        for path, problem in problems.items():
+            yield Damage(path, problem, repaired, {} if repaired else self._shown())
+
+    def _problem_of_point(self, file: PointFile) -> str | None:
+        try:
+            self._mirror.files.read_json(file.path)
+        except MirrorDamaged as error:
+            return error.message
+        return None
+
+    def _shown(self) -> dict[int, list[str]]:
+        """The points that cannot be read, with all of their tables."""
+        unreadable = {}
+        for point in self._history.global_points():
+            try:
+                self._mirror.point(point.lsn)
+            except (MirrorDamaged, PointNotReached):
+                tables = self._history.tables(point.lsn).values()
+                unreadable[point.lsn] = sorted(state.table.qualified_name for state in tables)
+        return unreadable
+
+    def _ledgers(self, points: list[GlobalPoint]) -> Iterator[Damage]:
+        for point in points:
+            try:
+                if point.ledger:
+                    self._mirror.files.read_arrow(point.ledger, LEDGER_SCHEMA)
+            except MirrorDamaged as error:
+                yield Damage(point.ledger, error.message)
+
+    def _definitions(self) -> Iterator[Damage]:
+        for file in sorted(set(self._history.definitions().values())):
+            try:
+                self._mirror.files.read_json(file)
+            except MirrorDamaged as error:
+                yield Damage(file, error.message)
+
+    def _manifests(self, states: list[TablePoint], points: list[GlobalPoint]) -> Iterator[Damage]:
+        for state in states:
+            assert state.ref is not None
+            try:
+                manifest = self._mirror.manifest(state.ref)
+                same = manifest.objects.num_rows == state.ref.objects
+                problem = None if same else "it has another number of objects"
+            except MirrorDamaged as error:
+                problem = error.message
+            if problem is not None:
+                shown = [point.lsn for point in points if self._shows(point, state)]
+                yield Damage(state.ref.manifest, problem, points={lsn: [state.table.qualified_name] for lsn in shown})
+
+    def _unreadable(self, points: list[GlobalPoint], bad: set[str]) -> Iterator[Damage]:
+        """Tables whose files are sound and whose rows cannot be read all the same, with the types that they have."""
+        shown: dict[str, list[GlobalPoint]] = {}
+        refs: dict[str, TableRef] = {}
+        kept = self._ledger.kept_tables()
+        for point in points:
+            behind = self._behind.get(point.lsn, {})
+            for state in self._history.tables(point.lsn).values():
+                readable = state.table.id in kept and state.table.id not in behind
+                if state.ref is not None and readable and state.ref.manifest not in bad:
+                    shown.setdefault(state.ref.manifest, []).append(point)
+                    refs[state.ref.manifest] = state.ref
+        read = DecodedObjects(self._mirror)
+        for manifest, at in reversed(shown.items()):
+            problem = read.problem_of(refs[manifest], at[-1].at)
+            if problem is not None:
+                yield Damage(manifest, problem, points={one.lsn: [refs[manifest].qualified_name] for one in at})
+
+    def _shows(self, point: GlobalPoint, state: TablePoint) -> bool:
+        """Whether the point shows the table by this very table point."""
+        if state.table.id in self._behind.get(point.lsn, {}):
+            return False
+        shown = self._history.tables(point.lsn).get(state.table.id)
+        return shown is not None and shown.lsn == state.lsn
+
+    def _table_name(self, lsn: int, table_id: int) -> str:
+        state = self._history.tables(lsn).get(table_id)
+        return state.table.qualified_name if state else f"table {table_id}"
+
+
+def _ordered(
+    pool: ThreadPoolExecutor, work: Callable[[LedgerEntry], str | None], items: Iterator[LedgerEntry]
+) -> Iterator[tuple[LedgerEntry, str | None]]:
+    """Each item with its result, in order. A bounded number of items is in memory."""
+    while page := list(islice(items, _PAGE)):
+        yield from zip(page, pool.map(work, page), strict=True)

@@ -1,0 +1,167 @@
+"""What an upstream can do, found by statements and by what its objects say of themselves.
+
+Nothing is taken from the text of its version: builds without a tag take that from the name of a branch. Source:
+docs/upstream.md, "What differs by release".
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ccpr.matrixone.client import statements
+from ccpr.matrixone.client.errors import (
+    AccountMissing,
+    BadAnswer,
+    DatabaseMissing,
+    NotPermitted,
+    PublicationMissing,
+    SnapshotGone,
+    StatementFailed,
+    StatementUnknown,
+    TableMissing,
+    UpstreamError,
+    UpstreamTooOld,
+)
+from ccpr.matrixone.objects.timestamp import Timestamp
+
+if TYPE_CHECKING:  # the value is read wherever a state is shown; only asking needs these
+    from ccpr.matrixone.client.session import Session
+    from ccpr.matrixone.objects.reader import ObjectFile
+
+_ANSWERED = (SnapshotGone, PublicationMissing, NotPermitted, AccountMissing, StatementFailed)
+_REFUSED = (StatementUnknown, StatementFailed, TableMissing, DatabaseMissing, BadAnswer)
+_LONGEST_VERSION = 200  # characters that are kept of the version's text
+_ZERO_DATE = b"0000-00-00"
+_RELAY = b"relay of MatrixOne"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What was found out about an upstream; None is not known.
+
+    Attributes
+    ----------
+    version : the server's own text, for people; nothing depends on it.
+    zero_dates : `0000-00-00` is a date, as since 4.2.0.
+    flush : the login may use mo_ctl, so that a snapshot can be flushed on demand.
+    early_creates : an appendable object is created before the commit times of its rows, as since 4.2.0.
+    abort_column : its objects say which rows are of aborted transactions, as after 4.2.0.
+    relay : it is a mirror that is served: it says how old the data of a snapshot is.
+    """
+
+    version: str | None = None
+    zero_dates: bool | None = None
+    flush: bool | None = None
+    early_creates: bool | None = None
+    abort_column: bool | None = None
+    relay: bool | None = None
+
+    @property
+    def alters_see_snapshots(self) -> bool:
+        """Whether an ALTER that copies looks for snapshots of account sys (docs/upstream.md, "Snapshots and ALTER since
+        4.2"). No statement asks for it; it came with the zero dates."""
+        return bool(self.zero_dates)
+
+    def seen_in(self, file: "ObjectFile", created: Timestamp) -> "Capabilities":
+        """With what an appendable data object says that was created by the TN. Raises ObjectDamaged."""
+        from ccpr.matrixone.objects.reader import NEVER
+
+        times = file.commit_timestamps(0) if file.blocks else None
+        found = replace(self, abort_column=file.has_abort_column)
+        if times is None:
+            return found
+        there = times[times["physical"] != NEVER]
+        if not len(there):
+            return found
+        first = there["physical"].min()
+        logical = there["logical"][there["physical"] == first].min()
+        return replace(found, early_creates=created < Timestamp(int(first), int(logical)))
+
+    def describe(self) -> list[str]:
+        """A phrase for each, for people."""
+        words = {True: "yes", False: "no", None: "not known yet"}
+        return [f"{what}: {words[getattr(self, name)]}" for name, what in _FACTS.items()]
+
+    @classmethod
+    def from_json(cls, value: object) -> "Capabilities":
+        """Unknown keys are left out: a later release may know more. Raises TypeError."""
+        if not isinstance(value, dict):
+            raise TypeError("capabilities are not a JSON object")
+        version, facts = value.get("version"), {name: value.get(name) for name in _FACTS}
+        if not (version is None or isinstance(version, str)) or not all(
+            fact is None or isinstance(fact, bool) for fact in facts.values()
+        ):
+            raise TypeError("a capability is not of its type")
+        return cls(version, **facts)
+
+
+_FACTS = {
+    "zero_dates": "zero dates",
+    "flush": "flush on demand",
+    "early_creates": "objects created before their commits",
+    "abort_column": "rows of aborted transactions marked",
+    "relay": "a relay",
+}
+
+
+def check_interface(session: "Session") -> None:
+    """Raises UpstreamTooOld if the upstream lacks what replication needs: the internal commands, or the column
+    `rel_logical_id`."""
+    try:
+        session.read(statements.snapshot_timestamp("ccpr_no_snapshot", "sys", "ccpr_no_publication"))
+    except StatementUnknown as error:
+        if "command format" not in error.text:
+            raise _too_old(session, "the internal commands", error) from error
+    except _ANSWERED:
+        pass  # that there is no such snapshot, or no right to ask, is an answer
+    try:
+        session.read(statements.probe_logical_id())
+    except (StatementUnknown, StatementFailed) as error:
+        if isinstance(error, StatementUnknown) or "rel_logical_id" in error.text:
+            raise _too_old(session, "mo_tables.rel_logical_id", error) from error
+    except NotPermitted:
+        pass  # what reads the publication says which privilege is missing
+
+
+def probe(session: "Session", known: Capabilities | None = None) -> Capabilities:
+    """What can be found out by statements, which change nothing, with what objects said before (`known`).
+
+    Two statements; two more, whether the login may flush and whether it is a relay, if that is not known or the others
+    have other answers. Raises Transient errors only.
+    """
+    known = known or Capabilities()
+    version = (_cell(session, statements.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION] or None
+    zero_dates = _cell(session, statements.probe_zero_date()) == _ZERO_DATE
+    if None not in (known.flush, known.relay) and (version, zero_dates) == (known.version, known.zero_dates):
+        return known
+    is_relay = _cell(session, statements.server_kind()) == _RELAY
+    return replace(known, version=version, zero_dates=zero_dates, flush=_may_flush(session), relay=is_relay)
+
+
+def _too_old(session: "Session", missing: str, error: UpstreamError) -> UpstreamTooOld:
+    version = (_cell(session, statements.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION]
+    return UpstreamTooOld(
+        f"this MatrixOne lacks the replication interface: it does not know {missing}",
+        subject=f"upstream {session.endpoint.masked()}" + (f", which calls itself {version}" if version else ""),
+        number=error.number,
+        text=error.text,
+    )
+
+
+def _may_flush(session: "Session") -> bool:
+    """The privilege is checked before the words, of which the last is wrong so that nothing is flushed."""
+    try:
+        session.read(statements.probe_flush())
+    except (NotPermitted, StatementUnknown):
+        return False
+    except (StatementFailed, TableMissing, DatabaseMissing):
+        return True
+    return True
+
+
+def _cell(session: "Session", statement: str) -> bytes | None:
+    """The only cell of the answer; None if there is none, or an error."""
+    try:
+        answer = session.read(statement)
+    except (*_REFUSED, NotPermitted):
+        return None
+    return answer.rows[0][0] if len(answer.rows) == 1 and len(answer.rows[0]) == 1 else None

@@ -1,0 +1,93 @@
+"""What `rel_createsql` of `mo_tables` tells: the text of the statement that created a table (docs/upstream.md 5.9).
+
+It is a user's text, often an old one: ALTERs that do not copy the table leave it as it was. So only what they cannot
+change is taken from it, and what the catalog says otherwise counts.
+"""
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+from ccpr.matrixone.ddl.definition import ColumnType, CreateTable, format_create_table
+from ccpr.matrixone.ddl.parser import create_table_of
+from ccpr.matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Table
+from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.matrixone.sql.lexer import tokens
+
+_TEMPORARY_NAME = re.compile(r"__mo_tmp_[0-9a-f]{32}_(.+)", re.DOTALL)
+_PUBLISHED = (("from_publication", "true"),)  # as get_ddl writes it
+
+
+def has_temporary_name(name: str, database: str) -> bool:
+    """Whether it is a name that the server gives to temporary tables and their index tables:
+    ``__mo_tmp_<session, 32 hexadecimal digits>_<database>_<name>``."""
+    found = _TEMPORARY_NAME.fullmatch(name)
+    return found is not None and found[1].startswith(f"{database}_") and len(found[1]) > len(database) + 1
+
+
+def creates_ordinary_table(statement: str) -> bool:
+    """Whether CREATE TABLE is in the text, and CREATE TEMPORARY TABLE is not. It may hold several statements, or
+    PREPARE with the statement as a string."""
+    follow = {second for first, second in pairwise(_words(statement)) if first == "CREATE"}
+    return "TABLE" in follow and "TEMPORARY" not in follow
+
+
+def _words(statement: str) -> list[str]:
+    found: list[str] = []
+    prepares = False
+    for token in tokens(statement):
+        if token.kind == "word":
+            found.append(token.value.upper())
+            prepares = prepares or found[-1] == "PREPARE"
+        elif token.kind == "text" and prepares:
+            found += [inner.value.upper() for inner in tokens(token.value) if inner.kind == "word"]
+        else:
+            found.append("")
+    return found
+
+
+def ddl_from_created(table: Table, statement: str) -> str:
+    """A CREATE TABLE text in the form of get_ddl, from the statement that created the table; empty if it cannot be
+    derived.
+
+    Columns, their defaults and the primary key are in it, since every ALTER that changes those copies the table and
+    writes the text again; or renames a column, and then the catalog has other names. Secondary indexes, checks and
+    foreign keys may have changed since, so they are left out.
+    """
+    try:
+        created = create_table_of(replace(table, ddl=statement))
+        if not _same_key(table, created):
+            return ""
+        columns = tuple(
+            replace(
+                definition,
+                type=_type(column, definition.type),
+                nullable=column.nullable and column.name not in created.primary_key,
+            )
+            for definition, column in zip(created.columns, table.user_columns, strict=True)
+        )
+        shown = CreateTable(
+            name=table.name,
+            database=table.database,
+            columns=columns,
+            primary_key=created.primary_key,
+            comment=table.comment,
+            properties=_PUBLISHED,
+            cluster_by=created.cluster_by,
+        )
+        return format_create_table(shown)
+    except DdlUnreadable:
+        return ""
+
+
+def _type(column: Column, declared: ColumnType) -> ColumnType:
+    try:
+        return ColumnType.of(column)
+    except ValueError:
+        return declared
+
+
+def _same_key(table: Table, created: CreateTable) -> bool:
+    """Whether the hidden columns are those of a table with this primary key."""
+    hidden = {column.name for column in table.columns if column.hidden}
+    return (FAKE_KEY in hidden, COMPOSITE_KEY in hidden) == (not created.primary_key, len(created.primary_key) > 1)

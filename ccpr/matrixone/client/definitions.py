@@ -1,0 +1,218 @@
+"""What the publisher's databases have besides tables, at a snapshot.
+
+Source: docs/upstream.md, "Views, sequences, functions, grants". What cannot be read is a value, too: nothing here ends
+an iteration but a lost connection.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from ccpr.matrixone.client import statements
+from ccpr.matrixone.client.errors import BadAnswer
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.session import Row, Session, integer, text
+from ccpr.matrixone.ddl.view import view_of
+from ccpr.matrixone.definitions import Definitions, Function, Grant, SequenceState, Unreadable, View, Written
+from ccpr.matrixone.errors import CcprError, Transient
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Table, text_of
+from ccpr.matrixone.sql.errors import DdlUnreadable
+
+VIEW, SEQUENCE = "v", "S"  # relkind
+OF_ANOTHER_ACCOUNT = "it is of another account, whose rows the login cannot read"
+_SYS = 0
+_OBJECT = statements.GRANT_COLUMNS.index("obj_id")
+_TYPES = {
+    types.INT8: "tinyint",
+    types.INT16: "smallint",
+    types.INT32: "int",
+    types.INT64: "bigint",
+    types.UINT8: "tinyint unsigned",
+    types.UINT16: "smallint unsigned",
+    types.UINT32: "int unsigned",
+    types.UINT64: "bigint unsigned",
+}
+T = TypeVar("T")
+
+
+def read_definitions(
+    session: Session,
+    publication: Publication,
+    databases: Mapping[str, int],
+    tables: Iterable[Table],
+    relations: Iterable[tuple[Table, str]],
+    at: Timestamp,
+) -> tuple[Definitions, ...]:
+    """What each of the databases has at that time, in order of name, without those that have nothing. Raises what is
+    not the fault of a definition: a lost connection.
+
+    What the account's roles may do is asked once, and views only of databases that have some.
+
+    Parameters
+    ----------
+    databases : their ids by name.
+    tables : all that the catalog has of them.
+    relations : the views and sequences among them, each with its relkind.
+    """
+    named = {name: {number: ""} for name, number in databases.items()}
+    for table in tables:
+        named[table.database][table.id] = table.name
+    related: dict[str, list[tuple[Table, str]]] = {name: [] for name in databases}
+    for table, kind in relations:
+        related[table.database].append((table, kind))
+    granted, problems = _granted(session, publication, at)
+    found = []
+    for database, objects in sorted(named.items()):
+        besides = _of_database(session, publication, database, related[database], at)
+        unreadable, grants = [*besides.unreadable, *problems], list[Grant]()
+        for number, name in objects.items():
+            for row in granted.get(number, ()):
+                grants += _list(_or_note(unreadable, "grant", "", partial(_grant, name, *row)))
+        grants.sort(key=lambda one: (one.role, one.on, one.object, one.privilege))
+        found.append(replace(besides, grants=tuple(grants), unreadable=tuple(unreadable)))
+    return tuple(filter(None, found))
+
+
+def _of_database(
+    session: Session, publication: Publication, database: str, relations: Iterable[tuple[Table, str]], at: Timestamp
+) -> Definitions:
+    """All but the grants."""
+    views: list[View] = []
+    sequences: list[SequenceState] = []
+    functions: list[Function] = []
+    unreadable: list[Unreadable] = []
+    named: dict[str, dict[str, Table]] = {VIEW: {}, SEQUENCE: {}}
+    for table, kind in relations:
+        named[kind][table.name] = table
+    if named[VIEW]:
+        texts = partial(_views, session, publication, database, at)
+        for name, row in (_or_note(unreadable, "view", "", texts) or {}).items():
+            views += _list(_or_note(unreadable, "view", name, partial(_view, name, *row)))
+    if publication.publisher_id != _SYS:
+        unreadable += [Unreadable("sequence", name, OF_ANOTHER_ACCOUNT) for name in sorted(named[SEQUENCE])]
+        unreadable.append(Unreadable("function", "", OF_ANOTHER_ACCOUNT))
+        return Definitions(database, tuple(views), unreadable=tuple(unreadable))
+    for name, table in sorted(named[SEQUENCE].items()):
+        state = partial(_sequence, session, database, table, at)
+        sequences += _list(_or_note(unreadable, "sequence", name, state))
+    rows = partial(_rows, session, statements.select_functions(database, at.physical), statements.FUNCTION_COLUMNS)
+    for row in _or_note(unreadable, "function", "", rows) or ():
+        name = (row[0] or b"").decode("utf-8", "replace")
+        functions += _list(_or_note(unreadable, "function", name, partial(_function, *row)))
+    functions.sort(key=lambda one: (one.name, one.arguments))  # later releases have several of a name
+    return Definitions(database, tuple(views), tuple(sequences), tuple(functions), unreadable=tuple(unreadable))
+
+
+def _granted(
+    session: Session, publication: Publication, at: Timestamp
+) -> tuple[dict[int, list[Row]], list[Unreadable]]:
+    """What the roles of the account may do, by the object on which they may, or why that is not known."""
+    problems: list[Unreadable] = []
+    if publication.publisher_id != _SYS:
+        return {}, [Unreadable("grant", "", OF_ANOTHER_ACCOUNT)]
+    rows = partial(_rows, session, statements.select_grants(at.physical), statements.GRANT_COLUMNS)
+    found: dict[int, list[Row]] = {}
+    for row in _or_note(problems, "grant", "", rows) or ():
+        number = _or_note(problems, "grant", "", partial(integer, row[_OBJECT], "obj_id"))
+        if number is not None:
+            found.setdefault(number, []).append(row)
+    return found, problems
+
+
+def _list(found: T | None) -> list[T]:
+    return [] if found is None else [found]
+
+
+def _or_note(unreadable: list[Unreadable], kind: str, name: str, read: Callable[[], T]) -> T | None:
+    """What `read` gives; None if it cannot be had, or not be written as a statement, and that is noted."""
+    try:
+        found = read()
+        if isinstance(found, Written):
+            found.statements()
+        return found
+    except CcprError as error:
+        if isinstance(error, Transient):
+            raise
+        unreadable.append(Unreadable(kind, name, error.message))
+        return None
+
+
+def _views(session: Session, publication: Publication, database: str, at: Timestamp) -> dict[str, tuple[bytes, bytes]]:
+    """By name, in its order: `rel_createsql` and `viewdef`."""
+    rows = _rows(
+        session, statements.select_views(publication.publisher_id, database, at.physical), statements.VIEW_COLUMNS
+    )
+    found = {text(name, "relname"): (created or b"", definition or b"") for name, created, definition in rows}
+    return dict(sorted(found.items()))
+
+
+def _rows(session: Session, statement: str, columns: tuple[str, ...]) -> list[Row]:
+    return list(session.read(statement).select(*columns))
+
+
+def _view(name: str, created: bytes, definition: bytes) -> View:
+    """`viewdef` is JSON with the statement and the database that was current; `rel_createsql` has the statement
+    alone."""
+    try:
+        known = json.loads(definition) if definition else {"Stmt": created.decode()}
+        statement, database = text_of(known["Stmt"]), text_of(known.get("DefaultDatabase", ""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DdlUnreadable("its text cannot be read", subject=f"view {name}") from error
+    return view_of(name, statement, database)
+
+
+def _sequence(session: Session, database: str, table: Table, at: Timestamp) -> SequenceState:
+    subject = f"sequence {table.name}"
+    rows = _rows(session, statements.select_sequence(database, table.name, at.physical), statements.SEQUENCE_COLUMNS)
+    kind = next((_TYPES.get(one.type.oid) for one in table.columns if one.name == statements.SEQUENCE_COLUMNS[0]), None)
+    if len(rows) != 1 or kind is None:
+        raise BadAnswer(f"it has {len(rows)} rows, or its type is not a whole number", subject=subject)
+    *numbers, cycle, called = (integer(cell, f"{subject}, a cell", greatest=2**64 - 1) for cell in rows[0])
+    return SequenceState(table.name, kind, *numbers, cycle=bool(cycle), called=bool(called))
+
+
+def _function(
+    name: bytes | None, arguments: bytes | None, returns: bytes | None, body: bytes | None, language: bytes | None
+) -> Function:
+    """`args` is JSON; so is the body of a Python function."""
+    try:
+        value: dict[str, object] = {"body": text(body, "body"), "handler": ""}
+        if text(language, "language") == "python":
+            value |= json.loads(value["body"] or "{}")  # pyright: ignore[reportArgumentType]  # a text, as above
+            if value.get("import") is not False:
+                raise BadAnswer("its body is a file of the server's", subject="function")
+        value["arguments"] = [(one["name"], one["type"]) for one in json.loads(arguments or b"[]")]
+        described = {"name": text(name, "name"), "returns": text(returns, "rettype"), "language": text(language, "")}
+        return Function.from_json(value | described)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadAnswer("it is not described as a function", subject="function") from error
+
+
+def _grant(
+    name: str,
+    role: bytes | None,
+    on: bytes | None,
+    _: bytes | None,
+    privilege: bytes | None,
+    option: bytes | None,
+) -> Grant | None:
+    """On what has the name, which is empty for the database. None where the id is of something else. `table all` is
+    written ALL."""
+    place = text(on, "obj_type")
+    if place == "database" and name:
+        return None
+    value = {
+        "role": text(role, "role_name"),
+        "privilege": text(privilege, "privilege_name").removeprefix(f"{place} "),
+        "on": place,
+        "object": name,
+        "with_option": option in (b"1", b"true"),
+    }
+    try:
+        return Grant.from_json(value)
+    except (ValueError, TypeError) as error:
+        raise BadAnswer("it is not described as a grant", subject="grant") from error

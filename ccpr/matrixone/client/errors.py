@@ -1,0 +1,432 @@
+"""What can go wrong with the upstream, or on the way to it: one class for each kind of error.
+
+`ccpr.matrixone.client.classification` finds the class of an error that the server or the client library reports.
+"""
+
+from typing import Any, ClassVar
+
+from ccpr.matrixone.errors import CcprError, Refused, Terminal, Transient, Unknown
+
+
+class UpstreamError(CcprError):
+    """Root of what this package raises.
+
+    Attributes
+    ----------
+    number : the server's (or the client library's) error number; 0 if there is none.
+    text : the server's own text, at most 600 characters; empty if there is none.
+    """
+
+    about = "statement"
+    meaning: ClassVar[str] = "the upstream refused the statement"
+
+    def __init__(
+        self, message: str, *, subject: str, remedy: str | None = None, number: int = 0, text: str = ""
+    ) -> None:
+        super().__init__(message, subject=subject, remedy=remedy)
+        self.number = number
+        self.text = text
+
+    def __reduce__(self) -> tuple[Any, Any]:
+        return _rebuild, (type(self), self.message, self.subject, self.remedy, self.number, self.text)
+
+
+def _rebuild(
+    kind: type[UpstreamError], message: str, subject: str, remedy: str, number: int, text: str
+) -> UpstreamError:
+    return kind(message, subject=subject, remedy=remedy, number=number, text=text)
+
+
+# -- trying again may help
+
+
+class UpstreamUnreachable(UpstreamError, Transient):
+    """No connection could be made; nothing was sent."""
+
+    code = "UPSTREAM_UNREACHABLE"
+    about = "upstream"
+    meaning = "no connection to the upstream could be made"
+    default_remedy = (
+        "Check host and port of the URI (MatrixOne listens on 6001), that the server runs, and that no firewall blocks "
+        "the way."
+    )
+
+
+class UpstreamBusy(UpstreamError, Transient):
+    """The server answers, but cannot run the statement now: too many connections, a lock, a running garbage
+    collection, a timeout inside the server."""
+
+    code = "UPSTREAM_BUSY"
+    meaning = "the upstream is busy"
+    default_remedy = "Nothing: it is tried again. If it stays, look at the load and the logs of the upstream."
+
+
+class UpstreamStopping(UpstreamError, Transient):
+    """The server, or a node of its cluster, is being stopped or restarted, and gave the statement up: "context
+    canceled", "Server shutdown in progress" and their like, whatever the words around them say."""
+
+    code = "UPSTREAM_STOPPING"
+    meaning = "the upstream is stopping or restarting"
+    default_remedy = "Nothing: it is tried again with a new login. If it stays, look at the logs of the upstream."
+
+
+class HistoryUnreadable(UpstreamError, Transient):
+    """The server cannot read its own past now, or gives an empty one: after a restart some releases do for minutes.
+    What it says of that time says nothing of what was dropped."""
+
+    code = "HISTORY_UNREADABLE"
+    about = "snapshot"
+    meaning = "the upstream cannot read its past now"
+    default_remedy = (
+        "Nothing: it is tried again with a new snapshot, and nothing is taken for dropped. If it stays, restart the "
+        "upstream's nodes one after the other; or `ccpr run NAME --allow-resync` compares with a full list."
+    )
+
+
+class SnapshotWaits(UpstreamError, Transient):
+    """CREATE SNAPSHOT waits upstream for a lock: since 4.2 for the end of each open transaction with an ALTER of the
+    database. The same name is asked for again."""
+
+    code = "SNAPSHOT_WAITS"
+    about = "snapshot"
+    meaning = "CREATE SNAPSHOT waits upstream for the end of a transaction with an ALTER"
+    default_remedy = (
+        "Nothing: it is asked for again until the lock is free. If it stays, end the open transaction with an ALTER of "
+        "the database upstream: COMMIT or ROLLBACK it, or KILL its connection (SHOW PROCESSLIST)."
+    )
+
+
+class ConnectionLost(UpstreamError, Transient):
+    """The connection broke, timed out or got out of step during a statement that may be repeated."""
+
+    code = "CONNECTION_LOST"
+    meaning = "the connection to the upstream was lost"
+    default_remedy = (
+        "Nothing: the next statement connects again. If it stays, look at the network and at the read timeout."
+    )
+
+
+class ConnectionStalled(ConnectionLost):
+    """An answer came so slowly that it would never have ended, and was not read to its end."""
+
+    code = "CONNECTION_STALLED"
+    meaning = "the answer of the upstream came too slowly"
+    default_remedy = (
+        "Nothing: the next statement connects again. If it stays, look at the network. For a line that is this slow "
+        "set CCPR_STALL_SECONDS to more seconds, or CCPR_STALL_BYTES to fewer bytes."
+    )
+
+
+class NotFlushedYet(UpstreamError, Transient):
+    """Not all rows of the snapshot are on storage yet, so its object list would be incomplete."""
+
+    code = "NOT_FLUSHED_YET"
+    about = "snapshot"
+    meaning = "the snapshot is not flushed yet"
+    default_remedy = (
+        "It is tried again. As user sys with role moadmin this makes it faster: SELECT mo_ctl('dn','checkpoint','')."
+    )
+
+
+class StatementFailed(UpstreamError, Transient):
+    """The upstream answered with an error that this program does not know; its number and text are in the message. What
+    no rule knows is tried again for as long as it takes."""
+
+    code = "STATEMENT_FAILED"
+    default_remedy = (
+        "It is tried again by itself. If it stays, look up the number and text in the upstream's documentation and "
+        "log, and report it with this text."
+    )
+
+
+# -- the outcome is not known
+
+
+class SnapshotOutcomeUnknown(UpstreamError, Unknown):
+    """CREATE or DROP SNAPSHOT was not answered, or with an error after which it is not known whether it was executed or
+    will be: one that waited for a lock is executed later.
+
+    Both statements are safe to repeat, and the name was recorded before: the next attempt looks the same name up.
+    """
+
+    code = "SNAPSHOT_OUTCOME_UNKNOWN"
+    meaning = "it is not known whether the snapshot was created or dropped"
+    default_remedy = (
+        "Look it up: __++__internal_get_snapshot_ts <snapshot> <publisher> <publication>; or repeat with "
+        "IF [NOT] EXISTS."
+    )
+
+
+# -- only a change helps; what the server says of it (Refused) is confirmed before it counts
+
+
+class BadUri(UpstreamError, Terminal):
+    """The text is not the URI of an upstream."""
+
+    code = "BAD_URI"
+    about = "URI"
+    default_remedy = (
+        "Write it as mysql://<account>#<user>:<password>@<host>:<port>, options as ?ssl-mode=…&ssl-ca=…; a ':' inside "
+        "the user part as %3A."
+    )
+
+
+class BadWord(UpstreamError, Terminal):
+    """The name contains a blank or a quote, so it cannot be part of the upstream's internal commands, which have no
+    quoting."""
+
+    code = "NAME_NOT_PASSABLE"
+    about = "name"
+    default_remedy = (
+        "Choose or rename to a name without blanks and quotes: internal commands take names literally and cannot quote "
+        "them."
+    )
+
+
+class BadLimit(UpstreamError, Terminal):
+    """An environment variable that sets a limit has a value that is not a number."""
+
+    code = "BAD_LIMIT"
+    about = "environment variable"
+    default_remedy = "Set it to a whole number, or unset it. docs/reference/configuration.md says what it is for."
+
+
+class AccessDenied(UpstreamError, Refused):
+    """User, password, account or role of the login is wrong."""
+
+    code = "ACCESS_DENIED"
+    about = "upstream"
+    meaning = "the upstream refused the login"
+    default_remedy = "Check account, user and password of the URI mysql://<account>#<user>:<password>@<host>:<port>."
+
+
+class TlsFailed(UpstreamError, Refused):
+    """The encrypted connection that the URI asks for could not be made."""
+
+    code = "TLS_FAILED"
+    about = "upstream"
+    meaning = "the encrypted connection could not be made"
+    default_remedy = (
+        "Check ssl-ca against the server's certificate and the host name against the names in it; ssl-mode says how "
+        "much is checked."
+    )
+
+
+class NotPermitted(UpstreamError, Refused):
+    """The login works, but it has no privilege for this."""
+
+    code = "NOT_PERMITTED"
+    about = "login or statement"
+    meaning = "the upstream does not permit this to the login"
+    default_remedy = (
+        "Log in as an administrator of account sys (role moadmin, which MatrixOne gives to root and dump only): "
+        "mysql://sys#root:<password>@<host>:<port>."
+    )
+
+
+class PublicationMissing(UpstreamError, Refused):
+    """The publication that the subscription names does not exist in that account.
+
+    RESTORE DATABASE and RESTORE ACCOUNT upstream drop the publications of what they restore, without a word."""
+
+    code = "PUBLICATION_MISSING"
+    about = "publication"
+    meaning = "the publication does not exist"
+    default_remedy = (
+        "If a RESTORE upstream dropped it, or somebody else did, make it again. As admin of the publishing account: "
+        "CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys (ACCOUNT ALL if that account is sys). The next run "
+        "copies restored tables again, since they have other ids."
+    )
+
+
+class PublicationAmbiguous(UpstreamError, Terminal):
+    """Several publications cover what is to be replicated, and none of them was named."""
+
+    code = "PUBLICATION_AMBIGUOUS"
+    about = "database or table"
+    default_remedy = "Name it: --publication NAME --publisher ACCOUNT, in SQL: PUBLICATION <name> OF <account>."
+
+
+class AccountMissing(UpstreamError, Terminal):
+    """The account that is to publish the database does not exist upstream."""
+
+    code = "ACCOUNT_MISSING"
+    about = "account"
+    meaning = "the publishing account does not exist"
+    default_remedy = (
+        "Look for the right name, as a user of account sys: SELECT account_id, account_name FROM mo_catalog.mo_account."
+    )
+
+
+class NotCovered(UpstreamError, Terminal):
+    """The publication exists but does not publish this database or table.
+
+    A publication of single tables loses a table that is dropped or restored, and before MatrixOne 4.2 also one whose
+    columns an ALTER changed. What it does not publish is not replicated, also if it was before."""
+
+    code = "NOT_COVERED"
+    about = "publication"
+    meaning = "the publication does not cover it"
+    default_remedy = "As admin of the publishing account: CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys."
+
+
+class SnapshotGone(UpstreamError, Refused):
+    """A snapshot that was recorded no longer exists upstream: somebody dropped it, or the upstream removed it."""
+
+    code = "SNAPSHOT_GONE"
+    about = "snapshot"
+    meaning = "the snapshot no longer exists upstream"
+    default_remedy = (
+        "Nothing can be compared with it any more. `ccpr plan NAME` shows what a full list would bring, "
+        "`ccpr run NAME --plan ID` does that."
+    )
+
+
+class SnapshotExists(UpstreamError, Terminal):
+    """A snapshot of this name exists already."""
+
+    code = "SNAPSHOT_EXISTS"
+    about = "snapshot"
+    meaning = "a snapshot of this name exists already"
+    default_remedy = (
+        "Take another name, or drop it: DROP SNAPSHOT IF EXISTS <name> FROM <publisher> PUBLICATION <publication>."
+    )
+
+
+class StaleRead(UpstreamError, Refused):
+    """The upstream's history no longer reaches back to the older snapshot."""
+
+    code = "STALE_READ"
+    about = "snapshot"
+    meaning = "the upstream no longer knows what changed since the older snapshot"
+    default_remedy = (
+        "Only a full list can help: `ccpr plan NAME` shows what it would bring, `ccpr run NAME --plan ID` does that."
+    )
+
+
+class ObjectGone(UpstreamError, Refused):
+    """The upstream's garbage collection removed the object's file: no snapshot protected it."""
+
+    code = "OBJECT_GONE"
+    about = "object"
+    meaning = "the object's file no longer exists upstream"
+    default_remedy = (
+        "`ccpr run NAME` compares with a new snapshot; if it stays, `ccpr resync NAME` compares with a full list "
+        "and says first what it costs."
+    )
+
+
+class ObjectSizeMismatch(UpstreamError, Terminal):
+    """An object is longer or shorter than the object list says, or arrived in other chunks."""
+
+    code = "OBJECT_SIZE_MISMATCH"
+    about = "object"
+    default_remedy = (
+        "`ccpr run NAME` lists and fetches it again; if it stays, the upstream's list and its files disagree: report "
+        "it with this text."
+    )
+
+
+class DatabaseMissing(UpstreamError, Refused):
+    """The database does not exist upstream: it was dropped or renamed, or its name is written differently."""
+
+    code = "DATABASE_MISSING"
+    about = "database"
+    meaning = "the database does not exist upstream"
+    default_remedy = (
+        "Check its name (letter case counts); if it was dropped upstream on purpose: DROP SUBSCRIPTION <name>."
+    )
+
+
+class TableMissing(UpstreamError, Refused):
+    """The table does not exist upstream: it was dropped or renamed, or its name is written differently."""
+
+    code = "TABLE_MISSING"
+    about = "table"
+    meaning = "the table does not exist upstream"
+    default_remedy = (
+        "Check its name (letter case counts); if it was dropped upstream on purpose: DROP SUBSCRIPTION <name>."
+    )
+
+
+class PartitionedTable(UpstreamError, Terminal):
+    """In a database with a partitioned table objects are listed table by table, and those of this table cannot be: it
+    is not certain which hidden tables are its partitions, or its name has capital letters."""
+
+    code = "PARTITIONED_TABLE"
+    about = "table"
+    meaning = "the upstream cannot list the objects of a partitioned table"
+    default_remedy = (
+        "Look at its partitions: SELECT relname FROM mo_catalog.mo_tables WHERE reldatabase = '<database>' AND relkind "
+        "= 'partition'; create the table again if they are damaged. With `--consistency isolated` the others go on."
+    )
+
+
+class UnsupportedTable(UpstreamError, Terminal):
+    """The table is an external or cluster table, or of another kind without objects, so there is nothing to copy."""
+
+    code = "UNSUPPORTED_TABLE"
+    about = "table"
+    meaning = "this kind of table cannot be replicated"
+    default_remedy = "Move it into another database, or subscribe to the other tables one by one (--table)."
+
+
+class StatementUnknown(UpstreamError, Refused):
+    """The server does not know this statement: it is of another version, or not MatrixOne at all."""
+
+    code = "STATEMENT_UNKNOWN"
+    meaning = "the upstream does not know this statement"
+    default_remedy = "Check that the URI leads to a MatrixOne with cross-cluster publications: SELECT version()."
+
+
+class UpstreamTooOld(UpstreamError, Refused):
+    """The upstream is a MatrixOne without the replication interface: 3.0 or older, or not a MatrixOne at all. It is
+    found by statements that every release with the interface answers, and not by the text of the version."""
+
+    code = "UPSTREAM_TOO_OLD"
+    about = "upstream"
+    meaning = "this MatrixOne lacks the replication interface"
+    default_remedy = (
+        "Use MatrixOne 4.0.0-rc1 or later: releases 4.1.0 and 4.2.0 work. 3.0 and older cannot be replicated from; "
+        "upgrade it, or check that the URI leads to the right server."
+    )
+
+
+class BadAnswer(UpstreamError, Refused):
+    """The upstream's answer is not in the expected form."""
+
+    code = "BAD_ANSWER"
+    about = "answer of the upstream"
+    default_remedy = (
+        "The upstream may be of another version: report this text together with the answer to SELECT version()."
+    )
+
+
+class AnswerTooLong(BadAnswer):
+    """The answer was longer than it can be, and was not read to its end."""
+
+    code = "ANSWER_TOO_LONG"
+
+
+class ObjectListTooLong(BadAnswer):
+    """The upstream's object list has more rows or bytes than this program reads, so that a list cannot fill the
+    memory."""
+
+    code = "OBJECT_LIST_TOO_LONG"
+    about = "snapshot"
+    default_remedy = (
+        "If the database really has so many objects, set CCPR_OBJECT_LIST_ROWS or CCPR_OBJECT_LIST_BYTES to more and "
+        "run it again: a million rows take up to 1 GB of memory. Or subscribe to its tables one by one (--table)."
+    )
+
+
+class UnreadableObjectList(BadAnswer):
+    """The upstream's object list is in a form that cannot be read."""
+
+    code = "OBJECT_LIST_MALFORMED"
+
+
+class BadCatalog(BadAnswer):
+    """The upstream's catalog of tables and columns is in a form that cannot be read."""
+
+    code = "CATALOG_MALFORMED"

@@ -1,0 +1,187 @@
+"""The list of a snapshot's objects, and their bytes: docs/upstream.md 5.7 and 5.8."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.matrixone.client import statements
+from ccpr.matrixone.client.errors import (
+    AnswerTooLong,
+    BadAnswer,
+    ObjectListTooLong,
+    ObjectSizeMismatch,
+    UnreadableObjectList,
+)
+from ccpr.matrixone.client.limits import ListLimit
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.session import Answer, Session, integer
+from ccpr.matrixone.client.single_row import Cells
+from ccpr.matrixone.objects.stats import STATS_SIZE, check_object_name, without_delete_mark
+
+CHUNK_BYTES = 100 << 20
+_OVERHEAD_BYTES = 1 << 16  # of an answer in addition to the chunk: names, numbers, packet headers
+
+OBJECT_LIST_SCHEMA = pa.schema(
+    [
+        pa.field("database", pa.string(), nullable=False),
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("stats", pa.binary(), nullable=False),
+        pa.field("create_physical", pa.int64(), nullable=False),
+        pa.field("create_logical", pa.int64(), nullable=False),
+        pa.field("delete_physical", pa.int64()),
+        pa.field("delete_logical", pa.int64()),
+        pa.field("is_tombstone", pa.bool_(), nullable=False),
+    ]
+)
+_CHUNK_COLUMNS = ("data", "total_size", "chunk_index", "total_chunks", "is_complete")
+_LONGEST_NUMBER = 32  # longer than any valid number
+_LIST_COLUMNS = ("db name", "table name", "stats", "create_at", "delete_at", "is_tombstone")
+
+
+def object_list(
+    session: Session, snapshot: str, publication: Publication, *, against: str | None, longest: int = ListLimit().bytes
+) -> Iterator[pa.RecordBatch]:
+    """The objects of the snapshot (`against` None), or those created or deleted since the older snapshot `against`, in
+    batches of about 10,000.
+
+    Columns as in OBJECT_LIST_SCHEMA: `stats` are 154 raw bytes; times are nanoseconds and a tie-breaker, null for "not
+    deleted". An object may occur twice: the row with a delete is valid. There are no retries: after ConnectionLost
+    call it again. Raises SnapshotGone, StaleRead, PartitionedTable, UnreadableObjectList; ObjectListTooLong for an
+    answer of more than `longest` bytes.
+    """
+    statement = statements.object_list(snapshot, against, publication.publisher, publication.name)
+    try:
+        for answer in session.stream(statement, longest=longest):
+            places = answer.places(*_LIST_COLUMNS)
+            if answer.rows:
+                yield _batch(answer, places, snapshot)
+    except AnswerTooLong as error:
+        raise ObjectListTooLong(
+            f"the object list is longer than {longest} bytes", subject=f"snapshot {snapshot}"
+        ) from error
+
+
+def _batch(answer: Answer, places: tuple[int, ...], snapshot: str) -> pa.RecordBatch:
+    subject = f"object list of snapshot {snapshot}"
+    database, table, stats, create, delete, tombstone = (
+        pa.array([row[place] for row in answer.rows], type=pa.binary()) for place in places
+    )
+    if stats.null_count or not pc.all(pc.equal(pc.binary_length(stats), STATS_SIZE)).as_py():
+        raise UnreadableObjectList(f"an object's stats are not {STATS_SIZE} bytes long", subject=subject)
+    stats = without_delete_mark(stats)
+    create_physical, create_logical = _times(create, "create_at", subject)
+    if pc.any(_is_none(create_physical, create_logical)).as_py():
+        raise UnreadableObjectList("an object was never created (create_at is 0-0)", subject=subject)
+    delete_physical, delete_logical = _times(delete, "delete_at", subject)
+    alive = _is_none(delete_physical, delete_logical)
+    nothing = pa.scalar(None, pa.int64())
+    columns = [
+        _strings(database, "db name", subject),
+        _strings(table, "table name", subject),
+        stats,
+        create_physical,
+        create_logical,
+        pc.if_else(alive, nothing, delete_physical),
+        pc.if_else(alive, nothing, delete_logical),
+        _flags(tombstone, subject),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=OBJECT_LIST_SCHEMA)
+
+
+def _strings(cells: pa.Array, what: str, subject: str) -> pa.Array:
+    if cells.null_count:
+        raise UnreadableObjectList(f"{what} is NULL", subject=subject)
+    try:
+        return cells.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise UnreadableObjectList(f"{what} is not UTF-8", subject=subject) from error
+
+
+def _times(cells: pa.Array, what: str, subject: str) -> tuple[pa.Array, pa.Array]:
+    """Two int64 columns from `physical-logical` texts; for a text of another form the pattern gives null."""
+    parts = pc.extract_regex(_strings(cells, what, subject), r"^(?P<physical>[0-9]{1,19})-(?P<logical>[0-9]{1,10})$")
+    if parts.null_count:
+        raise UnreadableObjectList(f"{what} is not of the form physical-logical", subject=subject)
+    try:
+        return parts.field("physical").cast(pa.int64()), parts.field("logical").cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise UnreadableObjectList(f"{what} lies beyond 64 bits", subject=subject) from error
+
+
+def _is_none(physical: pa.Array, logical: pa.Array) -> pa.Array:
+    return pc.and_(pc.equal(physical, 0), pc.equal(logical, 0))
+
+
+def _flags(cells: pa.Array, subject: str) -> pa.Array:
+    true = pc.equal(cells, b"1")
+    if cells.null_count or not pc.all(pc.or_(true, pc.equal(cells, b"0"))).as_py():
+        raise UnreadableObjectList("is_tombstone is neither 0 nor 1", subject=subject)
+    return true
+
+
+def get_object(session: Session, publication: Publication, name: str, size: int) -> Iterator[memoryview]:
+    """The object's bytes, chunk by chunk (100 MiB each except the last), exactly `size` bytes in all, the size in its
+    stats.
+
+    Every answer must be consistent with the earlier ones and with `size`; never more than `size` bytes are yielded. A
+    chunk is requested again after a lost connection, so the object is either complete or an error is raised. Raises
+    BadObjectName, ObjectGone, ObjectSizeMismatch, BadAnswer.
+    """
+    subject = f"object {check_object_name(name)}"
+    if size <= 0:
+        raise ObjectSizeMismatch(f"an object cannot be {size} bytes long", subject=subject)
+    done, chunk, chunks, full = 0, 1, 1, 0
+    while chunk <= chunks:
+        statement = statements.get_object(publication.publisher, publication.name, name, chunk)
+        try:
+            row = session.read_row(statement, longest=min(size - done, CHUNK_BYTES) + _OVERHEAD_BYTES)
+        except AnswerTooLong as error:
+            raise ObjectSizeMismatch("a chunk is longer than the object", subject=subject) from error
+        data, total_size, index, total_chunks, complete = _cells(row)
+        if chunk == 1:
+            chunks, full = total_chunks, len(data)
+        _check_chunk(
+            subject,
+            size_agrees=total_size == size,
+            number_agrees=index == chunk,
+            count_agrees=total_chunks == chunks and complete == (chunk == chunks),
+            length_agrees=_length_agrees(len(data), done, size, full, last=chunk == chunks),
+        )
+        done += len(data)
+        chunk += 1
+        del row
+        yield data
+        del data  # a chunk is large: release it before the next one arrives
+
+
+def _cells(row: Cells) -> tuple[memoryview, int, int, int, bool]:
+    row = {name.lower(): cell for name, cell in row.items()}
+    missing = [name for name in _CHUNK_COLUMNS if name not in row]
+    if missing:
+        raise BadAnswer(
+            f"the answer has no column {', '.join(missing)}", subject=f"answer with columns {', '.join(row)}"
+        )
+    data = row["data"]
+    numbers = (row[name] for name in _CHUNK_COLUMNS[1:])
+    texts = (None if cell is None else bytes(cell[:_LONGEST_NUMBER]) for cell in numbers)
+    total_size, index, total_chunks, complete = map(integer, texts, _CHUNK_COLUMNS[1:])
+    return memoryview(b"") if data is None else data, total_size, index, total_chunks, complete == 1
+
+
+def _length_agrees(length: int, done: int, size: int, full: int, *, last: bool) -> bool:
+    """The last chunk completes the object; all others are as long as the first, and are not its end."""
+    return done + length == size if last else 0 < length == full and done + length < size
+
+
+def _check_chunk(
+    subject: str, *, size_agrees: bool, number_agrees: bool, count_agrees: bool, length_agrees: bool
+) -> None:
+    if not size_agrees:
+        raise ObjectSizeMismatch("its file has another size than its stats say", subject=subject)
+    if not number_agrees:
+        raise ObjectSizeMismatch("another chunk came than was asked for", subject=subject)
+    if not count_agrees:
+        raise ObjectSizeMismatch("the number of chunks changed on the way", subject=subject)
+    if not length_agrees:
+        raise ObjectSizeMismatch("a chunk has another length than it must have", subject=subject)

@@ -1,0 +1,262 @@
+"""Snapshots taken through a publication: create, read, flush, wait, drop. They are of a whole DATABASE (decision
+database-snapshots); of one TABLE only to list its objects (decision partitioned-tables); of an ACCOUNT where several of
+its databases are replicated, which is not taken through the publication (decision account-snapshots).
+
+Source: docs/upstream.md 4, 5.2 and 5.6, "Checked on live clusters".
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+
+from ccpr.matrixone.client import statements
+from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
+from ccpr.matrixone.client.endpoint import SYS_ACCOUNT
+from ccpr.matrixone.client.errors import (
+    BadAnswer,
+    DatabaseMissing,
+    NotFlushedYet,
+    NotPermitted,
+    ObjectGone,
+    PublicationMissing,
+    SnapshotExists,
+    SnapshotGone,
+    SnapshotOutcomeUnknown,
+    StatementFailed,
+    StatementUnknown,
+    TableMissing,
+)
+from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.session import Session, integer, text
+from ccpr.matrixone.errors import Transient
+from ccpr.matrixone.objects.timestamp import Timestamp
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between two checks whether a snapshot is flushed
+CHECKPOINT_FROM_TABLES = 1_000  # tables to be flushed; from here on one statement instead of one for each table
+FlushRequest = Callable[[], bool]
+_log = logging.getLogger(__name__)
+
+
+def create_snapshot(
+    session: Session, name: str, publication: Publication, database: str, table: str | None = None
+) -> None:
+    """Create the snapshot, of the database or of one table of it, if there is none of this name.
+
+    An existing one keeps its old timestamp without an error: so the name must be new, and recorded before this call.
+    For the same reason it is safe to repeat the statement after a lost connection, which is done here, and while the
+    server waits for a lock: it creates what was given up when the lock is free, with the time of then, and the last
+    attempt finds that. SnapshotOutcomeUnknown and SnapshotWaits are raised only if no attempt was answered.
+    """
+    _create(session, name, statements.create_snapshot(name, database, publication.publisher, publication.name, table))
+
+
+def create_account_snapshot(session: Session, name: str, publication: Publication, database: str) -> None:
+    """Create the snapshot of the publisher's account, and before it the one with whose time lists are compared, of a
+    database. As `create_snapshot`."""
+    create_snapshot(session, marker_of(name), publication, database)
+    _create(session, name, statements.create_account_snapshot(name, publication.publisher))
+
+
+def _create(session: Session, name: str, statement: str) -> None:
+    try:
+        session.read(statement, also=(SnapshotOutcomeUnknown,))
+    except SnapshotExists as error:  # another process, or our own attempt whose answer was lost, was first
+        _log.info("snapshot %s exists already: %s", name, error.text)
+
+
+def drop_snapshot(session: Session, name: str, publication: Publication) -> None:
+    """Drop the snapshot, if it exists, and with an account's its marker; if the publication is gone and the login is of
+    the account that has the snapshot, without it. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as
+    `create_snapshot` does; PublicationMissing."""
+    if is_of_account(name):
+        session.read(statements.drop_own_snapshot(name), also=(SnapshotOutcomeUnknown,))
+    statement = statements.drop_snapshot(marker_of(name), publication.publisher, publication.name)
+    try:
+        session.read(statement, also=(SnapshotOutcomeUnknown,))
+    except PublicationMissing:
+        # In another account's session IF EXISTS would hide that it is not among that account's snapshots.
+        if session.endpoint.account.lower() != publication.publisher.lower():
+            raise
+        session.read(statements.drop_own_snapshot(marker_of(name)), also=(SnapshotOutcomeUnknown,))
+
+
+def drop_statements(name: str, publication: Publication, *, published: bool = True) -> tuple[str, ...]:
+    """What drops the snapshot by hand; without the publication its account has to do it."""
+    own = (f"{statements.drop_own_snapshot(name)}; -- as account {SYS_ACCOUNT}",) if is_of_account(name) else ()
+    if not published:
+        return (*own, f"{statements.drop_own_snapshot(marker_of(name))}; -- as account {publication.publisher}")
+    return (*own, statements.drop_snapshot(marker_of(name), publication.publisher, publication.name) + ";")
+
+
+def snapshot_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
+    """The time of the snapshot by the upstream's clock. An account's is there as long as its marker is. Raises
+    SnapshotGone; BadAnswer if the marker is later."""
+    marker = _published_timestamp(session, marker_of(name), publication)
+    if not is_of_account(name):
+        return marker
+    at = account_snapshot_timestamp(session, name)
+    if marker > at:
+        raise BadAnswer(
+            f"it is of {at}, and {marker_of(name)} was made before it, at {marker}", subject=f"snapshot {name}"
+        )
+    return at
+
+
+def snapshot_age(session: Session, name: str, publication: Publication) -> float:
+    """How old the data of a relay's snapshot is, in seconds: since it was last known to be the source's. Raises
+    SnapshotGone, BadAnswer; StatementUnknown if it is no relay."""
+    what = f"age of snapshot {name}"
+    answer = session.read(statements.snapshot_age(name, publication.publisher, publication.name))
+    return max(0, integer(_single(answer.rows, what), what)) / 1e9
+
+
+def account_snapshot_timestamp(session: Session, name: str) -> Timestamp:
+    """The time of an account's snapshot. Raises SnapshotGone."""
+    rows = session.read(statements.own_snapshot_timestamp(name)).rows
+    if not rows:
+        raise SnapshotGone("account sys has no such snapshot", subject=f"snapshot {name}")
+    return _timestamp(rows, name)
+
+
+def _published_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
+    answer = session.read(statements.snapshot_timestamp(name, publication.publisher, publication.name))
+    return _timestamp(answer.rows, name)
+
+
+def _timestamp(rows: list[tuple[bytes | None, ...]], name: str) -> Timestamp:
+    physical = integer(_single(rows, f"timestamp of snapshot {name}"), f"timestamp of snapshot {name}")
+    if physical <= 0:
+        raise BadAnswer(f"the snapshot's timestamp is {physical}", subject=f"snapshot {name}")
+    return Timestamp(physical)
+
+
+def own_snapshots(session: Session, prefix: str) -> set[str]:
+    """The names of the login's own account that begin with `prefix`. Another account's are not visible."""
+    answer = session.read(statements.select_snapshots(prefix))
+    names = {text(cell, "sname") for (cell,) in answer.select("sname")}
+    return {name for name in names if name.startswith(prefix)}
+
+
+def is_flushed(session: Session, name: str, publication: Publication) -> bool:
+    """Whether all rows up to the snapshot are in objects; before that its object list is incomplete. Raises
+    SnapshotGone."""
+    answer = session.read(statements.snapshot_flushed(name, publication.publisher, publication.name))
+    cell = _single(answer.rows, f"flushed state of snapshot {name}")
+    flushed = {b"1": True, b"true": True, b"0": False, b"false": False}.get(cell or b"")
+    if flushed is None:
+        raise BadAnswer(f"the snapshot's flushed state is {cell!r:.40}", subject=f"snapshot {name}")
+    return flushed
+
+
+def _single(rows: list[tuple[bytes | None, ...]], what: str) -> bytes | None:
+    if len(rows) != 1 or len(rows[0]) != 1:
+        raise BadAnswer(f"the {what} is not one cell but {len(rows)} rows", subject=what)
+    return rows[0][0]
+
+
+def flush_requests(
+    connect: Callable[[], Session], table_ids: Collection[int], *, tables: int = 0
+) -> tuple[FlushRequest, ...]:
+    """The requests that flush these tables, to be made one after the other until they are flushed: see
+    `wait_until_flushed`. They are some of `tables`, which all are to be flushed.
+
+    A statement for each table costs 1 ms and a round trip even if there is nothing to write: with 10,000 tables of
+    which one has changed that would be most of an iteration. A checkpoint is one statement and does the same for the
+    whole cluster; if it is refused, or was not enough, the tables are flushed one by one.
+    """
+    by_table = partial(flush_tables, connect, table_ids)
+    return (
+        (partial(flush_everything, connect), by_table)
+        if max(tables, len(table_ids)) >= CHECKPOINT_FROM_TABLES
+        else (by_table,)
+    )
+
+
+def flush_everything(connect: Callable[[], Session]) -> bool:
+    """Request a checkpoint, which writes the rows of all tables into objects. False if it was refused or failed: use
+    `flush_tables` then."""
+    try:
+        with connect() as session:
+            session.read(statements.checkpoint())
+    except (NotPermitted, StatementFailed, StatementUnknown, Transient) as error:
+        _log.info("no checkpoint: %s", error)
+        return False
+    return True
+
+
+def flush_tables(connect: Callable[[], Session], table_ids: Iterable[int], connections: int = 4) -> bool:
+    """Request that these tables' rows are written into objects now: 0.5 s a table that has something to write, 1 ms
+    for the others.
+
+    Pass every table of the database that has rows, including hidden index tables: the snapshot is flushed when all of
+    them are. Returns False if the role has no privilege for it (it must be a user of account sys with role moadmin), or
+    if not all requests could be made. Nothing is an error, since the caller waits anyway: neither a table that was
+    dropped meanwhile nor a lost connection.
+    """
+    ids = list(dict.fromkeys(table_ids))
+    if not ids:
+        return True
+    share = max(1, min(connections, len(ids)))
+    with ThreadPoolExecutor(max_workers=share, thread_name_prefix="flush") as pool:
+        outcomes = list(pool.map(lambda start: _flush(connect, list(islice(ids, start, None, share))), range(share)))
+    return all(outcomes)
+
+
+def _flush(connect: Callable[[], Session], table_ids: list[int]) -> bool:
+    try:
+        with connect() as session:
+            for table_id in table_ids:
+                _flush_table(session, table_id)
+    except NotPermitted as error:
+        _log.info("the role has no privilege to flush tables: %s", error.text)
+        return False
+    except Transient as error:
+        _log.warning("not all tables could be flushed: %s", error)
+        return False
+    return True
+
+
+def _flush_table(session: Session, table_id: int) -> None:
+    try:
+        session.read(statements.flush(table_id))
+    except (StatementFailed, TableMissing, DatabaseMissing, ObjectGone) as error:
+        _log.info("table %d was not flushed: %s", table_id, error)
+
+
+def wait_until_flushed(
+    session: Session,
+    name: str,
+    publication: Publication,
+    *,
+    requests: Sequence[FlushRequest],
+    timeout_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return when the snapshot is flushed (decision flush-on-demand).
+
+    Each of `requests` (see `flush_requests`) is made only while the snapshot is not flushed; once, and again after the
+    connection was lost, as a server that was restarted has forgotten them. The pauses between checks grow from 0.05 s
+    to 5 s. Raises NotFlushedYet after `timeout_seconds`, SnapshotGone.
+    """
+    end = clock() + timeout_seconds
+    pause, asked = _FIRST_PAUSE, None
+    while True:
+        if asked != session.opened:
+            for request in requests:
+                if is_flushed(session, name, publication):
+                    return
+                request()
+            pause, asked = _FIRST_PAUSE, session.opened
+        if is_flushed(session, name, publication):
+            return
+        left = end - clock()
+        if left <= 0:
+            raise NotFlushedYet(
+                f"snapshot {name} is not flushed after {timeout_seconds:g} s", subject=f"snapshot {name}"
+            )
+        sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)

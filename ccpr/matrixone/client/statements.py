@@ -1,0 +1,348 @@
+"""The text of every statement that is sent upstream: docs/upstream.md 3 to 7. No other module has such a text.
+
+There are two ways of writing names. SQL statements quote them. Internal commands (`__++__internal_…`) are split at
+white space by the server and have no quoting, so a name with a blank or a quote cannot be passed and is refused here.
+Publication, publisher and snapshot names are stored and sent in lower case.
+"""
+
+import re
+from collections.abc import Iterable
+
+from ccpr.matrixone.client.errors import BadWord
+from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.sql.quoting import in_backquotes, quote_string
+
+_WORD = re.compile(r"[^\s'\"`]+")
+_TABLE_WORD = re.compile(r"[^\s']+")  # what the server takes as the name of a table
+NOTHING = "-"  # in internal commands: no name
+
+DATABASE_COLUMNS = ("dat_id", "datname", "account_id", "dat_type")
+TABLE_COLUMNS = (
+    "rel_id",
+    "relname",
+    "reldatabase",
+    "reldatabase_id",
+    "relkind",
+    "rel_comment",
+    "account_id",
+    "partitioned",
+    "rel_logical_id",
+)
+VERSION_COLUMNS = ("rel_id", "relname", "rel_version", "partitioned")
+CREATED_COLUMNS = ("rel_id", "rel_createsql")
+EXTRA_COLUMNS = ("rel_id", "extra_info")
+VIEW_COLUMNS = ("relname", "rel_createsql", "viewdef")
+FUNCTION_COLUMNS = ("name", "args", "rettype", "body", "language")
+GRANT_COLUMNS = ("role_name", "obj_type", "obj_id", "privilege_name", "with_grant_option")
+SEQUENCE_COLUMNS = (
+    "last_seq_num",
+    "min_value",
+    "max_value",
+    "start_value",
+    "increment_value",
+    "cycle",
+    "is_called",
+)
+COLUMN_COLUMNS = (
+    "att_relname_id",
+    "att_relname",
+    "attname",
+    "atttyp",
+    "attnum",
+    "attnotnull",
+    "attisdropped",
+    "att_is_hidden",
+    "attr_seqnum",
+    "attr_enum",
+    "att_default",
+)
+PUBLICATION_COLUMNS = ("account_id", "account_name", "pub_name", "database_name", "table_list", "account_list")
+
+
+def can_be_word(name: str) -> bool:
+    """Whether this name can be part of an internal command."""
+    return _WORD.fullmatch(name) is not None and name != NOTHING
+
+
+def can_be_table_word(name: str) -> bool:
+    """Whether this name of a table can be part of `ddl`."""
+    return _TABLE_WORD.fullmatch(name) is not None and name != NOTHING
+
+
+def word(name: str, what: str) -> str:
+    """A name inside an internal command, as it is. Raises BadWord."""
+    if not can_be_word(name):
+        raise BadWord(f"the {what} name cannot be passed to the upstream", subject=f"{what} {name!r}")
+    return name
+
+
+def stored_word(name: str, what: str) -> str:
+    """A publication, publisher or snapshot name: the server stores it in lower case."""
+    return word(name.lower(), what)
+
+
+def identifier(name: str) -> str:
+    """A name inside a SQL statement."""
+    return in_backquotes(name)
+
+
+def string(text: str) -> str:
+    """A text literal inside a SQL statement."""
+    return quote_string(text, escape_lines=False)
+
+
+def _of(publisher: str, publication: str) -> str:
+    return f"{stored_word(publisher, 'publisher')} {stored_word(publication, 'publication')}"
+
+
+def _from(publisher: str, publication: str) -> str:
+    owner, name = identifier(stored_word(publisher, "publisher")), identifier(stored_word(publication, "publication"))
+    return f"FROM {owner} PUBLICATION {name}"
+
+
+# -- snapshots
+
+
+def create_snapshot(snapshot: str, database: str, publisher: str, publication: str, table: str | None = None) -> str:
+    """Of the whole database, or of one table of it."""
+    name = identifier(stored_word(snapshot, "snapshot"))
+    scope = f"DATABASE {identifier(database)}" if table is None else f"TABLE {identifier(database)} {identifier(table)}"
+    return f"CREATE SNAPSHOT IF NOT EXISTS {name} FOR {scope} {_from(publisher, publication)}"
+
+
+def create_account_snapshot(snapshot: str, account: str) -> str:
+    """Of all databases of an account. Account sys has it, and it protects the account that it names, as one through a
+    publication would not."""
+    name = identifier(stored_word(snapshot, "snapshot"))
+    return f"CREATE SNAPSHOT IF NOT EXISTS {name} FOR ACCOUNT {identifier(stored_word(account, 'account'))}"
+
+
+def drop_snapshot(snapshot: str, publisher: str, publication: str) -> str:
+    return f"DROP SNAPSHOT IF EXISTS {identifier(stored_word(snapshot, 'snapshot'))} {_from(publisher, publication)}"
+
+
+def drop_own_snapshot(snapshot: str) -> str:
+    """For the account that has the snapshot: it needs no publication."""
+    return f"DROP SNAPSHOT IF EXISTS {identifier(stored_word(snapshot, 'snapshot'))}"
+
+
+def snapshot_timestamp(snapshot: str, publisher: str, publication: str) -> str:
+    return f"__++__internal_get_snapshot_ts {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+
+
+def own_snapshot_timestamp(snapshot: str) -> str:
+    """For the account that has the snapshot."""
+    return f"SELECT ts FROM mo_catalog.mo_snapshots WHERE sname = {string(stored_word(snapshot, 'snapshot'))}"
+
+
+def snapshot_age(snapshot: str, publisher: str, publication: str) -> str:
+    """Only a relay answers it (decision relays-say-how-old)."""
+    return f"__++__internal_get_snapshot_age {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+
+
+def snapshot_flushed(snapshot: str, publisher: str, publication: str) -> str:
+    return f"__++__internal_check_snapshot_flushed {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+
+
+def flush(table_id: int) -> str:
+    return f"SELECT mo_ctl('dn','flush','{table_id:d}')"
+
+
+def checkpoint() -> str:
+    """Flushes all tables of the cluster."""
+    return "SELECT mo_ctl('dn','checkpoint','')"
+
+
+# -- the database at a snapshot
+
+
+def databases(publisher: str, publication: str, database: str) -> str:
+    """At present, not at a snapshot. The server returns the database's name without looking it up, so this only shows
+    whether the login may run internal commands."""
+    level = "account" if database == EVERYTHING else "database"
+    scope = database if level == "database" and can_be_word(database) else NOTHING
+    return f"__++__internal_get_databases {NOTHING} {_of(publisher, publication)} {level} {scope} {NOTHING}"
+
+
+def ddl(snapshot: str, publisher: str, publication: str, database: str | None, table: str | None) -> str:
+    """The CREATE statements of one table; of all tables of the database (table None); of all databases (both None)."""
+    level = "account" if database is None else "database" if table is None else "table"
+    scope = NOTHING if database is None else word(database, "database")
+    if table is not None and not can_be_table_word(table):
+        raise BadWord("the table name cannot be passed to the upstream", subject=f"table {table!r}")
+    single = NOTHING if table is None else table
+    source = f"{stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+    return f"__++__internal_get_ddl {source} {level} {scope} {single}"
+
+
+def indexes(table_id: int, publisher: str, publication: str, snapshot: str) -> str:
+    return (
+        f"__++__internal_get_mo_indexes {table_id:d} {_of(publisher, publication)} {stored_word(snapshot, 'snapshot')}"
+    )
+
+
+def object_list(snapshot: str, against: str | None, publisher: str, publication: str) -> str:
+    older = NOTHING if against is None else stored_word(against, "snapshot")
+    return f"__++__internal_object_list {stored_word(snapshot, 'snapshot')} {older} {_of(publisher, publication)}"
+
+
+def get_object(publisher: str, publication: str, name: str, chunk: int) -> str:
+    return f"__++__internal_get_object {_of(publisher, publication)} {word(name, 'object')} {chunk:d}"
+
+
+# -- catalog tables
+
+
+def _at(physical: int | None) -> str:
+    return "" if physical is None else f" {{mo_ts = {physical:d}}}"
+
+
+def select_databases(account_id: int, database: str, physical: int | None = None) -> str:
+    where = f"account_id = {account_id:d} AND datname = {string(database)}"
+    return f"SELECT {', '.join(DATABASE_COLUMNS)} FROM mo_catalog.mo_database{_at(physical)} WHERE {where}"
+
+
+def select_all_databases(account_id: int, physical: int | None = None) -> str:
+    columns = ", ".join(DATABASE_COLUMNS)
+    return f"SELECT {columns} FROM mo_catalog.mo_database{_at(physical)} WHERE account_id = {account_id:d}"
+
+
+def select_versions(account_id: int, database: str, physical: int) -> str:
+    """The version of each table of the database, which every change of its definition raises."""
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
+    return f"SELECT {', '.join(VERSION_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_tables(account_id: int, database: str, physical: int | None = None, table: str | None = None) -> str:
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
+    if table is not None:
+        where += f" AND relname = {string(table)}"
+    return f"SELECT {', '.join(TABLE_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_created(account_id: int, database: str, physical: int | None = None) -> str:
+    """The statements that created the database's tables."""
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
+    return f"SELECT {', '.join(CREATED_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_views(account_id: int, database: str, physical: int) -> str:
+    """The texts of the database's views."""
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)} AND relkind = 'v'"
+    return f"SELECT {', '.join(VIEW_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_sequence(database: str, name: str, physical: int) -> str:
+    """The row of a sequence of the login's own account."""
+    return f"SELECT {', '.join(SEQUENCE_COLUMNS)} FROM {identifier(database)}.{identifier(name)}{_at(physical)}"
+
+
+def select_functions(database: str, physical: int) -> str:
+    """Functions of the login's own account."""
+    columns = ", ".join(FUNCTION_COLUMNS)
+    return f"SELECT {columns} FROM mo_catalog.mo_user_defined_function{_at(physical)} WHERE db = {string(database)}"
+
+
+def select_grants(physical: int) -> str:
+    """What the roles of the login's own account may do, in all of its databases."""
+    where = "obj_type IN ('database', 'table', 'view')"
+    return f"SELECT {', '.join(GRANT_COLUMNS)} FROM mo_catalog.mo_role_privs{_at(physical)} WHERE {where}"
+
+
+def select_extra(account_id: int, database: str, physical: int) -> str:
+    """What the server remembers of the database's tables, among it whose partitions they are."""
+    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
+    return f"SELECT {', '.join(EXTRA_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def select_columns(account_id: int, database: str, physical: int) -> str:
+    where = f"account_id = {account_id:d} AND att_database = {string(database)}"
+    return f"SELECT {', '.join(COLUMN_COLUMNS)} FROM mo_catalog.mo_columns{_at(physical)} WHERE {where}"
+
+
+def select_snapshots(prefix: str) -> str:
+    """Names of the login's own account that begin so. `_` stands for any character: what comes has to be checked."""
+    return f"SELECT sname FROM mo_catalog.mo_snapshots WHERE sname LIKE {string(prefix + '%')}"
+
+
+# -- accounts and publications
+
+
+def select_account(name: str) -> str:
+    return f"SELECT account_id FROM mo_catalog.mo_account WHERE account_name = {string(name.lower())}"
+
+
+def select_accounts() -> str:
+    return "SELECT account_id, account_name FROM mo_catalog.mo_account"
+
+
+def select_owners(database: str) -> str:
+    """The numbers of the accounts that have a database of this name."""
+    return f"SELECT account_id FROM mo_catalog.mo_database WHERE datname = {string(database)}"
+
+
+def select_publication(publisher: str, publication: str, physical: int | None = None) -> str:
+    where = f"account_name = {string(publisher.lower())} AND pub_name = {string(publication.lower())}"
+    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs{_at(physical)} WHERE {where}"
+
+
+def select_publications(database: str) -> str:
+    """Publications of the database, and of whole accounts."""
+    where = f"database_name IN ({string(database)}, '*')"
+    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs WHERE {where}"
+
+
+def show_coverage(publication: str) -> str:
+    return f"SHOW PUBLICATION COVERAGE {identifier(stored_word(publication, 'publication'))}"
+
+
+def server_version() -> str:
+    return "SELECT version()"
+
+
+def server_kind() -> str:
+    return "SELECT @@version_comment"
+
+
+def server_time() -> str:
+    return "SELECT utc_timestamp()"
+
+
+def current_role() -> str:
+    return "SELECT current_role_name()"
+
+
+# -- probes: what the answer, or the error, says of the upstream
+
+
+def probe_logical_id() -> str:
+    return "SELECT rel_logical_id FROM mo_catalog.mo_tables LIMIT 1"
+
+
+def probe_zero_date() -> str:
+    return "SELECT DATE('0000-00-00')"
+
+
+def probe_flush() -> str:
+    """An error in any case: there is no table of that name."""
+    return "SELECT mo_ctl('dn','flush','ccpr')"
+
+
+# -- for messages: what an admin of the publishing account has to run; never sent
+
+
+def create_publication(publication: str, database: str, table: str | None, accounts: str) -> str:
+    single = "" if table is None else f" TABLE {identifier(table)}"
+    scope = EVERYTHING if database == EVERYTHING else identifier(database)
+    return f"CREATE PUBLICATION {identifier(publication)} DATABASE {scope}{single} ACCOUNT {accounts}"
+
+
+def publish_tables(publication: str, database: str, tables: Iterable[str]) -> str:
+    names = ", ".join(identifier(table) for table in tables)
+    return f"ALTER PUBLICATION {identifier(publication)} DATABASE {identifier(database)} TABLE {names}"
+
+
+def admit_account(publication: str, account: str | None) -> str:
+    """`account` None: all accounts."""
+    change = "ALL" if account is None else f"ADD {identifier(account)}"
+    return f"ALTER PUBLICATION {identifier(publication)} ACCOUNT {change}"

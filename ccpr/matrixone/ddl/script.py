@@ -1,0 +1,80 @@
+"""What a database has besides tables, as a script for a person to read and run.
+
+The texts are an upstream's, perhaps by way of a damaged mirror: each stands in the script as one statement or not at
+all (`runnable`), and in comments without anything that would end them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ccpr.matrixone.definitions import Definitions, SequenceState, Unreadable, View, Written, runnable
+from ccpr.matrixone.sql.lexer import tokens
+from ccpr.matrixone.sql.quoting import printable, quote_name
+
+_NEVER = "Never in it: users, their passwords and roles, stored procedures, external tables, stages."
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """
+    Attributes
+    ----------
+    statements : how many definitions it has.
+    left_out : what it does not have, and why. The text says that, too.
+    """
+
+    text: str
+    statements: int
+    left_out: tuple[Unreadable, ...]
+
+
+def script_of(found: Definitions | None, database: str, title: str) -> Script:
+    """In an order that can be run: functions, sequences with their value, views, each after those that it needs, and
+    grants.
+
+    Parameters
+    ----------
+    found : None = the point says nothing.
+    database : how the database is called where the script runs.
+    title : of which point it is.
+    """
+    lines, written = [_comment(title), _comment(_NEVER), ""], 0
+    if not found:
+        lines.append(_comment("The point has nothing besides tables."))
+        return Script("\n".join([*lines, ""]), 0, ())
+    left_out = list(found.unreadable)
+    used = ""
+    for one in found.all():
+        current = database
+        if isinstance(one, View) and one.default_database not in ("", found.database):
+            current = one.default_database
+        statements = one.statements(database)
+        if not all(map(runnable, statements)):
+            left_out.append(Unreadable(one.kind, one.name, "its text is not one statement to every client"))
+            continue
+        if current != used:
+            lines += [f"USE {quote_name(current)};", ""]
+            used = current
+        lines += map(_comment, _remarks(one, found.database, database))
+        lines += [line for statement in statements for line in (statement, ";")]  # a text may end with a comment
+        lines.append("")
+        written += 1
+        if isinstance(one, SequenceState) and not one.value_can_be_set:
+            left_out.append(Unreadable("value of sequence", one.name, f"{one.last}: SETVAL takes no quoted names"))
+    lines += [_comment(f"not in it: {left.shown()}: {left.reason}") for left in left_out]
+    return Script("\n".join([*lines, ""]), written, tuple(left_out))
+
+
+def _remarks(one: Written, before: str, database: str) -> Iterator[str]:
+    if isinstance(one, View) and before != database:
+        words = list(tokens(one.query))
+        if any(
+            word.kind in ("name", "word") and word.value.lower() == before.lower() and follows.is_sign(".")
+            for word, follows in pairwise(words)
+        ):
+            yield f"The next view names database {before}, which is {database} here: change it where it is meant."
+
+
+def _comment(text: str) -> str:
+    return f"-- {printable(text)}"

@@ -1,0 +1,262 @@
+"""The layout of an object file: header, extents, metadata area. docs/format/object-file.md 2.
+
+Nothing here trusts the file: an offset, count or length is compared with what is there before it is used, and an
+origin length (the size before compression) is accepted only within LZ4's best ratio and the caller's limit. Every
+error is an `ObjectDamaged` or `ObjectUnsupported`.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import cramjam
+import numpy as np
+import pyarrow as pa
+
+from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported, unknown_form
+from ccpr.matrixone.objects.stats import BLOCK_ROWS_LIMIT, BLOCKS_LIMIT, FOOTER_SIZE, Extent
+
+MAGIC = bytes.fromhex("ffffffff00000000")
+HEADER_SIZE = 64
+FORMAT_VERSION = 1
+META_ENTRY, META_VERSIONS = 1, (1, 2, 3)
+NO_SORT_KEY = 65535
+
+COLUMN_META_DTYPE = np.dtype(
+    {
+        "names": ["oid", "position", "distinct", "nulls", "algorithm", "offset", "length", "origin", "zonemap"],
+        "formats": ["u1", "<u2", "<u4", "<u4", "u1", "<u4", "<u4", "<u4", "V64"],
+        "offsets": [0, 1, 3, 7, 11, 12, 16, 20, 28],
+        "itemsize": 124,
+    }
+)
+TIMESTAMP_DTYPE = np.dtype([("logical", "<u4"), ("physical", "<i8")])  # 12 bytes, the logical part first
+COLUMN_META_SIZE = COLUMN_META_DTYPE.itemsize
+BLOCK_HEADER_SIZE = 179
+
+_LZ4_BEST_RATIO = 255  # one byte of input extends a match by 255 bytes at most
+_RAW, _COMPRESSED = 0, 1
+# Of the metadata's origin length: 124 bytes describe a column of a block, whose payload is hardly ever below 31 bytes.
+_META_LIMIT_BASE, _META_LIMIT_PER_BYTE = 16 << 20, 4
+
+_ENTRY = struct.Struct("<HH")
+_OBJECT_META = struct.Struct("<HI")
+_OBJECT_META_SIZE = 34
+_OBJECT_ID, _OBJECT_ID_AT = struct.Struct("18s"), 16
+_ROWS_AND_COLUMNS = struct.Struct("<36xI100xH")  # from the start of a block header
+_SHAPE, _SHAPE_AT = struct.Struct("<HHBH"), 142  # max seqnum, start id, appendable, sort key
+_PAIR_SIZE = 8
+_U32 = struct.Struct("<I")
+_COLUMN_EXTENT, _COLUMN_EXTENT_AT = struct.Struct("<BIII"), 11  # of a column meta
+_COLUMN_PLACE = struct.Struct("<B11xII104x")  # oid, offset and length of a column meta
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One block of an object (2.5).
+
+    Attributes
+    ----------
+    number : its index in the object; part of the rowid.
+    rows : rows stored, visible or not.
+    columns : COLUMN_META_DTYPE, index = seqnum; oid 0 = not stored.
+    """
+
+    number: int
+    rows: int
+    columns: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metadata:
+    """The metadata area (2.5).
+
+    Attributes
+    ----------
+    object_id : 18 bytes.
+    rows : of all blocks together.
+    max_seqnum : largest ordinary seqnum; special columns come after it.
+    appendable, sort_key : sort_key is a seqnum or None.
+    columns : object-level COLUMN_META_DTYPE, for their zone maps.
+    """
+
+    object_id: bytes
+    rows: int
+    max_seqnum: int
+    appendable: bool
+    sort_key: int | None
+    columns: np.ndarray
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first 64 bytes (2.3): extent of the metadata area, schema version of the table at the time of writing."""
+
+    meta: Extent
+    schema_version: int
+
+
+def read_header(content: Content, subject: str) -> Header:
+    if content.size < HEADER_SIZE + FOOTER_SIZE:
+        raise ObjectDamaged(f"a file of {content.size} bytes is shorter than header and footer", subject=subject)
+    raw = content.slice(0, HEADER_SIZE).to_pybytes()
+    if not raw.startswith(MAGIC):
+        raise ObjectDamaged("the file does not start with the magic number of an object", subject=subject)
+    version = int.from_bytes(raw[8:10], "little")
+    if version != FORMAT_VERSION:
+        raise unknown_form("format version", version, FORMAT_VERSION, subject=subject)
+    meta = Extent.parse(raw, 10)
+    if meta.offset < HEADER_SIZE or meta.end + FOOTER_SIZE != content.size:
+        raise ObjectDamaged(
+            f"{content.size} bytes, but header and metadata say {meta.end + FOOTER_SIZE}", subject=subject
+        )
+    return Header(meta, _U32.unpack_from(raw, 23)[0])
+
+
+def stored_columns(block: Block) -> Iterator[tuple[int, int, int, int]]:
+    """Seqnum, oid, offset and length of every stored column of a block; nothing is checked."""
+    for seqnum, (oid, offset, length) in enumerate(_COLUMN_PLACE.iter_unpack(block.columns.data)):
+        if oid:
+            yield seqnum, oid, offset, length
+
+
+class Scratch:
+    """Memory that is reused for one inflated extent after another: each overwrites the one before. New memory for each
+    would cost as much as inflating.
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> memoryview:
+        if size > len(self._memory):
+            self._memory = np.empty(0, np.uint8)  # frees the old memory before the new is allocated
+            self._memory = np.empty(size, np.uint8)
+        return self._memory[:size].data
+
+
+def inflate(content: Content, extent: Extent, limit: int, subject: str) -> pa.Buffer:
+    """The bytes of an extent, inflated to exactly its origin length, which must not exceed `limit`."""
+    return _inflate(content, extent.algorithm, extent.offset, extent.length, extent.origin, limit, subject, None)
+
+
+def inflate_column(
+    content: Content, block: Block, seqnum: int, limit: int, subject: str, scratch: Scratch | None = None
+) -> pa.Buffer:
+    """As `inflate`, for a stored column of a block, without the cost of an `Extent` for each of a million columns. With
+    `scratch` the bytes are valid until its next use.
+    """
+    algorithm, offset, length, origin = _COLUMN_EXTENT.unpack_from(
+        block.columns.data, seqnum * COLUMN_META_SIZE + _COLUMN_EXTENT_AT
+    )
+    return _inflate(content, algorithm, offset, length, origin, limit, subject, scratch)
+
+
+def _inflate(
+    content: Content,
+    algorithm: int,
+    offset: int,
+    length: int,
+    origin: int,
+    limit: int,
+    subject: str,
+    scratch: Scratch | None,
+) -> pa.Buffer:
+    if offset + length > content.size:
+        raise ObjectDamaged(f"an extent ends at {offset + length} of {content.size} bytes", subject=subject)
+    if origin > limit:
+        raise ObjectDamaged(
+            f"an extent claims to inflate to {origin} bytes where {limit} can be justified", subject=subject
+        )
+    stored = content.slice(offset, length)
+    if algorithm == _RAW:
+        if origin != length:
+            raise ObjectDamaged(f"{length} bytes stored as they are, origin length {origin}", subject=subject)
+        return stored
+    if algorithm != _COMPRESSED:
+        raise unknown_form("compression algorithm", algorithm, _COMPRESSED, subject=subject)
+    if origin == 0 or origin > _LZ4_BEST_RATIO * length:
+        raise ObjectDamaged(f"{length} bytes of LZ4 cannot inflate to {origin}", subject=subject)
+    inflated = pa.allocate_buffer(origin) if scratch is None else scratch.take(origin)
+    try:
+        # Not Arrow's codec, which does not return how many bytes it wrote.
+        size = cramjam.lz4.decompress_block_into(stored, inflated, output_len=origin)
+    except cramjam.DecompressionError as error:
+        raise ObjectDamaged("the LZ4 data is corrupt", subject=subject) from error
+    if size != origin:
+        raise ObjectDamaged(f"the LZ4 data inflates to {size} bytes, not to {origin}", subject=subject)
+    return pa.py_buffer(inflated) if isinstance(inflated, memoryview) else inflated
+
+
+def read_metadata(content: Content, extent: Extent, subject: str) -> Metadata:
+    area = inflate(content, extent, _META_LIMIT_BASE + _META_LIMIT_PER_BYTE * content.size, subject).to_pybytes()
+    _check_there(area, 0, _ENTRY.size, subject)
+    kind, version = _ENTRY.unpack_from(area)
+    if kind != META_ENTRY:
+        raise ObjectDamaged(f"entry type {kind} where the metadata should be", subject=subject)
+    if version not in META_VERSIONS:
+        raise unknown_form("metadata version", version, max(META_VERSIONS), subject=subject)
+    start, expected = _ENTRY.size, None
+    if version > 1:
+        _check_there(area, start, _OBJECT_META_SIZE, subject)
+        expected, offset = _OBJECT_META.unpack_from(area, start)
+        start += offset
+    return _data_meta(area, start, expected, subject)
+
+
+def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: str) -> Metadata:
+    rows, columns = _rows_and_columns(area, start, subject)
+    (object_id,) = _OBJECT_ID.unpack_from(area, start + _OBJECT_ID_AT)
+    max_seqnum, _, appendable, sort_key = _SHAPE.unpack_from(area, start + _SHAPE_AT)
+    index = start + BLOCK_HEADER_SIZE + columns.nbytes
+    _check_there(area, index, _U32.size, subject)
+    (count,) = _U32.unpack_from(area, index)
+    index += _U32.size
+    _check_there(area, index, count * _PAIR_SIZE, subject)
+    if expected_blocks is not None and count != expected_blocks:
+        raise ObjectDamaged(f"{expected_blocks} blocks announced, {count} indexed", subject=subject)
+    if count > BLOCKS_LIMIT:
+        raise ObjectDamaged(f"{count} blocks indexed", subject=subject)
+    offsets, lengths = np.frombuffer(area, "<u4", 2 * count, index).astype(np.int64).reshape(count, 2).T
+    # Blocks that share their metadata could multiply the work of reading them.
+    if int(lengths.sum()) > len(area):
+        raise ObjectDamaged("metadata of blocks overlaps", subject=subject)
+    blocks = []
+    for number, (offset, length) in enumerate(zip(offsets.tolist(), lengths.tolist(), strict=True)):
+        block_rows, block_columns = _rows_and_columns(area, start + offset, subject)
+        if length != BLOCK_HEADER_SIZE + block_columns.nbytes:
+            raise ObjectDamaged(
+                f"metadata of block {number}: {length} bytes for {len(block_columns)} columns", subject=subject
+            )
+        if block_rows > BLOCK_ROWS_LIMIT:
+            raise ObjectUnsupported(
+                f"block {number} has {block_rows} rows; {BLOCK_ROWS_LIMIT} are the limit", subject=subject
+            )
+        blocks.append(Block(number, block_rows, block_columns))
+    return Metadata(
+        object_id,
+        rows,
+        max_seqnum,
+        bool(appendable),
+        None if sort_key == NO_SORT_KEY else sort_key,
+        columns,
+        tuple(blocks),
+    )
+
+
+def _rows_and_columns(area: bytes, at: int, subject: str) -> tuple[int, np.ndarray]:
+    """Rows and column metas of the block header at `at`."""
+    start = at + BLOCK_HEADER_SIZE
+    _check_there(area, at, BLOCK_HEADER_SIZE, subject)
+    rows, count = _ROWS_AND_COLUMNS.unpack_from(area, at)
+    _check_there(area, start, count * COLUMN_META_SIZE, subject)
+    return rows, np.frombuffer(area, COLUMN_META_DTYPE, count, start)
+
+
+def _check_there(area: bytes, at: int, length: int, subject: str) -> None:
+    if at + length > len(area):
+        raise ObjectDamaged(
+            f"the metadata ends at {len(area)}, but {length} bytes are to be read at {at}", subject=subject
+        )

@@ -1,0 +1,271 @@
+"""Serialised vectors: docs/format/object-file.md 2.6, 3.
+
+A parsed `Vector` has been checked against the row count of its block: `slots` holds exactly rows * slot size bytes,
+and `nulls` one bit a row. Constant vectors are expanded to flat ones. Varlena slots are checked in `varlena_array`,
+where they are followed, because only there it is known which rows are null.
+"""
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported, unknown_form
+from ccpr.matrixone.objects.identifiers import fixed_offsets
+
+COLUMN_ENTRY = 2
+_FLAT, _CONSTANT = 0, 1
+VARLENA_SIZE = 24
+_INLINE_MAX = 23  # first byte of a slot that holds its own value
+_VIEW_INLINE_MAX = 12  # the same for Arrow's 16-byte views
+_OUTSIDE = 0xFF  # first of four such bytes: the value is in the area
+_TOP_BITS = 0x8080808080808080
+_INT32_MAX = 2**31 - 1
+
+# Entry type, entry version; class; oid, charset, not-null, filler, size, width, scale; rows, data length.
+_HEAD = struct.Struct("<HHBBBBBiiiII")
+_U32 = struct.Struct("<I")
+# By entry version: a count (without a meaning in 1), bit length, byte size.
+_NULLS = {1: struct.Struct("<iQQ"), 2: struct.Struct("<qQQ")}
+
+HEAD_AND_TAIL_SIZE = _HEAD.size + 2 * _U32.size + 1
+NULLS_LIMIT_BASE, NULLS_LIMIT_PER_ROW = 64 << 10, 1  # a bitmap may be longer than the rows: the server reuses vectors
+
+
+@dataclass(slots=True, eq=False)  # frozen would cost more than the rest of the parsing; it is never changed
+class Vector:
+    """One column of one block (3).
+
+    Attributes
+    ----------
+    oid, width, scale : the type as the file has it; width as it was when the object was written.
+    rows : number of values.
+    slots : rows * slot size bytes.
+    area : bytes that varlena slots point into.
+    nulls : uint8, one bit a row, least significant first, set = null; None if no row is null.
+    """
+
+    oid: int
+    width: int
+    scale: int
+    rows: int
+    slots: pa.Buffer
+    area: pa.Buffer
+    nulls: np.ndarray | None
+
+    def select(self, rows: np.ndarray, slot_size: int) -> "Vector":
+        """The vector of some rows, by number, in that order."""
+        slots = np.frombuffer(self.slots, np.uint8).reshape(self.rows, slot_size)[rows]
+        null = self.null_mask()
+        null = None if null is None or not null[rows].any() else null[rows]
+        nulls = None if null is None else np.packbits(null, bitorder="little")
+        return Vector(self.oid, self.width, self.scale, len(rows), pa.py_buffer(slots), self.area, nulls)
+
+    def fixed(self, dtype: np.dtype | str) -> np.ndarray:
+        """The slots as numbers, with arbitrary values where rows are null. A copy, since slots are not aligned and
+        numpy is slow without alignment."""
+        return np.frombuffer(self.slots, dtype).copy()
+
+    def null_mask(self) -> np.ndarray | None:
+        """bool, one a row; None without nulls."""
+        return None if self.nulls is None else np.unpackbits(self.nulls, count=self.rows, bitorder="little").view(bool)
+
+    def validity(self) -> pa.Buffer | None:
+        """Arrow's bitmap, which is the inverse of `nulls`; None without nulls."""
+        return None if self.nulls is None else pa.py_buffer(np.invert(self.nulls))
+
+
+def parse_vector(entry: pa.Buffer, oid: int, slot_size: int, rows: int, subject: str) -> Vector:
+    """Parse a column entry of `rows` rows of type `oid`; raises `ObjectDamaged` or `ObjectUnsupported`."""
+    size = entry.size
+    if size < HEAD_AND_TAIL_SIZE:
+        raise ObjectDamaged(f"a column of {size} bytes", subject=subject)
+    kind, version, vector_class, file_oid, _, _, _, file_slot_size, width, scale, count, data_length = (
+        _HEAD.unpack_from(entry)
+    )
+    if kind != COLUMN_ENTRY:
+        raise ObjectDamaged(f"entry type {kind} where a column should be", subject=subject)
+    if version not in _NULLS:
+        raise unknown_form("column version", version, max(_NULLS), subject=subject)
+    if vector_class not in (_FLAT, _CONSTANT):
+        raise unknown_form("vector class", vector_class, _CONSTANT, subject=subject)
+    if file_oid != oid or file_slot_size != slot_size:
+        raise ObjectDamaged(
+            f"type {file_oid} with slots of {file_slot_size} bytes, announced as type {oid} ({slot_size})",
+            subject=subject,
+        )
+    if count != rows:
+        raise ObjectDamaged(f"vector of {count} rows in a block of {rows}", subject=subject)
+
+    area_at = _HEAD.size + data_length + _U32.size
+    area_length = _length_before(entry, area_at, subject)
+    nulls_at = area_at + area_length + _U32.size
+    nulls_length = _length_before(entry, nulls_at, subject)
+    if nulls_at + nulls_length + 1 != size:
+        raise ObjectDamaged(f"a vector of {nulls_at + nulls_length + 1} bytes in {size}", subject=subject)
+    data, area = entry.slice(_HEAD.size, data_length), entry.slice(area_at, area_length)
+    if vector_class == _FLAT:
+        if data_length != slot_size * rows:
+            raise ObjectDamaged(f"{data_length} bytes of data for {rows} rows of {slot_size}", subject=subject)
+        nulls = _null_bits(entry.slice(nulls_at, nulls_length), version, rows, subject) if nulls_length else None
+    else:
+        data, nulls = _spread(data, entry.slice(nulls_at, nulls_length), version, slot_size, rows, subject)
+    return Vector(oid, width, scale, rows, data, area, nulls)
+
+
+def _length_before(entry: pa.Buffer, at: int, subject: str) -> int:
+    """The u32 that ends at `at`. Raises unless it and the sorted flag at the end lie inside the entry."""
+    if at >= entry.size:
+        raise ObjectDamaged(f"a vector of {entry.size} bytes has a part at {at}", subject=subject)
+    return _U32.unpack_from(entry, at - _U32.size)[0]
+
+
+def _null_bits(raw: pa.Buffer, version: int, rows: int, subject: str) -> np.ndarray | None:
+    """The bitmap cut or extended to `rows` bits: rows beyond its length are not null, bits beyond the rows have no
+    meaning (3.2)."""
+    if raw.size == 0:
+        return None
+    head = _NULLS[version]
+    if raw.size < head.size:
+        raise ObjectDamaged(f"a null bitmap of {raw.size} bytes", subject=subject)
+    _, bits, size = head.unpack_from(raw)
+    if size != (bits + 63) // 64 * 8 or head.size + size != raw.size:
+        raise ObjectDamaged(f"a null bitmap of {bits} bits in {size} of {raw.size} bytes", subject=subject)
+    stored = np.frombuffer(raw, np.uint8, size, head.size)
+    used = min(rows, bits)
+    if not stored[: (used + 7) // 8].any():
+        return None
+    nulls = np.zeros((rows + 7) // 8, np.uint8)
+    nulls[: (used + 7) // 8] = stored[: (used + 7) // 8]
+    if used % 8:
+        nulls[used // 8] &= (1 << used % 8) - 1
+    return nulls if nulls.any() else None
+
+
+def _spread(
+    data: pa.Buffer, raw_nulls: pa.Buffer, version: int, slot_size: int, rows: int, subject: str
+) -> tuple[pa.Buffer, np.ndarray | None]:
+    """A constant vector as a flat one: its only slot repeated; all rows are null without a slot or with bit 0 set."""
+    null = data.size == 0 or (rows > 0 and _null_bits(raw_nulls, version, 1, subject) is not None)
+    if data.size not in (0, slot_size):
+        raise ObjectDamaged(f"{data.size} bytes of data in a constant vector of slots of {slot_size}", subject=subject)
+    if null:
+        return pa.py_buffer(bytes(slot_size * rows)), np.full((rows + 7) // 8, 0xFF, np.uint8) if rows else None
+    return pa.py_buffer(data.to_pybytes() * rows), None
+
+
+def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
+    """The values of a varlena vector (3.3) as an Arrow binary array, nulls included.
+
+    For each row numpy writes one Arrow view of 16 bytes; Arrow's cast then copies the bytes. Two cases need no views:
+    all values inline and of one length, and all values one after another in the area (the area is then the data).
+    """
+    rows, valid, null = vector.rows, vector.validity(), vector.null_mask()
+    if rows == 0:
+        return pa.array([], pa.binary())
+    slots = np.frombuffer(vector.slots, np.uint8).reshape(rows, VARLENA_SIZE)
+    first = slots[:, 0].copy()
+    if null is not None:
+        first[null] = 0
+    longest = int(first.max())
+    if longest <= _INLINE_MAX and null is None and int(first.min()) == longest:
+        values = pa.py_buffer(np.ascontiguousarray(slots[:, 1 : 1 + longest]))
+        return pa.Array.from_buffers(pa.binary(), rows, [None, fixed_offsets(rows, longest), values])
+
+    # A view: u32 length, then either 12 bytes of value, or 4 that the cast ignores, u32 number of the buffer, u32 start
+    # in it.
+    views = np.frombuffer(pa.allocate_buffer(16 * rows), "<u4").reshape(rows, 4)
+    view_bytes = views.view(np.uint8)
+    if longest <= _VIEW_INLINE_MAX:
+        views[:, 0] = first
+        view_bytes[:, 4:] = slots[:, 1 : 1 + _VIEW_INLINE_MAX]
+        return _cast(views, valid, [])
+
+    lengths, starts = first.astype(np.uint32), _inline_starts(rows)
+    in_area = first > _INLINE_MAX
+    outside, count = in_area.astype(np.uint32), np.count_nonzero(in_area)
+    if count:
+        if np.count_nonzero(first == _OUTSIDE) != count:
+            raise ObjectDamaged("a value is neither inline nor in the area", subject=subject)
+        # Masks, since branches would cost more than all the rest where inline values and others alternate.
+        words, mask = np.frombuffer(vector.slots, "<u4").reshape(rows, VARLENA_SIZE // 4), np.negative(outside)
+        area_starts = words[:, 1] & mask
+        lengths ^= (lengths ^ words[:, 2]) & mask
+        _check_inside(area_starts, lengths, mask, vector.area.size, subject)
+        if count == rows and null is None and (array := _contiguous(area_starts, lengths, vector.area)) is not None:
+            return array
+        starts = (starts & ~mask) | area_starts
+    views[:, 0] = lengths
+    views[:, 2] = outside
+    views[:, 3] = starts
+    if int(lengths.min()) <= _VIEW_INLINE_MAX:
+        short = np.flatnonzero(lengths <= _VIEW_INLINE_MAX)
+        view_bytes[short, 4:] = slots[short, 1 : 1 + _VIEW_INLINE_MAX]
+        odd = short[in_area[short]]
+        _copy_short(view_bytes, odd, starts[odd], vector.area)
+    return _cast(views, valid, [vector.slots, vector.area])
+
+
+@lru_cache(maxsize=8)
+def _inline_starts(rows: int) -> np.ndarray:
+    """Where the values of inline slots start; not to be changed."""
+    return np.arange(1, VARLENA_SIZE * rows + 1, VARLENA_SIZE, dtype=np.uint32)
+
+
+def _check_inside(starts: np.ndarray, lengths: np.ndarray, mask: np.ndarray, area_size: int, subject: str) -> None:
+    """Raises unless every value outside its slot (mask all ones; the others start at 0) ends inside the area, and all
+    values together fit Arrow's 32-bit offsets."""
+    longest = int(lengths.max())
+    if area_size > _INT32_MAX or (
+        longest * len(lengths) > _INT32_MAX and int(lengths.sum(dtype=np.uint64)) > _INT32_MAX
+    ):
+        raise ObjectUnsupported(f"a column of more than {_INT32_MAX} bytes in one block", subject=subject)
+    # A start inside the area and a length of less than 2**31 cannot overflow 32 bits together.
+    if int(starts.max()) > area_size or int(((starts + lengths) & mask).max()) > area_size:
+        raise ObjectDamaged(f"a value ends outside an area of {area_size} bytes", subject=subject)
+
+
+def _contiguous(starts: np.ndarray, lengths: np.ndarray, area: pa.Buffer) -> pa.BinaryArray | None:
+    """The array without a copy if the values follow one another in the area without gaps, else None."""
+    ends = starts + lengths
+    if (starts[1:] != ends[:-1]).any():
+        return None
+    offsets = np.empty(len(starts) + 1, np.int32)
+    offsets[:-1] = starts
+    offsets[-1] = ends[-1]
+    return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), area])
+
+
+def is_ascii(data: pa.Buffer) -> bool:
+    """Whether no byte has its top bit set."""
+    whole = data.size // 8
+    words = np.frombuffer(data, np.uint64, whole)
+    if whole and int(np.bitwise_or.reduce(words)) & _TOP_BITS:
+        return False
+    return bytes(data.slice(whole * 8)).isascii()
+
+
+def gather(data: pa.Buffer, starts: np.ndarray, lengths: np.ndarray) -> pa.BinaryArray:
+    """The byte ranges `starts` .. `starts + lengths` of `data` as values. The caller has checked that they lie inside
+    `data` and fit 32-bit offsets.
+    """
+    views = np.zeros((len(starts), 4), "<u4")
+    views[:, 0] = lengths
+    views[:, 3] = starts
+    short = np.flatnonzero(lengths <= _VIEW_INLINE_MAX)
+    _copy_short(views.view(np.uint8).reshape(-1, 16), short, starts[short], data)
+    return _cast(views, None, [data])
+
+
+def _copy_short(view_bytes: np.ndarray, rows: np.ndarray, starts: np.ndarray, area: pa.Buffer) -> None:
+    """Copy values of the area into their views where they are so short that Arrow expects them there. Bytes after their
+    end do not matter."""
+    if area.size and rows.size:
+        reach = np.minimum(starts[:, None].astype(np.int64) + np.arange(_VIEW_INLINE_MAX), area.size - 1)
+        view_bytes[rows, 4:] = np.frombuffer(area, np.uint8)[reach]
+
+
+def _cast(views: np.ndarray, valid: pa.Buffer | None, buffers: list[pa.Buffer]) -> pa.BinaryArray:
+    return pa.Array.from_buffers(pa.binary_view(), len(views), [valid, pa.py_buffer(views), *buffers]).cast(pa.binary())

@@ -1,0 +1,64 @@
+"""Wrong passwords, slowed down: the answer to each comes later than the one before, for one login and one address.
+
+A right password is answered at once, whatever was wrong before it, so that nobody keeps an owner out by guessing. Who
+hears nothing at once knows that a guess was wrong, and may hang up; the connection counts as one that has not logged in
+until the pause is over, and of those an address has so many (`ccpr.matrixone.server.server.Server`). So guesses come no
+faster.
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+FREE: Final = 3  # a person's slips
+FIRST_SECONDS: Final = 0.5  # then twice as long each time
+LONGEST_SECONDS: Final = 8.0  # clients wait ten for their connection, and are to read why they have none
+FORGET_SECONDS: Final = 900.0  # after the last one
+MOST_KNOWN: Final = 10_000  # logins are strangers' words
+_NAME_CHARACTERS = 64
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Wrong passwords in a row, and when the last one came."""
+
+    count: int
+    at: float
+
+
+class Guesses:
+    """Thread-safe. Takes no more memory than for MOST_KNOWN logins and addresses."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic, self._lock = monotonic, threading.Lock()
+        self._rows: OrderedDict[tuple[str, str], _Row] = OrderedDict()
+        self._wrong = 0
+
+    @property
+    def wrong_passwords(self) -> int:
+        """How many there were."""
+        return self._wrong
+
+    def wrong(self, login: str, address: str) -> float:
+        """Another one. Returns how many seconds its answer has to wait."""
+        key, now = (login[:_NAME_CHARACTERS], address), self._monotonic()
+        with self._lock:
+            self._wrong += 1
+            before = self._rows.pop(key, None)
+            count = 1 if before is None or now - before.at > FORGET_SECONDS else before.count + 1
+            self._rows[key] = _Row(count, now)
+            if len(self._rows) > MOST_KNOWN:
+                self._rows.popitem(last=False)
+        if count == FREE + 1:
+            _log.warning("wrong passwords for login %r from %s are answered slowly now", *key)
+        return 0.0 if count <= FREE else min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(count - FREE - 1, 32))
+
+    def right(self, login: str, address: str) -> None:
+        """The row is over."""
+        with self._lock:
+            self._rows.pop((login[:_NAME_CHARACTERS], address), None)

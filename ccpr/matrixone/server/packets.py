@@ -1,0 +1,231 @@
+"""MySQL packets on a socket: framing, sequence numbers, and the values inside a payload.
+
+A payload of 0xFFFFFF bytes or more is sent in several frames; one of exactly n * 0xFFFFFF bytes ends with an empty
+frame. Sequence numbers count frames, modulo 256, and start at 0 with every command.
+"""
+
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeAlias
+
+from ccpr.matrixone.server.answers import Streamed
+
+MAX_FRAME = 0xFFFFFF
+FLUSH_BYTES = 256 * 1024
+JOIN_BYTES = 1024 * 1024
+RECEIVE_BYTES = 1024 * 1024
+MAX_VECTOR = 512
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Hangup(ConnectionError):
+    """The peer closed the connection, between two packets or inside one."""
+
+
+class CutByFault(ConnectionError):
+    """An injected fault breaks the connection at this byte."""
+
+
+class ProtocolError(Exception):
+    """The peer's bytes are not the MySQL protocol, or more than is accepted. `number` and `state` are sent to the peer,
+    then the connection ends."""
+
+    def __init__(self, number: int, state: str, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+        self.state = state
+        self.text = text
+
+
+@dataclass
+class Channel:
+    """Packets over one socket. Used by one thread.
+
+    Attributes
+    ----------
+    sock : the connected socket, plain or TLS.
+    vectored : whether `sendmsg` may be used (TLS sockets have none).
+    allowance : bytes that may still be sent before `CutByFault`; None = no limit. To be set directly after `flush`.
+    deadline : by the monotonic clock, when all that is received and sent has to be done, in however many pieces: then
+        it is a TimeoutError. None = none but the socket's own timeout, which is one of each piece.
+    """
+
+    sock: socket.socket
+    vectored: bool = True
+    sequence: int = 0
+    allowance: int | None = None
+    deadline: float | None = None
+    _pending: list[Buffer] = field(default_factory=list)
+    _pending_bytes: int = 0
+
+    def read(self, limit: int) -> bytes:
+        """The next payload, its frames joined. More than `limit` bytes are a `ProtocolError`, which is raised before
+        they are received."""
+        payload = bytearray()
+        while True:
+            header = self._receive(4)
+            length = int.from_bytes(header[:3], "little")
+            if header[3] != self.sequence:
+                raise ProtocolError(1156, "08S01", f"packet number {header[3]} came where {self.sequence} was due")
+            self.sequence = (self.sequence + 1) & 0xFF
+            if len(payload) + length > limit:
+                raise ProtocolError(1153, "08S01", f"a packet of more than {limit} bytes is not taken")
+            if length < MAX_FRAME and not payload:
+                return self._receive(length)
+            payload += self._receive(length)
+            if length < MAX_FRAME:
+                return bytes(payload)
+
+    def hurry(self) -> None:
+        """Let the next operation on the socket take until the deadline at most. Raises TimeoutError after it."""
+        if self.deadline is not None:
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the peer is too slow")
+            self.sock.settimeout(left)
+
+    def _receive(self, size: int) -> bytes:
+        # Memory grows with the bytes that arrive, never with the length in a header.
+        self.hurry()
+        first = self.sock.recv(min(size, RECEIVE_BYTES)) if size else b""
+        if len(first) == size:
+            return first
+        received = bytearray(first)
+        while len(received) < size:
+            if not first:
+                raise Hangup("the peer closed the connection")
+            self.hurry()
+            first = self.sock.recv(min(size - len(received), RECEIVE_BYTES))
+            received += first
+        return bytes(received)
+
+    def write(self, *parts: Buffer | Streamed) -> None:
+        """Queue one payload, in parts that are not copied, and of which those that are streamed are read as they are
+        sent. It is sent by `flush`, or earlier if much is queued."""
+        size = sum(len(part) for part in parts)
+        views = (view for part in parts for view in (part.pieces() if isinstance(part, Streamed) else (part,)))
+        if size < MAX_FRAME:
+            self._frame(size, views)
+            return
+        rest = _Views(map(memoryview, views))
+        while True:
+            length = min(size, MAX_FRAME)
+            self._frame(length, rest.take(length))
+            size -= length
+            if length < MAX_FRAME:
+                return
+
+    def _frame(self, length: int, parts: Iterable[Buffer]) -> None:
+        self._queue(length.to_bytes(3, "little") + bytes((self.sequence,)))
+        self.sequence = (self.sequence + 1) & 0xFF
+        for part in parts:
+            self._queue(part)
+
+    def _queue(self, part: Buffer) -> None:
+        self._pending.append(part)
+        self._pending_bytes += len(part)
+        if self._pending_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        parts, size = self._pending, self._pending_bytes
+        self._pending, self._pending_bytes = [], 0
+        if self.allowance is not None:
+            if size > self.allowance:
+                self._send(list(_Views(map(memoryview, parts)).take(self.allowance)))
+                raise CutByFault("cut as asked")
+            self.allowance -= size
+        if size < JOIN_BYTES:
+            self._send([b"".join(parts)])
+        else:
+            self._send(parts)
+
+    def _send(self, parts: list[Buffer]) -> None:
+        self.hurry()
+        if not self.vectored:
+            for part in parts:
+                self.sock.sendall(part)
+            return
+        if len(parts) == 1:
+            self.sock.sendall(parts[0])
+            return
+        views = deque(memoryview(part) for part in parts if len(part))
+        while views:
+            sent = self.sock.sendmsg(list(islice(views, MAX_VECTOR)))
+            while sent:
+                if sent < len(views[0]):
+                    views[0] = views[0][sent:]
+                    break
+                sent -= len(views.popleft())
+
+
+class _Views:
+    """Bytes one after the other, taken as they are asked for."""
+
+    def __init__(self, views: Iterator[memoryview]) -> None:
+        self._views, self._left = views, memoryview(b"")
+
+    def take(self, size: int) -> Iterator[memoryview]:
+        """The next `size` bytes, or fewer at the end."""
+        while size and (view := self._left or next(self._views, None)) is not None:
+            taken, self._left = view[:size], view[size:]
+            size -= len(taken)
+            yield taken
+
+
+class Fields:
+    """Reads the values of a payload one after the other. Raises `ProtocolError` for a length beyond its end."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self.position = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.payload) - self.position
+
+    def take(self, size: int) -> bytes:
+        if size > self.left:
+            raise ProtocolError(1043, "08S01", "a packet ends before its values do")
+        self.position += size
+        return self.payload[self.position - size : self.position]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def until_zero(self) -> bytes:
+        end = self.payload.find(b"\0", self.position)
+        if end < 0:
+            raise ProtocolError(1043, "08S01", "a text in a packet has no end")
+        value = self.payload[self.position : end]
+        self.position = end + 1
+        return value
+
+    def length_encoded(self) -> bytes:
+        size = self.number(1)
+        if size >= 0xFB:
+            if size not in (0xFC, 0xFD, 0xFE):
+                raise ProtocolError(1043, "08S01", "a length in a packet is malformed")
+            size = self.number({0xFC: 2, 0xFD: 3, 0xFE: 8}[size])
+        return self.take(size)
+
+
+def length_prefix(size: int) -> bytes:
+    """A length-encoded integer."""
+    if size < 0xFB:
+        return bytes((size,))
+    if size < 1 << 16:
+        return b"\xfc" + size.to_bytes(2, "little")
+    if size < 1 << 24:
+        return b"\xfd" + size.to_bytes(3, "little")
+    return b"\xfe" + struct.pack("<Q", size)
+
+
+def prefixed(value: bytes) -> bytes:
+    return length_prefix(len(value)) + value

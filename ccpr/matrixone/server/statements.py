@@ -1,0 +1,517 @@
+"""The SQL that every emulated upstream understands, as values.
+
+`parse` turns one statement into a value or raises 1064. It knows the statements of a replication client and what MySQL
+clients send when they connect; nothing else. The `__++__internal_*` commands are not SQL and never come here
+(docs/upstream.md 5.1).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ccpr.matrixone.server.answers import StatementError
+from ccpr.matrixone.sql.errors import SqlUnclosed
+from ccpr.matrixone.sql.lexer import Token, complete_tokens, excerpt
+
+_SIGNS = frozenset(("<=", ">=", "<>", "!=", *"-+=<>(),.*/%{};"))  # no statement has another one
+
+Literal_: TypeAlias = str | int | None
+Test: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "like", "not like", "is null", "is not null"]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSnapshot:
+    """`publisher` and `publication` are empty where the statement has no FROM, `account` where it names none. All names
+    in lower case."""
+
+    name: str
+    if_not_exists: bool
+    level: str
+    database: str
+    table: str
+    publisher: str
+    publication: str
+    account: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropSnapshot:
+    name: str
+    if_exists: bool
+    publisher: str
+    publication: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    column: str
+    test: Test
+    values: tuple[Literal_, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """From one catalog table. `columns` are (column, shown as); empty = all; `count` = count(*). `order` holds
+    (column, descending)."""
+
+    database: str
+    table: str
+    columns: tuple[tuple[str, str], ...] = ()
+    count: bool = False
+    mo_ts: int | None = None
+    snapshot: str | None = None
+    conditions: tuple[Condition, ...] = ()
+    order: tuple[tuple[str, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One expression without a table: a literal, a variable (`@@name`, scope removed) or a call. `shown_as` is its
+    column name."""
+
+    kind: Literal["literal", "variable", "call"]
+    name: str
+    arguments: tuple[Literal_, ...]
+    shown_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectValues:
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """`what` in lower case with single blanks, e.g. `publications`, `publication coverage`, `emulator status`; `name`
+    its object, `like` its pattern."""
+
+    what: str
+    name: str = ""
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetRole:
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetFault:
+    """``SET EMULATOR FAULT = 'text'``: see `ccpr.matrixone.server.faults`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A statement that only needs an OK: SET, BEGIN, COMMIT, ROLLBACK. `what` is its first word in lower case (`begin`
+    for START TRANSACTION)."""
+
+    what: str
+
+
+Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | Show | SetRole | SetFault | Use | Plain
+
+MAX_DEPTH = 20  # of parentheses in a condition
+LAST_TIME = 2**63 - 1  # in nanoseconds
+MOST_PARTS = 256  # columns, values and conditions of a statement, each: its work is their number times that of rows
+SHOWS = (
+    "publication coverage",
+    "create publication",
+    "publications",
+    "snapshots",
+    "emulator status",
+    "variables",
+    "session variables",
+    "global variables",
+    "warnings",
+    "databases",
+)
+
+
+def parse(text: str, server: str = "emulator") -> Statement:
+    """Raises `StatementError` 1064 for anything unknown; `server` is what its text calls the server."""
+    tokens = Tokens(text, server)
+    statement = _statement(tokens)
+    tokens.accept(";")
+    if not tokens.at_end():
+        raise tokens.unknown()
+    return statement
+
+
+def _statement(tokens: "Tokens") -> Statement:
+    if tokens.accept("create", "snapshot"):
+        return _create_snapshot(tokens)
+    if tokens.accept("drop", "snapshot"):
+        if_exists = tokens.accept("if", "exists")
+        return DropSnapshot(tokens.name().lower(), if_exists, *_from_publication(tokens))
+    if tokens.accept("select"):
+        return _select(tokens)
+    if tokens.accept("show"):
+        return _show(tokens)
+    if tokens.accept("set", "role"):
+        return SetRole(tokens.name().lower())
+    if tokens.accept("set", "emulator", "fault", "="):
+        return SetFault(tokens.text())
+    if tokens.accept("set"):
+        tokens.skip_rest()
+        return Plain("set")
+    if tokens.accept("use"):
+        return Use(tokens.name())
+    if tokens.accept("begin") or tokens.accept("start", "transaction"):
+        tokens.skip_rest()
+        return Plain("begin")
+    if tokens.accept("commit"):
+        return Plain("commit")
+    if tokens.accept("rollback"):
+        return Plain("rollback")
+    raise tokens.unknown()
+
+
+def _create_snapshot(tokens: "Tokens") -> CreateSnapshot:
+    if_not_exists = tokens.accept("if", "not", "exists")
+    name = tokens.name().lower()
+    tokens.expect("for")
+    level, database, table, account = "account", "", "", ""
+    if tokens.accept("cluster"):
+        level = "cluster"
+    elif tokens.accept("database"):
+        level, database = "database", tokens.name().lower()
+    elif tokens.accept("table"):
+        level, database, table = "table", tokens.name().lower(), tokens.name().lower()
+    else:
+        tokens.expect("account")
+        if tokens.at_name() and not tokens.at("from"):
+            account = tokens.name().lower()
+    publisher, publication = _from_publication(tokens)
+    if publisher and (level == "cluster" or account):  # these have no FROM: docs/upstream.md 4.1
+        raise tokens.unknown()
+    return CreateSnapshot(name, if_not_exists, level, database, table, publisher, publication, account)
+
+
+def _from_publication(tokens: "Tokens") -> tuple[str, str]:
+    if not tokens.accept("from"):
+        return "", ""
+    publisher = tokens.name().lower()
+    tokens.expect("publication")
+    return publisher, tokens.name().lower()
+
+
+def _show(tokens: "Tokens") -> Show:
+    for what in SHOWS:
+        if tokens.accept(*what.split()):
+            name = tokens.name().lower() if what in ("publication coverage", "create publication") else ""
+            like = tokens.text() if tokens.accept("like") else None
+            return Show(what, name, like)
+    raise tokens.unknown()
+
+
+def _select(tokens: "Tokens") -> Select | SelectValues:
+    start = tokens.position
+    if tokens.accept("*"):
+        return _from(tokens, (), False)
+    if tokens.accept("count", "(", "*", ")") or tokens.accept("count", "(", "1", ")"):
+        shown = tokens.source(start)
+        return _from(tokens, (("count(*)", _alias(tokens) or shown),), True)
+    if tokens.at_name():
+        items = [_item(tokens)]
+        while tokens.accept(","):
+            items.append(_item(tokens))
+            tokens.limit(items)
+        if tokens.at("from") and all(item is not None for item in items):
+            return _from(tokens, tuple(item for item in items if item is not None), False)
+    tokens.position = start
+    values = [_value(tokens)]
+    while tokens.accept(","):
+        values.append(_value(tokens))
+        tokens.limit(values)
+    tokens.accept("from", "dual")
+    if tokens.accept("limit"):
+        tokens.number()
+    return SelectValues(tuple(values))
+
+
+def _item(tokens: "Tokens") -> tuple[str, str] | None:
+    """A column with its alias; None if it is something else (then the list is one of values)."""
+    if not tokens.at_name():
+        return None
+    name = tokens.name()
+    if tokens.accept("."):
+        name = tokens.name()
+    return name.lower(), _alias(tokens) or name
+
+
+def _alias(tokens: "Tokens") -> str:
+    if tokens.accept("as"):
+        return tokens.text() if tokens.kind == "text" else tokens.name()
+    return ""
+
+
+def _value(tokens: "Tokens") -> Value:
+    begin = tokens.position
+    if tokens.kind in ("text", "number") or tokens.at("-"):
+        value = tokens.literal()
+        return Value("literal", "", (value,), _alias(tokens) or tokens.source(begin))
+    if tokens.kind == "variable":
+        name = tokens.next()
+        if not name.startswith("@@"):
+            raise tokens.unknown()
+        shown = _alias(tokens) or name
+        return Value("variable", re.sub(r"^@@((session|global|local)\.)?", "", name.lower()), (), shown)
+    if tokens.accept("null"):
+        return Value("literal", "", (None,), _alias(tokens) or "NULL")
+    name = tokens.name().lower()
+    tokens.expect("(")
+    if name == "cast":
+        cast = tokens.text()
+        tokens.expect("as")
+        kind = tokens.name().lower()
+        tokens.expect(")")
+        shown = tokens.source(begin)
+        return Value("call", name, (cast, kind), _alias(tokens) or shown)
+    arguments: list[Literal_] = []
+    while not tokens.accept(")"):
+        if arguments:
+            tokens.expect(",")
+        arguments.append(tokens.literal())
+    shown = tokens.source(begin)
+    return Value("call", name, tuple(arguments), _alias(tokens) or shown)
+
+
+def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -> Select:
+    tokens.expect("from")
+    database, table = "", tokens.name().lower()
+    if tokens.accept("."):
+        database, table = table, tokens.name().lower()
+    mo_ts = snapshot = None
+    if tokens.accept("{"):
+        if tokens.accept("mo_ts"):
+            tokens.expect("=")
+            mo_ts = tokens.number()
+            if not 0 <= mo_ts <= LAST_TIME:
+                raise StatementError(20301, f"invalid input: invalid timestamp value {mo_ts}")
+        else:
+            tokens.expect("snapshot")
+            tokens.expect("=")
+            snapshot = tokens.text()
+        tokens.expect("}")
+    if tokens.accept("as") or (tokens.at_name() and not tokens.at("where", "order", "limit")):
+        tokens.name()
+    where: tuple[Condition, ...] = conditions(tokens) if tokens.accept("where") else ()
+    order: list[tuple[str, bool]] = []
+    if tokens.accept("order", "by"):
+        while True:
+            item = _item(tokens)
+            if item is None:
+                raise tokens.unknown()
+            descending = tokens.accept("desc")
+            tokens.accept("asc")
+            order.append((item[0], descending))
+            tokens.limit(order)
+            if not tokens.accept(","):
+                break
+    limit, offset = _limit(tokens)
+    return Select(database, table, columns, count, mo_ts, snapshot, where, tuple(order), limit, offset)
+
+
+def _limit(tokens: "Tokens") -> tuple[int | None, int]:
+    """``LIMIT n [OFFSET m]`` or ``LIMIT m, n``."""
+    if not tokens.accept("limit"):
+        return None, 0
+    first = tokens.number()
+    if tokens.accept(","):
+        limit, offset = tokens.number(), first
+    else:
+        limit, offset = first, tokens.number() if tokens.accept("offset") else 0
+    if limit < 0 or offset < 0:
+        raise tokens.unknown()
+    return limit, offset
+
+
+def conditions(tokens: "Tokens", depth: int = 0) -> tuple[Condition, ...]:
+    found: list[Condition] = []
+    while True:
+        if depth < MAX_DEPTH and tokens.accept("("):
+            found.extend(conditions(tokens, depth + 1))
+            tokens.expect(")")
+        else:
+            found.extend(_condition(tokens))
+        tokens.limit(found)
+        if not tokens.accept("and"):
+            return tuple(found)
+
+
+def _condition(tokens: "Tokens") -> tuple[Condition, ...]:
+    """One; BETWEEN is two."""
+    item = _item(tokens)
+    if item is None:
+        raise tokens.unknown()
+    column = item[0]
+    if tokens.accept("is"):
+        negated = tokens.accept("not")
+        tokens.expect("null")
+        return (Condition(column, "is not null" if negated else "is null"),)
+    negated = tokens.accept("not")
+    if tokens.accept("in"):
+        tokens.expect("(")
+        values = [tokens.literal()]
+        while tokens.accept(","):
+            values.append(tokens.literal())
+        tokens.expect(")")
+        return (Condition(column, "not in" if negated else "in", tuple(values)),)
+    if tokens.accept("like"):
+        return (Condition(column, "not like" if negated else "like", (tokens.text(),)),)
+    if negated:
+        raise tokens.unknown()
+    if tokens.accept("between"):
+        low = tokens.literal()
+        tokens.expect("and")
+        return Condition(column, ">=", (low,)), Condition(column, "<=", (tokens.literal(),))
+    tests: tuple[tuple[str, Test], ...] = (
+        ("=", "="),
+        ("!=", "!="),
+        ("<>", "!="),
+        ("<=", "<="),
+        (">=", ">="),
+        ("<", "<"),
+        (">", ">"),
+    )
+    for sign, test in tests:
+        if tokens.accept(sign):
+            return (Condition(column, test, (tokens.literal(),)),)
+    raise tokens.unknown()
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the bytes that it was decoded from, by `surrogateescape`, were UTF-8. Names are; a string may be
+    anything."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class Tokens:
+    """A statement's tokens, read from left to right. Words compare without letter case. Raises StatementError 1064
+    where the text is not what is asked for, and for a text that is not SQL."""
+
+    def __init__(self, text: str, server: str = "emulator") -> None:
+        self.sql, self.server = text, server
+        self.tokens: list[Token] = []
+        self.position = 0
+        try:
+            self.tokens = complete_tokens(text)
+        except SqlUnclosed as error:
+            raise self.unknown() from error
+        if any(token.kind == "sign" and token.value not in _SIGNS for token in self.tokens):
+            raise self.unknown()
+
+    def at_end(self) -> bool:
+        return self.position == len(self.tokens)
+
+    @property
+    def kind(self) -> str:
+        """Of the next token; empty at the end."""
+        return "" if self.at_end() else self.tokens[self.position].kind
+
+    def at(self, *words: str) -> bool:
+        """Whether the next token is one of these keywords, signs or numbers, given in lower case."""
+        return self.kind in ("word", "sign", "number") and self.tokens[self.position].value.lower() in words
+
+    def at_name(self) -> bool:
+        return self.kind in ("word", "name")
+
+    def next(self) -> str:
+        if self.at_end():
+            raise self.unknown()
+        self.position += 1
+        return self.tokens[self.position - 1].value
+
+    def accept(self, *words: str) -> bool:
+        """Go on behind these keywords, signs or numbers if all of them come next."""
+        begin = self.position
+        for word in words:
+            if not self.at(word):
+                self.position = begin
+                return False
+            self.position += 1
+        return True
+
+    def expect(self, word: str) -> None:
+        if not self.accept(word):
+            raise self.unknown()
+
+    def name(self) -> str:
+        if not self.at_name():
+            raise self.unknown()
+        name = self.tokens[self.position].value
+        if not name or "\0" in name or not is_utf8(name):
+            raise self.unknown()
+        return self.next()
+
+    def text(self) -> str:
+        if self.kind != "text":
+            raise self.unknown()
+        return self.next()
+
+    def number(self) -> int:
+        """A whole number, of at most 40 digits."""
+        begin, number = self.position, self.fraction()
+        if not number.removeprefix("-").isdecimal():
+            self.position = begin
+            raise self.unknown()
+        return int(number[:40])
+
+    def literal(self) -> Literal_:
+        """A text, a whole number, NULL; a number with a fraction as its text."""
+        if self.accept("null"):
+            return None
+        if self.kind == "text":
+            return self.text()
+        number = self.fraction()
+        return int(number[:40]) if number.removeprefix("-").isdecimal() else number
+
+    def fraction(self) -> str:
+        """A number as its text, with its sign; at most 80 characters."""
+        sign = "-" if self.accept("-") else ""
+        if self.kind != "number":
+            raise self.unknown()
+        return (sign + self.next())[:80]
+
+    def value(self) -> Literal_ | bytes:
+        """A literal, or TRUE, FALSE and x'hex'."""
+        if self.accept("true"):
+            return 1
+        if self.accept("false"):
+            return 0
+        if self.accept("x"):
+            try:
+                return bytes.fromhex(self.text())
+            except ValueError as error:
+                raise self.unknown() from error
+        return self.literal()
+
+    def skip_rest(self) -> None:
+        self.position = len(self.tokens)
+
+    def source(self, begin: int) -> str:
+        """The text of the tokens from number `begin` up to here, as written."""
+        return self.sql[self.tokens[begin].start : self.tokens[self.position - 1].end]
+
+    def limit(self, parts: Sequence[object]) -> None:
+        if len(parts) > MOST_PARTS:
+            raise self.unknown()
+
+    def unknown(self) -> StatementError:
+        near = excerpt(self.sql, 0 if self.at_end() else self.tokens[self.position].start, 80)
+        text = f"SQL syntax: the {self.server} does not know this statement, near {near!r}"
+        return StatementError(1064, text, "42000")

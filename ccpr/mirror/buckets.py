@@ -1,0 +1,81 @@
+"""The URLs of buckets, `s3://bucket/prefix?…` and `gs://bucket/prefix?…`, as `pyarrow.fs` opens them.
+
+Credentials come from the environment, the shared credentials file or the instance's role, never from a URL: URLs are
+shown, logged and stored.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from ccpr.base.errors import BadName
+from ccpr.mirror.store import check_name
+
+CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0
+# What `pyarrow.fs` raises. Google's client has answers that are no OSError: too many requests, unknown.
+CLIENT_ERRORS = OSError, pa.ArrowException
+_OPTIONS = {"s3": ("endpoint_override", "region", "scheme"), "gs": ("endpoint_override", "scheme")}
+_REMEDY = "Write s3://bucket/prefix, if needed with ?region=…&endpoint=http://host:port behind it."
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A prefix in a bucket. Opening it has not connected yet.
+
+    Attributes
+    ----------
+    root : bucket and prefix, as paths of `files` begin.
+    url : canonical, without secrets.
+    """
+
+    files: fs.FileSystem
+    root: str
+    url: str
+
+
+def open_bucket(url: str) -> Bucket:
+    """Raises BadName."""
+    parts = urlsplit(url)
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if any("@" in text for text in (parts.netloc, parts.query)) or any(
+        "key" in name or "token" in name for name in options
+    ):
+        remedy = (
+            "Remove them, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, "
+            "or use the instance's role."
+        )
+        raise BadName("credentials in a URL, which is shown and logged", subject=shown, remedy=remedy)
+    if "endpoint" in options:
+        options.setdefault("endpoint_override", options.pop("endpoint"))
+    if unknown := set(options) - set(_OPTIONS[parts.scheme]):
+        raise BadName(f"unknown options {', '.join(sorted(unknown))}", subject=shown, remedy=_REMEDY)
+    prefix = unquote(parts.path).strip("/")
+    if not parts.netloc or parts.fragment or ":" in parts.netloc:
+        raise BadName("not the URL of a bucket", subject=shown, remedy=_REMEDY)
+    root = "/".join(check_name(part) for part in (parts.netloc, prefix) if part)
+    endpoint = options.get("endpoint_override")
+    if endpoint and "://" in endpoint:
+        options["scheme"], _, options["endpoint_override"] = endpoint.partition("://")
+    if options.get("scheme", "https") not in ("http", "https"):
+        raise BadName("a scheme that is neither http nor https", subject=shown, remedy=_REMEDY)
+    canonical = f"{parts.scheme}://{root}" + (f"?{urlencode(sorted(options.items()), safe=':')}" if options else "")
+    try:
+        return Bucket(_file_system(parts.scheme, options), root, canonical)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise BadName(f"the options cannot be used: {error}", subject=canonical, remedy=_REMEDY) from error
+
+
+def _file_system(kind: str, options: dict[str, str]) -> fs.FileSystem:
+    if kind == "gs":
+        return fs.GcsFileSystem(**options, retry_time_limit=timedelta(seconds=REQUEST_SECONDS))
+    return fs.S3FileSystem(
+        **options,
+        allow_delayed_open=True,
+        background_writes=False,  # parts are sent one after another, so that no more than one is in memory
+        connect_timeout=CONNECT_SECONDS,
+        request_timeout=REQUEST_SECONDS,
+    )

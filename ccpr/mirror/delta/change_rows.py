@@ -1,0 +1,63 @@
+"""The changes of a table as rows: one column that says what becomes of the row, and the columns of the table."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.matrixone.schema import DEFAULT_READING, InvalidText, Reading, ZeroDates
+from ccpr.mirror.delta.split import DeltaPart, DeltaShape
+from ccpr.mirror.reading import as_asked, checked_keys, read_schema
+
+KIND = "__ccpr_kind"
+UPSERT, DELETE = "upsert", "delete"  # a row that is to be written whole; a key that is to be deleted, all else null
+
+
+def change_schema(shape: DeltaShape, reading: Reading = DEFAULT_READING) -> pa.Schema:
+    """KIND, then the columns of upserts. Those of the key are never null."""
+    schema = pa.schema([pa.field(KIND, pa.string(), nullable=False), *shape.upsert_schema])
+    return read_schema(schema, shape.columns, reading)
+
+
+def change_batches(
+    shape: DeltaShape, parts: Iterable[DeltaPart], reading: Reading = DEFAULT_READING
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some parts, of `change_schema`. Raises ValueRefused for a key that the reading would change."""
+    keys, subject = shape.key.columns, f"table {shape.table}"
+    checked = checked_keys(_batches(shape, parts), keys, reading, subject)
+    return as_asked(checked, shape.columns, reading, subject, keys=keys)
+
+
+def _batches(shape: DeltaShape, parts: Iterable[DeltaPart]) -> Iterator[pa.RecordBatch]:
+    schema = change_schema(shape)
+    for part in parts:
+        for kind, rows in ((UPSERT, part.upserts), (DELETE, part.deletes)):
+            columns = [
+                rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+                for field in shape.upsert_schema
+            ]
+            kinds = pa.repeat(pa.scalar(kind), rows.num_rows)
+            yield from pa.Table.from_arrays([kinds, *columns], schema=schema).to_batches()
+
+
+def part_of(changes: pa.Table, shape: DeltaShape) -> DeltaPart:
+    """Rows of `change_schema` as upserts and deletes."""
+    deleted = pc.equal(changes.column(KIND), DELETE)
+    upserts = changes.filter(pc.invert(deleted)).select(shape.upsert_schema.names)
+    deletes = changes.filter(deleted).select(shape.delete_schema.names)
+    return DeltaPart(upserts, deletes)
+
+
+def readable_part(part: DeltaPart, shape: DeltaShape, reading: Reading) -> DeltaPart:
+    """A part for a target: its text columns stay text, its keys different, and zero dates what they are, since a target
+    has them. Raises ValueRefused."""
+    how = InvalidText.ESCAPE if reading.invalid_text is InvalidText.BINARY else reading.invalid_text
+    zero_dates = ZeroDates.ERROR if reading.zero_dates is ZeroDates.ERROR else ZeroDates.KEEP
+    reading = Reading(how, zero_dates)
+    tables = []
+    for rows in (part.upserts, part.deletes):
+        batches = as_asked(
+            iter(rows.to_batches()), shape.columns, reading, f"table {shape.table}", keys=shape.key.columns
+        )
+        tables.append(pa.Table.from_batches(batches, rows.schema))
+    return DeltaPart(*tables, replaced=part.replaced)

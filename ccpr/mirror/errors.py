@@ -1,0 +1,63 @@
+"""What can be wrong with what a reader asks of a mirror. What can be wrong with the mirror itself is in
+`ccpr.base.errors`."""
+
+from ccpr.matrixone.errors import Terminal
+
+
+class MirrorNotFound(Terminal):
+    """There is no mirror at this place, or none of its points has been published yet."""
+
+    code = "MIRROR_NOT_FOUND"
+    about = "folder or URL of a mirror"
+    default_remedy = (
+        "Check the spelling; `ccpr doctor NAME` shows where the mirror of a subscription is. "
+        "After its first iteration (`ccpr run NAME`) it can be read."
+    )
+
+
+class BadOption(Terminal):
+    """What a table is to be read by is missing or cannot be understood: a point, columns, an option of Spark's data
+    source."""
+
+    code = "BAD_OPTION"
+    about = "option"
+    default_remedy = (
+        'spark.read.format("matrixone").option("mirror", folder).option("table", "db.table"), and if wanted at, '
+        "columns, hidden."
+    )
+
+
+class BadFilter(Terminal):
+    """A filter is not written as one, names a column that the table does not have, or compares it with a value of
+    another type."""
+
+    code = "BAD_FILTER"
+    about = "filter"
+    default_remedy = (
+        'Write ("column", "operator", value) with one of the operators = != < <= > >=, "in", "not in" '
+        '(a list of values); or ("column", "is null"), ("column", "is not null").'
+    )
+
+
+class KeyChanged(Terminal):
+    """A table was replaced by one with another key, so that its rows at the two points cannot be matched."""
+
+    code = "KEY_CHANGED"
+    about = "table"
+    default_remedy = "Read the table as a whole at the later point, and replace what was made of the earlier one."
+
+
+class ExtraMissing(Terminal):
+    """A package is not installed that only some users of this program need."""
+
+    code = "EXTRA_MISSING"
+    about = "package"
+    default_remedy = "Install it with pip."
+
+
+class QueryFailed(Terminal):
+    """DuckDB cannot run a statement of `ccpr query`: it is not SQL as DuckDB knows it, or names what is not there."""
+
+    code = "QUERY_FAILED"
+    about = "query"
+    default_remedy = "Check it; `ccpr tables NAME` lists the tables, and `ccpr schema NAME TABLE` shows their columns."

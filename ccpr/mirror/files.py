@@ -1,0 +1,103 @@
+"""Reads and writes the mirror's own files: JSON and Arrow. Each is compared with the digest that vouches for it: that
+in its name, or, for the files that are replaced (`head.json`, `mirror.json`), one in the file itself.
+
+Source: docs/format/mirror.md; decision a-name-has-its-digest.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from ccpr.base.errors import MirrorDamaged
+from ccpr.mirror.arrow_files import read_arrow_file
+from ccpr.mirror.layout import FORMAT, digest_in, digest_of
+from ccpr.mirror.store import Store
+
+_READABLE = (1, FORMAT)
+_DIGEST = "digest"
+
+
+class MirrorFiles:
+    """The files of one store. What reads raises MirrorDamaged for what was not written by this program, and
+    StoreFailed."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def read(self, name: str) -> pa.Buffer:
+        """The content, if it is what was written: that of a name with a digest is compared with it."""
+        content = self.store.read(name)
+        digest = digest_in(name)
+        if digest is not None and digest_of(content) != digest:
+            raise MirrorDamaged("the file is not what was written: its digest differs", subject=self.subject(name))
+        return content
+
+    def read_arrow(self, name: str, schema: pa.Schema) -> pa.Table:
+        """A table with this schema."""
+        return read_arrow_file(self.read(name), schema, self.subject(name))
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """An object with a `format` that this program knows. A file of format 2 without a digest in its name has one in
+        its content."""
+        content = self.read(name).to_pybytes()
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise MirrorDamaged("the file is not JSON", subject=self.subject(name)) from error
+        found = value.get("format") if isinstance(value, dict) else None
+        if found not in _READABLE or isinstance(found, bool):
+            raise MirrorDamaged(
+                f"the file is not of format {' or '.join(map(str, _READABLE))}",
+                subject=self.subject(name),
+                remedy="Read it with the version that wrote it.",
+            )
+        with self.understood(name):
+            if found != 1 and digest_in(name) is None and sealed(value) != content:
+                raise MirrorDamaged("the file is not what was written: its digest differs", subject=self.subject(name))
+        return value
+
+    def write(self, path: Callable[[str], str], content: bytes) -> str:
+        """Write an immutable file. `path` makes its name from its digest; returns the name."""
+        name = path(digest_of(content))
+        self.store.put(name, [content])
+        return name
+
+    def write_json(self, path: Callable[[str], str], value: Mapping[str, Any]) -> str:
+        """As `write`."""
+        return self.write(path, json_bytes(value))
+
+    def write_sealed(self, name: str, value: Mapping[str, Any], *, new: bool = False) -> None:
+        """Write a file that may change, with its digest inside. Raises StoreConflict for a `new` one that exists."""
+        content = sealed({"format": FORMAT, **value})
+        if new:
+            self.store.put(name, [content])
+        else:
+            self.store.replace(name, content)
+        self.store.sync("")
+
+    def subject(self, name: str) -> str:
+        return f"{self.store.url}/{name}"
+
+    @contextmanager
+    def understood(self, name: str) -> Iterator[None]:
+        """What the JSON of a file holds instead of what was written becomes MirrorDamaged."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            message = f"a field is missing or is not what was written: {type(error).__name__} {error!s:.200}"
+            raise MirrorDamaged(message, subject=self.subject(name)) from error
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """The content of an immutable JSON file."""
+    return json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=1).encode()
+
+
+def sealed(value: Mapping[str, Any]) -> bytes:
+    """The value as JSON, with a digest of everything else as its last field."""
+    content = {key: cell for key, cell in value.items() if key != _DIGEST}
+    digest = digest_of(json.dumps(content, ensure_ascii=False).encode())
+    return json.dumps({**content, _DIGEST: digest}, ensure_ascii=False, indent=1).encode()

@@ -1,0 +1,79 @@
+"""The two files of a mirror that are replaced, as values: what can be read, and whose mirror it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.schema import integer_of, text_of
+from ccpr.mirror.layout import lsn_of_point
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Which points can be read, and how far the replica is.
+
+    Attributes
+    ----------
+    oldest_point, newest_point : lsn of the points that can be read; None before the first.
+    iteration_lsn : the next iteration's lsn; idle iterations, which make no point, count too.
+    watermark : time up to which the replica is complete, by the upstream's clock, in nanoseconds.
+    point : path of the newest point's file; empty before the first, and in format 1.
+    snapshots : those of the last iterations, the newest first: what the next difference can start from.
+    """
+
+    oldest_point: int | None
+    newest_point: int | None
+    iteration_lsn: int
+    watermark: int
+    point: str = ""
+    snapshots: tuple[SnapshotRef, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "oldest_point": self.oldest_point,
+            "newest_point": self.newest_point,
+            "iteration_lsn": self.iteration_lsn,
+            "watermark": self.watermark,
+            "point": self.point,
+            "snapshots": [ref.to_json() for ref in self.snapshots],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Head":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        oldest, newest = (
+            None if value[key] is None else integer_of(value[key]) for key in ("oldest_point", "newest_point")
+        )
+        lsn, watermark = integer_of(value["iteration_lsn"]), integer_of(value["watermark"])
+        if value["format"] == 1:
+            return cls(oldest, newest, lsn, watermark)
+        point = text_of(value["point"])
+        if (point == "") != (newest is None) or (point and lsn_of_point(point) != newest):
+            raise ValueError(f"its newest point is {newest} and {point!r:.80}")
+        return cls(oldest, newest, lsn, watermark, point, tuple(map(SnapshotRef.from_json, value["snapshots"])))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose mirror it is.
+
+    Attributes
+    ----------
+    task_id : of the subscription.
+    subscription : its name when the file was written.
+    epoch : random; a new one is made whenever another catalog database takes the mirror over, so that the former one
+        cannot go on with it.
+    """
+
+    task_id: str
+    subscription: str
+    epoch: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"task_id": self.task_id, "subscription": self.subscription, "epoch": self.epoch}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Identity":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        return cls(text_of(value["task_id"]), text_of(value["subscription"]), text_of(value["epoch"]))

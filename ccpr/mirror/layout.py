@@ -1,0 +1,81 @@
+"""The path of each file of a mirror, and the schemas of the Arrow files. docs/format/mirror.md describes all of them.
+Names and schemas are persisted and never change.
+
+The name of a point, manifest or ledger ends with a digest of its content. So a file vouches for those that it names,
+other content never gets the same name, and what was damaged is found when it is read. Files of format 1 have no digest.
+"""
+
+import hashlib
+import re
+
+import pyarrow as pa
+
+from ccpr.matrixone.objects.stats import STATS_SIZE
+
+FORMAT = 2
+COMPLETE_EVERY = 16  # a reader of a point reads at most this many files of points
+HEAD = "head.json"
+IDENTITY = "mirror.json"
+FOLDERS = ("objects", "manifests", "ledger", "definitions", "points", "work")
+MANIFEST_SCHEMA = pa.schema(
+    [
+        pa.field("stats", pa.binary(STATS_SIZE), nullable=False),
+        pa.field("create_physical", pa.int64(), nullable=False),
+        pa.field("create_logical", pa.int64(), nullable=False),
+        pa.field("is_tombstone", pa.bool_(), nullable=False),
+        pa.field("sha256", pa.binary(32)),  # of the object's file; null = the mirror does not keep it, or format 1
+    ]
+)
+MANIFEST_SCHEMA_1 = pa.schema(list(MANIFEST_SCHEMA)[:4])
+LEDGER_SCHEMA = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("sha256", pa.binary(32), nullable=False),
+    ]
+)
+DIGEST = "[0-9a-f]{16}"
+_DIGEST_IN_NAME = re.compile(rf".*-({DIGEST})\.(?:arrow|json)")
+_POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
+
+
+def digest_of(content: bytes | memoryview | pa.Buffer) -> str:
+    """64 bits of the SHA-256 of a file's content, as its name has them."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def digest_in(name: str) -> str | None:
+    """The digest that a name has; None for a file of format 1, and for one that may change."""
+    found = _DIGEST_IN_NAME.fullmatch(name)
+    return found[1] if found else None
+
+
+def object_path(name: str) -> str:
+    return f"objects/{name}"
+
+
+def manifest_path(table_id: int, lsn: int, fence: int, digest: str) -> str:
+    return f"manifests/{table_id}/{lsn}-{fence}-{digest}.arrow"
+
+
+def ledger_path(lsn: int, fence: int, digest: str) -> str:
+    return f"ledger/{lsn}-{fence}-{digest}.arrow"
+
+
+def definitions_path(lsn: int, fence: int, digest: str) -> str:
+    return f"definitions/{lsn}-{fence}-{digest}.json"
+
+
+def point_path(lsn: int, digest: str) -> str:
+    return f"points/{lsn:012}-{digest}.json"
+
+
+def point_path_1(lsn: int) -> str:
+    """Of format 1."""
+    return f"points/{lsn:012}.json"
+
+
+def lsn_of_point(name: str) -> int | None:
+    """The lsn in the path of a point's file; None for any other path."""
+    found = _POINT.fullmatch(name)
+    return int(found[1]) if found else None

@@ -1,0 +1,267 @@
+"""A mirror's files in a folder of this machine. The interface is that of `ccpr.mirror.store`."""
+
+import ctypes
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+import pyarrow as pa
+
+from ccpr.base.errors import MirrorDamaged, StoreFailed
+from ccpr.base.file_modes import make_folder, opener
+from ccpr.matrixone.objects.content import Content, FileContent
+from ccpr.mirror.store import Chunk, StoredFile, check_name, check_same, summed
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
+_SYNC_FILE_RANGE, _BEGIN = getattr(ctypes.CDLL(None), "sync_file_range", None), 2  # of Linux: SYNC_FILE_RANGE_WRITE
+_UNFINISHED = ".unfinished"  # a folder, so that what killed writers leave is found without reading every folder
+
+
+class LocalStore:
+    """Files below one folder. A file is written under a temporary name, fsynced, and then gets its name; `sync`
+    does the folder. Paths are texts: `pathlib` interns each part of a path, and a service has very many names.
+
+    Parameters
+    ----------
+    shared : whether other users of the machine may read what is written, as far as the umask lets them.
+    """
+
+    def __init__(self, root: Path, *, shared: bool = False) -> None:
+        self.root = root.absolute()
+        self.url = self.root.as_uri()
+        self._root = str(self.root)
+        self.shared = shared
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{check_name(name)}"
+
+    def _temporary(self) -> str:
+        return f"{self._root}/{_UNFINISHED}/{secrets.token_hex(8)}"
+
+    def put(
+        self,
+        name: str,
+        chunks: Iterable[Chunk],
+        *,
+        check: Callable[[Content], None] | None = None,
+        overwrite: bool = False,
+    ) -> StoredFile:
+        return self._put(name, chunks, check, self._replace if overwrite else self._place)
+
+    def _put(
+        self,
+        name: str,
+        chunks: Iterable[Chunk],
+        check: Callable[[Content], None] | None,
+        place: Callable[[str, str, StoredFile], None],
+    ) -> StoredFile:
+        check_name(name)  # a bad one is refused before anything is written
+        temporary = self._temporary()
+        digest, size = hashlib.sha256(), 0
+        try:
+            with self._create(temporary) as file:
+                for chunk in chunks:
+                    _write_all(file.fileno(), chunk)
+                    _start_writing(file.fileno(), size, len(chunk))
+                    digest.update(chunk)
+                    size += len(chunk)
+                    del chunk  # a chunk is large: it must not be held while the next one arrives
+                if check is not None:
+                    check(FileContent(file.fileno()))
+                os.fsync(file.fileno())
+            place(temporary, name, stored := StoredFile(size, digest.digest()))
+        except OSError as error:
+            raise self._failed("write", name, error) from error
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+        return stored
+
+    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
+        """Begins to write all files to disk before waiting for the first, since one fsync then does most of the work
+        of the following ones."""
+        temporaries = [self._temporary() for name, _ in contents if check_name(name)]
+        stored = []
+        try:
+            with ExitStack() as held:
+                files = []
+                for (_, content), temporary in zip(contents, temporaries, strict=True):
+                    files.append(file := held.enter_context(self._create(temporary)))
+                    _write_all(file.fileno(), content)
+                    _start_writing(file.fileno(), 0, len(content))
+                for (name, content), file, temporary in zip(contents, files, temporaries, strict=True):
+                    os.fsync(file.fileno())
+                    stored.append(StoredFile(len(content), hashlib.sha256(content).digest()))
+                    self._place(temporary, name, stored[-1])
+        except OSError as error:
+            raise self._failed("write", f"{contents[0][0]} and others", error) from error
+        finally:
+            for temporary in temporaries:
+                with suppress(OSError):
+                    os.unlink(temporary)
+        return stored
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._put(name, [content], None, self._replace)
+
+    def _replace(self, temporary: str, name: str, _: StoredFile) -> None:
+        self._rename(temporary, self._path(name))
+
+    def sync(self, folder: str) -> None:
+        path = Path(self._path(folder)) if folder else self.root
+        try:
+            for level in (path, *path.parents):  # a folder that is itself new has to survive, too
+                if not level.is_dir():  # no file was put there
+                    continue
+                descriptor = os.open(level, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                if level == self.root:
+                    break
+        except OSError as error:
+            raise self._failed("sync", folder, error) from error
+
+    def read(self, name: str) -> pa.Buffer:
+        try:
+            with FileIO(self._path(name)) as file:
+                return pa.py_buffer(file.readall())
+        except OSError as error:
+            raise self._unread(name, error) from error
+
+    def open(self, name: str) -> Content:
+        """Not mapped: where a disk fails under a map the process dies by SIGBUS, and a read is an error of this file
+        (decision read-not-mapped)."""
+        try:
+            return _Opened(self, name, os.stat(self._path(name)).st_size)
+        except OSError as error:
+            raise self._unread(name, error) from error
+
+    def stored(self, name: str) -> StoredFile:
+        return summed(self.open(name))
+
+    def read_part(self, name: str, offset: int, length: int) -> pa.Buffer:
+        """So many bytes, exactly. Raises as `read`, and MirrorDamaged for a file that has become shorter."""
+        try:
+            with FileIO(self._path(name)) as file:
+                parts = list[bytes]()
+                while length and (part := os.pread(file.fileno(), length, offset)):
+                    parts.append(part)
+                    offset, length = offset + len(part), length - len(part)
+        except OSError as error:
+            raise self._unread(name, error) from error
+        if length:
+            raise MirrorDamaged("a file of the mirror has become shorter", subject=f"{self.url}/{name}")
+        return pa.py_buffer(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def size(self, name: str) -> int | None:
+        try:
+            return os.stat(self._path(name)).st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("read", name, error) from error
+
+    def names(self, folder: str) -> Iterator[str]:
+        for path in sorted(Path(self._path(folder)).rglob("*")):
+            if path.is_file():
+                yield path.relative_to(self.root).as_posix()
+
+    def delete(self, name: str) -> None:
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(self._path(name))
+        except OSError as error:
+            raise self._failed("delete", name, error) from error
+
+    def delete_folder(self, folder: str) -> None:
+        try:
+            if (path := Path(self._path(folder))).is_dir():
+                shutil.rmtree(path)
+        except OSError as error:
+            raise self._failed("delete", folder, error) from error
+
+    def sweep(self) -> int:
+        count = 0
+        try:
+            for path in (self.root / _UNFINISHED).glob("*"):
+                path.unlink(missing_ok=True)
+                count += 1
+        except OSError as error:
+            raise self._failed("sweep", _UNFINISHED, error) from error
+        return count
+
+    def _create(self, temporary: str) -> FileIO:
+        """Creates the folder when it turns out to be missing: to check first would cost more than to write a small
+        object."""
+        try:
+            return FileIO(temporary, "x+", opener=opener(shared=self.shared))
+        except FileNotFoundError:
+            make_folder(Path(temporary).parent, shared=self.shared)
+            return FileIO(temporary, "x+", opener=opener(shared=self.shared))
+
+    def _place(self, temporary: str, name: str, stored: StoredFile) -> None:
+        """A link never takes the place of a file, as a rename would."""
+        path = self._path(name)
+        try:
+            try:
+                os.link(temporary, path)
+            except FileNotFoundError:
+                make_folder(Path(path).parent, shared=self.shared)
+                os.link(temporary, path)
+        except FileExistsError:
+            check_same(self, name, stored)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if os.path.exists(path):
+                check_same(self, name, stored)
+            else:
+                self._rename(temporary, path)
+
+    def _rename(self, temporary: str, path: str) -> None:
+        try:
+            os.rename(temporary, path)
+        except FileNotFoundError:
+            make_folder(Path(path).parent, shared=self.shared)
+            os.rename(temporary, path)
+
+    def _unread(self, name: str, error: OSError) -> MirrorDamaged | StoreFailed:
+        if isinstance(error, FileNotFoundError):
+            return MirrorDamaged("a file of the mirror is missing", subject=f"{self.url}/{name}")
+        return self._failed("read", name, error)
+
+    def _failed(self, verb: str, name: str, error: OSError) -> StoreFailed:
+        return StoreFailed(f"could not {verb}: {error.strerror or error}", subject=f"{self.url}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A file of which parts are read. It keeps no descriptor, as a delta has thousands of files open."""
+
+    store: LocalStore
+    name: str
+    size: int
+
+    def slice(self, offset: int = 0, length: int | None = None) -> pa.Buffer:
+        return self.store.read_part(self.name, offset, self.size - offset if length is None else length)
+
+
+def _write_all(descriptor: int, data: Chunk) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _start_writing(descriptor: int, offset: int, length: int) -> None:
+    """Let the kernel begin to write a part of a file to disk, so that there is little left to wait for at its fsync."""
+    if _SYNC_FILE_RANGE is not None:
+        _SYNC_FILE_RANGE(descriptor, ctypes.c_int64(offset), ctypes.c_int64(length), _BEGIN)

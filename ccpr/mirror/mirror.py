@@ -1,0 +1,351 @@
+"""The physical replica: object files byte for byte, a manifest for each changed table of a point, and points that name
+manifests.
+
+Layout below the mirror's store, all immutable but `head.json`, `mirror.json` and what is in `work`:
+
+    objects/<object name>                           as the upstream has it
+    manifests/<table id>/<lsn>-<fence>-<digest>.arrow   the live objects of one table, and its schema
+    ledger/<lsn>-<fence>-<digest>.arrow             name, size, sha256 of each object that the point brought
+    definitions/<lsn>-<fence>-<digest>.json         views, sequences: what a point has besides tables
+    points/<lsn>-<digest>.json                      the point's tables: what differs from the one before; every 16th
+                                                    complete
+    head.json                                       the newest point, the next lsn, the watermark
+    mirror.json                                     whose mirror it is
+    work/<lsn>-<attempt>-…/                         results of steps of an iteration that has not ended
+
+A reader needs this folder only, no state database. Everything that reads rows calls `Mirror.rows`: `Mirror.read`,
+exports, the tasks of `ccpr.mirror.table_read`. Source: docs/architecture.md, "One commit"; decisions
+mirror-is-the-first-destination, identity-by-id, objects-born-and-gone.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from operator import attrgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.base.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
+from ccpr.matrixone.definitions import Definitions, definitions_json, definitions_of
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.types import arrow_schema, check_readable
+from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
+from ccpr.matrixone.schema import Column, Table
+from ccpr.mirror.arrow_files import arrow_file
+from ccpr.mirror.files import MirrorFiles, json_bytes
+from ccpr.mirror.filters import Condition, Filter, conditions, satisfying
+from ccpr.mirror.head import Head, Identity
+from ccpr.mirror.layout import (
+    FORMAT,
+    HEAD,
+    IDENTITY,
+    MANIFEST_SCHEMA,
+    MANIFEST_SCHEMA_1,
+    definitions_path,
+    digest_in,
+    digest_of,
+    ledger_path,
+    lsn_of_point,
+    manifest_path,
+    object_path,
+)
+from ccpr.mirror.point_files import PointFile, PointFiles, write_point
+from ccpr.mirror.points import Point, TableRef, instant_text, nanoseconds_of
+from ccpr.mirror.pruning import prune, stats_tell_of
+from ccpr.mirror.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One table as of the point that wrote the manifest: its schema and its live objects (MANIFEST_SCHEMA)."""
+
+    table: Table
+    objects: pa.Table
+
+    @property
+    def data_objects(self) -> pa.Table:
+        """Those that hold rows, and not the names of deleted ones."""
+        return self.objects.filter(pc.invert(self.objects.column("is_tombstone")))
+
+    def only(self, names: Sequence[str] | pa.Array) -> "Manifest":
+        """The table with some of its data objects; tombstones stay."""
+        stored = stats_columns(self.objects.column("stats").combine_chunks()).column("name")
+        wanted = pc.is_in(stored, names if isinstance(names, pa.Array) else pa.array(names, pa.string()))
+        return Manifest(self.table, self.objects.filter(pc.or_(self.objects.column("is_tombstone"), wanted)))
+
+    def listed_objects(self) -> list[ListedObject]:
+        """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has
+        files."""
+        columns = (self.objects.column(name) for name in MANIFEST_SCHEMA_1.names)
+        return [
+            ListedObject(
+                ObjectStats.parse(stats.as_py()), Timestamp(physical.as_py(), logical.as_py()), None, tombstone.as_py()
+            )
+            for stats, physical, logical, tombstone in zip(*columns, strict=True)
+        ]
+
+
+class Mirror:
+    """A mirror folder, to read from and, for the holder of the lease, to write to."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.files = MirrorFiles(store)
+
+    # ---- reading
+
+    def published_head(self) -> Head | None:
+        """None before the first iteration has ended."""
+        if self.store.size(HEAD) is None:
+            return None
+        value = self.files.read_json(HEAD)
+        with self.files.understood(HEAD):
+            return Head.from_json(value)
+
+    def identity(self) -> Identity | None:
+        """Whose mirror it is; None if nobody has written here, or in format 1."""
+        if self.store.size(IDENTITY) is None:
+            return None
+        value = self.files.read_json(IDENTITY)
+        with self.files.understood(IDENTITY):
+            return Identity.from_json(value)
+
+    def point_files(self) -> PointFiles:
+        """The files of the points that can be read now."""
+        return PointFiles(self.files, self.published_head() or Head(None, None, 0, 0))
+
+    def lsns(self) -> list[int]:
+        """The points that can be read, oldest first."""
+        return [file.lsn for file in self.point_files().all()][::-1]
+
+    def points(self) -> list[Point]:
+        """All points that can be read, oldest first. Each file is read once."""
+        files = self.point_files()
+        return [files.load(file) for file in files.all()][::-1]
+
+    def points_not_needed(self, oldest_lsn: int) -> list[str]:
+        """Files of points before one that is kept, from which no delta up to it or later starts."""
+        first = self.point_files().oldest_needed(oldest_lsn)
+        names = ((name, lsn_of_point(name)) for name in self.store.names("points"))
+        return [name for name, lsn in names if lsn is not None and lsn < first]
+
+    def point(self, at: int | datetime | None = None) -> Point:
+        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), None
+        for the newest.
+
+        An idle iteration makes no point: its lsn reads as the point before it. A datetime counts to the end of its
+        microsecond, so that a point is found by its own time.
+
+        Raises PointNotReached, PointGone.
+        """
+        head = self.published_head()
+        if head is None or head.newest_point is None:
+            raise PointNotReached(
+                "the mirror has no point yet",
+                subject=self.store.url,
+                remedy="Run the first iteration: `ccpr run NAME`.",
+            )
+        newest = f"; the newest is lsn {head.newest_point}, reached up to {instant_text(head.watermark)}"
+        if at is None:
+            at = head.newest_point
+        if isinstance(at, int) and at < 10**15:
+            asked, late, reached = f"lsn {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
+        else:
+            instant, slack = (at, 0) if isinstance(at, int) else (nanoseconds_of(at), 999)
+            asked, reached = instant_text(instant), instant <= head.watermark
+            late = partial(_is_after, instant + slack)
+        if not reached:
+            raise PointNotReached(f"{asked} is not reached{newest}", subject=self.store.url)
+        files = PointFiles(self.files, head)
+        found = files.find(late)
+        if found is None:
+            message = f"{asked} is before the oldest point, lsn {head.oldest_point}"
+            raise PointGone(message, subject=self.store.url)
+        return files.load(found)
+
+    def manifest(self, ref: TableRef) -> Manifest:
+        """Raises MirrorDamaged, which names the table."""
+        with files_of(ref.qualified_name):
+            old = digest_in(ref.manifest) is None
+            objects = self.files.read_arrow(ref.manifest, MANIFEST_SCHEMA_1 if old else MANIFEST_SCHEMA)
+            with self.files.understood(ref.manifest):
+                table = Table.from_json(json.loads((objects.schema.metadata or {})[b"ccpr"])["table"])
+            if old:
+                objects = objects.append_column(
+                    MANIFEST_SCHEMA.field("sha256"), pa.nulls(objects.num_rows, pa.binary(32))
+                )
+            return Manifest(table, objects)
+
+    def definitions(self, point: Point) -> tuple[Definitions, ...]:
+        """What each of the databases had besides tables, in order of name; empty if the point does not say. Raises
+        MirrorDamaged."""
+        if not point.definitions:
+            return ()
+        value = self.files.read_json(point.definitions)
+        with self.files.understood(point.definitions):
+            return definitions_of(value)
+
+    def open_object(self, name: str) -> ObjectFile:
+        return ObjectFile(self.store.open(object_path(name)), subject=f"object {name}")
+
+    def read(
+        self,
+        point: Point,
+        qualified_name: str,
+        *,
+        columns: Sequence[str] | None = None,
+        filters: Sequence[Filter] = (),
+        hidden: bool = False,
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows of a table at a point of which all filters are true: the schema, and one batch a block at most.
+
+        Raises TableMissingInMirror for an unknown table or column, BadFilter; and while batches are taken what `rows`
+        raises.
+        """
+        manifest = self.manifest(point.table(qualified_name))
+        wanted = choose_columns(manifest.table, columns, hidden=hidden)
+        return arrow_schema(wanted), self.rows(manifest, wanted, point.at, filters=filters)
+
+    def rows(
+        self,
+        manifest: Manifest,
+        columns: Sequence[Column],
+        at: Timestamp,
+        *,
+        filters: Sequence[Filter] = (),
+        names: Sequence[str] | pa.Array | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a table that are visible at a time and of which all filters are true, one batch a block at most.
+
+        The time is the point's, not that of the manifest: an appendable object that stayed live may hold rows that were
+        committed in between. Objects and blocks without a row that is asked for are not read, as far as zone maps tell.
+
+        Parameters
+        ----------
+        columns : what the batches hold, in this order.
+        names : data objects to read; without them all of the manifest that the filters do not exclude.
+
+        Raises
+        ------
+        BadFilter
+            At once, as MirrorDamaged for an object that is opened for its sort key.
+        MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, StoreFailed
+            While batches are taken; MirrorDamaged names the table.
+        """
+        tests = conditions(filters, manifest.table)
+        with files_of(manifest.table.qualified_name):
+            if names is None and filters:
+                names = stats_columns(self.data_objects(manifest, filters).column("stats").combine_chunks()).column(
+                    "name"
+                )
+        part = manifest if names is None else manifest.only(names)
+        return self._rows(part, tuple(columns), at, tuple(filters), tests)
+
+    def _rows(
+        self,
+        manifest: Manifest,
+        columns: tuple[Column, ...],
+        at: Timestamp,
+        filters: tuple[Filter, ...],
+        tests: tuple[Condition, ...],
+    ) -> Iterator[pa.RecordBatch]:
+        read = tuple(dict.fromkeys((*columns, *(test.column for test in tests))))
+        choose = prune(filters, manifest.table.columns).blocks if filters else None
+        places = [read.index(column) for column in columns]
+        with files_of(manifest.table.qualified_name):
+            batches = visible_batches(manifest.listed_objects(), self.open_object, read, at, choose=choose)
+            for batch in batches:
+                chosen = satisfying(batch, read, tests)
+                if chosen.num_rows:
+                    yield chosen if read == columns else chosen.select(places)
+
+    def data_objects(self, manifest: Manifest, filters: Sequence[Filter] = ()) -> pa.Table:
+        """The live data objects that can hold a row of which all filters are true (MANIFEST_SCHEMA).
+
+        The object list has a zone map of one column, the one that the rows are sorted by. Which one that is, the
+        smallest object says; nothing else is opened.
+        """
+        live, columns = manifest.data_objects, manifest.table.columns
+        if not filters or not live.num_rows:
+            return live
+        objects = [ObjectStats.parse(raw) for raw in live.column("stats").to_pylist()]
+        key = self.open_object(min(objects, key=attrgetter("size")).name).sort_key
+        if key is None or not stats_tell_of(key, columns):
+            return live
+        tests = prune(filters, columns).on(key)
+        return live.filter(pa.array([not tests.excludes_zone(listed.sort_key_zonemap) for listed in objects]))
+
+    # ---- writing
+
+    def write_manifest(self, table: Table, objects: pa.Table, lsn: int, fence: int) -> str:
+        """Its path. `objects` is MANIFEST_SCHEMA."""
+        about = json.dumps({"format": FORMAT, "table": table.to_json()}, ensure_ascii=False)
+        content = arrow_file(objects.cast(MANIFEST_SCHEMA).replace_schema_metadata({b"ccpr": about}))
+        return self.files.write(partial(manifest_path, table.id, lsn, fence), content)
+
+    def write_ledger(self, copied: pa.Table, lsn: int, fence: int) -> str:
+        """Its path. `copied` is LEDGER_SCHEMA."""
+        return self.files.write(partial(ledger_path, lsn, fence), arrow_file(copied))
+
+    def write_definitions(self, found: Sequence[Definitions], lsn: int, fence: int, before: str = "") -> str:
+        """Its path: that of `before`, an earlier point's file, if it says the same."""
+        content = json_bytes(definitions_json(found))
+        if before and digest_in(before) == digest_of(content):
+            return before
+        return self.files.write(partial(definitions_path, lsn, fence), content)
+
+    def write_point(self, point: Point, changed: Mapping[int, TableRef | None], earlier: Sequence[PointFile]) -> str:
+        """See `ccpr.mirror.point_files.write_point`."""
+        return write_point(self.files, point, changed, earlier)
+
+    def publish_head(self, head: Head) -> None:
+        """Make committed points readable without a catalog."""
+        self.files.write_sealed(HEAD, head.to_json())
+
+    def write_identity(self, identity: Identity, *, new: bool = False) -> None:
+        """Raises StoreConflict for a `new` one where another has just been written."""
+        self.files.write_sealed(IDENTITY, identity.to_json(), new=new)
+
+
+def _has_lsn_after(lsn: int, file: PointFile) -> bool:
+    return file.lsn > lsn
+
+
+def _is_after(instant: int, file: PointFile) -> bool:
+    return file.at > instant
+
+
+@contextmanager
+def files_of(qualified_name: str) -> Iterator[None]:
+    """An error about a file of this table that is missing or damaged names the table, and how to get the file back."""
+    try:
+        yield
+    except MirrorDamaged as error:
+        remedy = (
+            f"`ccpr resync NAME --table {qualified_name}` fetches what is missing or damaged, for the newest point; "
+            "see `ccpr verify`."
+        )
+        subject = error.subject if error.subject.startswith("table ") else f"table {qualified_name}, {error.subject}"
+        raise MirrorDamaged(error.message, subject=subject, remedy=remedy) from error
+
+
+def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = False) -> tuple[Column, ...]:
+    """The table's columns in declared order, or the named ones in the order given. Hidden ones on request or by name.
+    Raises TableMissingInMirror; ObjectUnsupported if this release cannot read one of them."""
+    if names is None:
+        names = [column.name for column in (table.columns if hidden else table.user_columns)]
+    by_name = {column.name: column for column in table.columns}
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        raise TableMissingInMirror(
+            f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy="Check the spelling."
+        )
+    chosen = tuple(by_name[name] for name in names)
+    check_readable(table, chosen)
+    return chosen

@@ -1,0 +1,32 @@
+"""The store of a URL."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ccpr.base.errors import BadName
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.store import Store
+
+
+def open_store(url: str, *, shared: bool = False) -> Store:
+    """The store of a `file:` or `s3:` URL or a plain path; `shared` as in LocalStore. Raises BadName for any other
+    URL."""
+    if url.startswith("s3://"):
+        from ccpr.mirror.s3_store import open_s3  # loads a client library that a local mirror does not need
+
+        return open_s3(url)
+    return LocalStore(folder_of(url), shared=shared)
+
+
+def folder_of(url: str) -> Path:
+    """The folder of a `file:` URL or a plain path. Raises BadName for any other URL."""
+    if url.startswith("file:"):
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            raise BadName("a file URL with a host", subject=url, remedy="Write file:///path or a plain path.")
+        return Path(unquote(parts.path))
+    if "://" in url:
+        raise BadName(
+            "an unknown kind of store", subject=url, remedy="Write file:///path, s3://bucket/prefix or a plain path."
+        )
+    return Path(url)

@@ -1,0 +1,168 @@
+"""A mirror's points as values, and how a person names a point."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ccpr.base.errors import PointNotReached, TableMissingInMirror
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Kind, integer_of, text_of
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """A table as a point names it.
+
+    Attributes
+    ----------
+    lsn : the iteration that wrote the manifest; less than the point's if the table has not changed since.
+    manifest : its path in the mirror.
+    objects, rows, bytes : of the live objects, tombstones included; rows as stored, before deletes.
+    """
+
+    table_id: int
+    database: str
+    name: str
+    kind: Kind
+    lsn: int
+    manifest: str
+    objects: int
+    rows: int
+    bytes: int
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "database": self.database,
+            "name": self.name,
+            "kind": self.kind.value,
+            "lsn": self.lsn,
+            "manifest": self.manifest,
+            "objects": self.objects,
+            "rows": self.rows,
+            "bytes": self.bytes,
+        }
+
+    @classmethod
+    def from_json(cls, table_id: int, value: Mapping[str, Any]) -> "TableRef":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        database, name, manifest = (text_of(value[key]) for key in ("database", "name", "manifest"))
+        lsn, *numbers = (integer_of(value[key]) for key in ("lsn", "objects", "rows", "bytes"))
+        return cls(integer_of(table_id), database, name, Kind(value["kind"]), lsn, manifest, *numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class LaggingTable:
+    """A table that a point does not show, because it failed while the others went on.
+
+    Attributes
+    ----------
+    database, name : its names upstream at the point.
+    lsn : the newest point that shows it; None = none does.
+    """
+
+    database: str
+    name: str
+    lsn: int | None
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "LaggingTable":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        return cls(
+            text_of(value["database"]),
+            text_of(value["name"]),
+            None if value["lsn"] is None else integer_of(value["lsn"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A state of the whole subscription that can be read, with all its tables.
+
+    Attributes
+    ----------
+    lsn : the iteration that made it.
+    at : time of its snapshot, by the upstream's clock.
+    snapshot : the snapshot's name.
+    committed_at : time of its commit, by our clock, UTC.
+    ledger : path of the list of objects that it brought; empty if there are none.
+    tables : by table id; what can be read at the point.
+    behind : by table id; tables that have not reached the point.
+    definitions : path of what the database has besides tables; empty if that was not read.
+    """
+
+    lsn: int
+    at: Timestamp
+    snapshot: str
+    committed_at: datetime
+    ledger: str
+    tables: Mapping[int, TableRef] = field(default_factory=dict)
+    behind: Mapping[int, LaggingTable] = field(default_factory=dict)
+    definitions: str = ""
+
+    @property
+    def consistent(self) -> bool:
+        """Whether all tables together are a state that the upstream had: no table is behind."""
+        return not self.behind
+
+    def table(self, qualified_name: str) -> TableRef:
+        """The table `db.t`; letter case counts. Raises TableMissingInMirror, PointNotReached for a table that is
+        behind."""
+        found = [ref for ref in self.tables.values() if ref.qualified_name == qualified_name]
+        late = next((entry for entry in self.behind.values() if entry.qualified_name == qualified_name), None)
+        if late is not None and not found:
+            state = "has no point yet" if late.lsn is None else f"is at lsn {late.lsn}"
+            raise PointNotReached(
+                f"the table is in quarantine and {state}",
+                subject=f"table {qualified_name} at lsn {self.lsn}",
+                remedy="`ccpr points NAME` shows which tables are behind; each iteration tries them again."
+                + ("" if late.lsn is None else f" It can be read with --at {late.lsn}."),
+            )
+        if len(found) != 1:
+            what = (
+                "no such table in the point"
+                if not found
+                else "several tables are written this way; a dot in a name makes it ambiguous"
+            )
+            raise TableMissingInMirror(what, subject=f"table {qualified_name} at lsn {self.lsn}")
+        return found[0]
+
+
+def instant_text(nanoseconds: int) -> str:
+    """A time since 1970 as ISO 8601, UTC."""
+    if not 0 <= nanoseconds < 2**63:  # not a time of the calendar
+        return f"{nanoseconds} ns"
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def parse_at(text: str) -> int | datetime:
+    """Parse what a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC without a zone).
+
+    Raises ValueError.
+    """
+    if text.isdecimal():
+        return int(text)
+    return as_utc(datetime.fromisoformat(text))
+
+
+def nanoseconds_of(instant: datetime) -> int:
+    """Nanoseconds since 1970, to the microsecond; a time without a zone is UTC."""
+    return (as_utc(instant) - _EPOCH) // timedelta(microseconds=1) * 1_000
+
+
+def as_utc(instant: datetime) -> datetime:
+    """A time without a zone is UTC, whatever the zone of this machine."""
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

@@ -1,0 +1,212 @@
+"""SQL over the tables of a point: DuckDB over streams of Arrow. No row is copied before a statement asks for it, and
+only the columns and blocks are read that it needs.
+
+DuckDB says what it needs to objects of Arrow's datasets (`Dataset.scanner`), with the filters as Arrow's expressions.
+Source: decision queries-ask-for-what-they-need.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
+from ccpr.mirror.duckdb_rows import ZONE, quoted, rows_of
+from ccpr.mirror.errors import BadOption, QueryFailed
+from ccpr.mirror.filters import Compare
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point
+from ccpr.mirror.read_ahead import batches_ahead
+from ccpr.mirror.table_read import TableRead, plan_read
+
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_COMPARISON = re.compile(r"\(([A-Za-z_]\w*) (==|<|<=|>|>=) (-?[0-9]{1,18})\)", re.ASCII)
+_OPERATORS = {"==": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+class PointDatabase:
+    """The tables of a point for SQL: as `db.t`, and as `t` those of the database that is queried. A context manager.
+
+    Parameters
+    ----------
+    database : whose tables need no qualification.
+    zone : the time zone in which TIMESTAMP is shown, compared with literals and taken apart, by its name. Raises
+        BadOption for one that DuckDB does not know.
+    """
+
+    def __init__(
+        self, mirror: Mirror, point: Point, database: str, reading: Reading = DEFAULT_READING, zone: str = ZONE
+    ) -> None:
+        import duckdb
+
+        self._mirror, self._reading, self._database = mirror, reading, database
+        self.point, self.error = point, None
+        self._names = {ref.qualified_name: ref for ref in point.tables.values() if ref.kind is Kind.TABLE}
+        self._known: dict[str, PointTable] = {}
+        self._connection: duckdb.DuckDBPyConnection = duckdb.connect()
+        self._set_zone(zone)
+
+    def __enter__(self) -> "PointDatabase":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    @property
+    def tables(self) -> list[str]:
+        """`db.t`, by name."""
+        return sorted(self._names)
+
+    def query(self, sql: str) -> "pa.RecordBatchReader":
+        """The rows of the last of some statements, as a stream. Raises QueryFailed, and what reading raises."""
+        import duckdb
+
+        try:
+            self._show(sql)
+            found = self._connection.sql(sql)
+            return pa.schema([]).empty_table().to_reader() if found is None else rows_of(found)
+        except duckdb.Error as error:
+            raise self._failure(error, sql) from error
+
+    def batches(self, sql: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """As `query`, with errors of files as what they are."""
+        reader = self.query(sql)
+        return reader.schema, self._read(reader, sql)
+
+    def _set_zone(self, zone: str) -> None:
+        import duckdb
+
+        literal = zone.replace("'", "''")
+        try:
+            self._connection.execute(f"SET TimeZone = '{literal}'")
+        except duckdb.Error as error:
+            self._connection.close()
+            remedy = "Write a name of the time zone database, such as Europe/Berlin, or UTC."
+            raise BadOption("DuckDB knows no such time zone", subject=f"time zone {zone:.80}", remedy=remedy) from error
+
+    def _read(self, reader: "pa.RecordBatchReader", sql: str) -> Iterator[pa.RecordBatch]:
+        import duckdb
+
+        try:
+            yield from reader
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._failure(error, sql) from error
+
+    def _failure(self, error: Exception, sql: str) -> CcprError:
+        for table in self._known.values():
+            if table.error is not None:
+                found, table.error = table.error, None
+                return found
+        return QueryFailed(" ".join(str(error).partition("LINE ")[0].split()), subject=f"query {sql.strip():.80}")
+
+    def _show(self, sql: str) -> None:
+        """Make views of the tables whose names occur in the statements: each costs the reading of its manifest."""
+        text = sql.lower().replace('""', '"')
+        for name in self._names:
+            database, _, table = name.partition(".")
+            if name in self._known or not re.search(rf"(?<!\w){re.escape(table.lower())}(?!\w)", text):
+                continue
+            self._check_case(name, sql)
+            self._known[name] = shown = PointTable(self._mirror, name, self.point.lsn, self._reading)
+            inner = f"__ccpr_{len(self._known)}"
+            self._connection.register(inner, shown)
+            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
+            places = [f"{quoted(database)}.{quoted(table)}"]
+            if database == self._database and database.lower() != "main":
+                places.append(f"main.{quoted(table)}")
+            for place in places:
+                self._connection.execute(f"CREATE VIEW {place} AS SELECT * FROM {quoted(inner)}")
+
+    def _check_case(self, name: str, sql: str) -> None:
+        """DuckDB does not tell names apart that differ in letter case only: it would read one for the other."""
+        if same := [other for other in self._names if other != name and other.lower() == name.lower()]:
+            message = f"{name} and {same[0]} differ in letter case only, and DuckDB takes them for one table"
+            remedy = f"Read it alone: `ccpr head {name}`, or `ccpr export`."
+            raise QueryFailed(message, subject=f"query {sql.strip():.80}", remedy=remedy)
+
+
+class PointTable(ds.Dataset):
+    """A table at a point as one of Arrow's datasets, which is what DuckDB asks for columns and with filters.
+
+    Attributes
+    ----------
+    error : what went wrong while it was read; DuckDB keeps the text only.
+    """
+
+    def __init__(self, mirror: Mirror, name: str, lsn: int, reading: Reading) -> None:
+        self._read_of = (mirror, name, lsn, reading)
+        self._schema = plan_read(mirror, name, lsn, reading=reading).schema
+        self.error: CcprError | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: Any
+    ) -> ds.Scanner:
+        """The rows of which `filter` is true. Blocks that cannot hold one are not read, as far as it is understood."""
+        mirror, name, lsn, reading = self._read_of
+        wanted = list(self._schema.names if columns is None else columns)
+        filters = () if filter is None else known_filters(str(filter), self._schema)
+        needed = [one for one in self._schema.names if one in wanted or (filter is not None and _named(one, filter))]
+        read = plan_read(mirror, name, lsn, columns=needed or self._schema.names[:1], filters=filters, reading=reading)
+        return ds.Scanner.from_batches(
+            self._batches(read, mirror), schema=read.schema, columns=wanted, filter=filter, use_threads=False
+        )
+
+    def _batches(self, read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches_ahead(read, mirror)
+        except CcprError as error:
+            self.error = error
+            raise
+
+
+def _named(column: str, expression: pc.Expression) -> bool:
+    """Whether the text of the expression may name the column; one too many is no harm."""
+    return column in str(expression) or not _PLAIN.fullmatch(column)
+
+
+def known_filters(text: str, schema: pa.Schema) -> tuple[Compare, ...]:
+    """Of a conjunction, the comparisons of whole numbers with whole numbers, by the text of an expression of Arrow.
+    Nothing where it could be misread: texts in it, or columns whose names are more than a word."""
+    if not all(_PLAIN.fullmatch(name) for name in schema.names):
+        return ()
+    found = []
+    for part in _conjuncts(text):
+        comparison = _COMPARISON.fullmatch(part)
+        if comparison is None:
+            continue
+        column, operator, value = comparison.groups()
+        if column in schema.names and pa.types.is_integer(schema.field(column).type):
+            found.append(Compare(column, _OPERATORS[operator], int(value)))  # pyright: ignore[reportArgumentType]
+    return tuple(found)
+
+
+def _conjuncts(text: str) -> Iterator[str]:
+    """The parts of `(a and (b and c))`, each with its brackets; nothing of a text with quotes in it."""
+    if '"' in text or "'" in text:
+        return
+    parts, depth, start = [], 0, 1
+    if not (text.startswith("(") and text.endswith(")")):
+        return
+    inner = text[1:-1]
+    start = 0
+    for place, character in enumerate(inner):
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return
+        if depth == 0 and inner.startswith(" and ", place):
+            parts.append(inner[start:place])
+            start = place + len(" and ")
+    parts.append(inner[start:])
+    if len(parts) == 1:
+        yield text
+        return
+    for part in parts:
+        yield from _conjuncts(part)

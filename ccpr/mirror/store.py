@@ -1,0 +1,127 @@
+"""The interface of the stores, which hold a mirror's files. A file appears with its whole content or not at all.
+
+`ccpr.mirror.local_store` stores in a folder, `ccpr.mirror.s3_store` in an object store. `put` writes an
+immutable file: a name that has other bytes already is an error. `replace` writes a mutable one (`head.json`, the
+results of steps), and `sync` makes the files that were put in a folder survive a power cut. Names are relative and
+`/`-separated, and consist of parts that this program has checked.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from ccpr.base.errors import BadName, MirrorDamaged, StoreConflict
+from ccpr.matrixone.objects.content import Content
+
+_NAME = re.compile(r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*")
+SUMMED_BYTES = 8 << 20
+Chunk: TypeAlias = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """Size and checksum of a file that was written.
+
+    Attributes
+    ----------
+    size : bytes.
+    sha256 : checksum of the content, 32 bytes.
+    """
+
+    size: int
+    sha256: bytes
+
+
+class Store(Protocol):
+    """See the module. All methods raise StoreFailed, and BadName for a name that `check_name` refuses. What puts a file
+    raises StoreConflict, and changes nothing, if it exists with other bytes."""
+
+    url: str
+
+    def put(
+        self,
+        name: str,
+        chunks: Iterable[Chunk],
+        *,
+        check: Callable[[Content], None] | None = None,
+        overwrite: bool = False,
+    ) -> StoredFile:
+        """Write an immutable file. `check` gets the whole content before the file appears, and raises to refuse it.
+        `overwrite`: a file that is there is damaged, and this is what it was."""
+        ...
+
+    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
+        """Write small immutable files. Each appears on its own; after an error some are there, and some are not."""
+        ...
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a mutable file, which readers see with its former or its new content."""
+        ...
+
+    def sync(self, folder: str) -> None:
+        """Make the names of the files in a folder survive a power cut, as their contents do; `""` is the root."""
+        ...
+
+    def read(self, name: str) -> pa.Buffer:
+        """The content, in memory. Raises MirrorDamaged if the file is missing, StoreFailed."""
+        ...
+
+    def open(self, name: str) -> Content:
+        """The same to be read in parts: the store reads what is asked for, if it can, and each part when it is asked
+        for."""
+        ...
+
+    def stored(self, name: str) -> StoredFile:
+        """Size and checksum of what is stored now. Raises as `read`."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, None if it does not exist."""
+        ...
+
+    def names(self, folder: str) -> Iterator[str]:
+        """The names of all files below a folder, in order."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Nothing happens if the file does not exist."""
+        ...
+
+    def delete_folder(self, folder: str) -> None:
+        """Delete all files below a folder. Nothing happens if there are none."""
+        ...
+
+    def sweep(self) -> int:
+        """Delete what killed writers left unfinished. The caller holds the lease, so nobody else is writing. Returns
+        the number of files."""
+        ...
+
+
+def check_name(name: str) -> str:
+    """The name, if it consists of plain parts. Raises BadName for `..`, empty parts and absolute names."""
+    if not _NAME.fullmatch(name) or any(part.strip(".") == "" for part in name.split("/")):
+        raise BadName("not a name that may be a path", subject=f"name {name[:80]!r}")
+    return name
+
+
+def check_same(store: Store, name: str, written: StoredFile) -> None:
+    """Raises StoreConflict if a file that exists has not these bytes. One that has just gone is no conflict."""
+    try:
+        there = store.stored(name)
+    except MirrorDamaged:
+        return
+    if there != written:
+        message = f"it exists with other bytes: {there.size} there, {written.size} to be written"
+        raise StoreConflict(message, subject=f"{store.url.partition('?')[0]}/{name}")
+
+
+def summed(content: Content) -> StoredFile:
+    """Size and checksum of a content, of which a piece at a time is in memory."""
+    digest = hashlib.sha256()
+    for offset in range(0, content.size, SUMMED_BYTES):
+        digest.update(content.slice(offset, min(SUMMED_BYTES, content.size - offset)))
+    return StoredFile(content.size, digest.digest())

@@ -1,0 +1,154 @@
+"""A read of a table as a value: which table at which point, which columns, which filters. It can be shared out to tasks
+and pickled; rows come from `Mirror.rows`. Needs no Spark.
+
+Source: docs/architecture.md; decisions reading-cuts-at-the-point, filters-leave-out-blocks.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.matrixone.objects.stats import stats_columns
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
+from ccpr.mirror.errors import BadOption
+from ccpr.mirror.filters import Filter, FilterTuple, conditions, parse_filters
+from ccpr.mirror.mirror import Manifest, Mirror, choose_columns
+from ccpr.mirror.open_store import open_store
+from ccpr.mirror.points import Point, TableRef, parse_at
+from ccpr.mirror.reading import as_asked, read_schema
+
+# Of object files, three to five times that in Arrow: some 0.1 s to decode, twice that to hand over to Spark.
+TASK_BYTES = 16 << 20
+_SHARE = pa.schema([pa.field("name", pa.string()), pa.field("task", pa.int32())])
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """A table at a point. The point is resolved once, where the read is planned: every task reads the same state.
+
+    Attributes
+    ----------
+    store_url : the mirror's store.
+    lsn : of the point.
+    ref : the table there; names its manifest.
+    at : the time at which rows are cut.
+    columns : what to read, in this order.
+    filters : only rows of which all are true; objects and blocks that cannot hold one are not read.
+    reading : how values are given that Arrow does not hold; filters do not see it.
+    """
+
+    store_url: str
+    lsn: int
+    ref: TableRef
+    at: Timestamp
+    columns: tuple[Column, ...]
+    filters: tuple[Filter, ...] = ()
+    reading: Reading = DEFAULT_READING
+
+    @property
+    def schema(self) -> pa.Schema:
+        return read_schema(arrow_schema(self.columns), self.columns, self.reading)
+
+    def shares(self, task_bytes: int = TASK_BYTES) -> pa.Table:
+        """The live data objects (name, task), tasks numbered from 0. The objects of a task follow each other in the
+        order of their ids, so that few tombstone objects concern it; tasks differ by an object's bytes at most.
+        Nothing to read = no rows.
+        """
+        mirror = Mirror(open_store(self.store_url))
+        live = mirror.data_objects(mirror.manifest(self.ref), self.filters)
+        stats = stats_columns(live.column("stats").combine_chunks())
+        stats = stats.take(pc.sort_indices(stats, [("name", "ascending")]))
+        sizes = stats.column("size").to_numpy()
+        total = int(sizes.sum())
+        tasks = min(-(-total // task_bytes), len(sizes))
+        middles = np.cumsum(sizes) - sizes / 2
+        numbers = (middles * (tasks / max(total, 1))).astype(np.int64)
+        numbers = np.unique(numbers, return_inverse=True)[1]  # a huge object can leave a number without any
+        return pa.Table.from_arrays([stats.column("name"), pa.array(numbers.astype(np.int32))], schema=_SHARE)
+
+    def batches(
+        self,
+        names: Sequence[str] | pa.Array | None = None,
+        *,
+        mirror: Mirror | None = None,
+        manifest: Manifest | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows, one batch a block at most. Raises what `Mirror.rows` raises.
+
+        Parameters
+        ----------
+        names : data objects, as `shares` gives them; all without.
+        mirror, manifest : the mirror where it is open, and the table's manifest there; else they are read.
+        """
+        opened = mirror or Mirror(open_store(self.store_url))
+        found = manifest or opened.manifest(self.ref)
+        batches = opened.rows(found, self.columns, self.at, filters=self.filters, names=names)
+        return as_asked(batches, self.columns, self.reading, f"table {self.ref.qualified_name}")
+
+
+def plan_read(
+    mirror: Mirror | str,
+    table: str,
+    at: int | datetime | str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    filters: Iterable[FilterTuple | Filter] = (),
+    hidden: bool = False,
+    reading: Reading = DEFAULT_READING,
+) -> TableRead:
+    """Resolve a table at a point; the mirror may be its URL.
+
+    Parameters
+    ----------
+    at : see `point_at`.
+    columns : names, hidden ones too; without them the user's, in declared order.
+    filters : values or tuples, see `ccpr.mirror.filters.parse_filters`.
+    hidden : the server's own key columns, too.
+    reading : see `reading_of`.
+
+    Raises PointNotReached, PointGone, TableMissingInMirror (also for a column), BadFilter, BadOption, BadName,
+    MirrorDamaged.
+    """
+    if isinstance(columns, str):
+        remedy = f'Write columns=["{columns}"].'
+        raise BadOption("columns is one text, not a list of names", subject=f"table {table}", remedy=remedy)
+    opened = Mirror(open_store(mirror)) if isinstance(mirror, str) else mirror
+    parsed = parse_filters(filters)
+    point = point_at(opened, at)
+    ref = point.table(table)
+    described = opened.manifest(ref).table
+    conditions(parsed, described)
+    chosen = choose_columns(described, columns, hidden=hidden)
+    return TableRead(opened.store.url, point.lsn, ref, point.at, chosen, parsed, reading)
+
+
+def reading_of(invalid_text: str, zero_dates: str) -> Reading:
+    """By the names of `ccpr.matrixone.schema.InvalidText` and `ZeroDates`. Raises BadOption."""
+    for subject, name, known in (("invalid_text", invalid_text, InvalidText), ("zero_dates", zero_dates, ZeroDates)):
+        if name not in tuple(known):
+            raise BadOption(f"{name!r:.80} is not known", subject=subject, remedy=f"Write one of {', '.join(known)}.")
+    return Reading(InvalidText(invalid_text), ZeroDates(zero_dates))
+
+
+def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:
+    """As `Mirror.point`; `at` may also be text: an lsn, or an ISO time (UTC unless it names a zone).
+
+    Raises PointNotReached, PointGone, BadOption.
+    """
+    remedy = "Write an lsn, or an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone)."
+    if isinstance(at, str):
+        try:
+            at = parse_at(at.strip())
+        except ValueError as error:
+            message = f"at = {at!r:.80} is neither an lsn nor a time"
+            raise BadOption(message, subject=mirror.store.url, remedy=remedy) from error
+    if isinstance(at, bool) or not isinstance(at, int | datetime | None):
+        message = f"at = {at!r:.80} ({type(at).__name__}) is neither an lsn nor a time"
+        raise BadOption(message, subject=mirror.store.url, remedy=remedy)
+    return mirror.point(at)

@@ -1,0 +1,276 @@
+"""The end of an iteration: one commit of points and outcome, then what follows from it
+(docs/architecture.md, "One commit").
+
+Everything that a commit names was written before under names that nothing else uses; the commit is one transaction in
+the catalog database, guarded by the fence. Publishing and sweeping repeat what is committed, so they can be done again
+by the next executor.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from ccpr.base.errors import CheckpointUnknown, StateUnavailable
+from ccpr.base.failure import Failure
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.maintenance.retention import Retention, Swept, sweep
+from ccpr.matrixone.definitions import Definitions
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Table
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import LaggingTable
+from ccpr.pipeline.copying import CopyReport
+from ccpr.pipeline.results import Listed
+from ccpr.state.checkpoint.checkpoint import Checkpoint
+from ccpr.state.checkpoint.store import Location
+from ccpr.state.context import Context
+from ccpr.state.database import repeatable, together
+from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
+from ccpr.state.lease import Lease
+from ccpr.state.ledger import Ledger, due_time
+from ccpr.state.publishing import publish_pending, write_point
+from ccpr.state.quarantine import Quarantine
+from ccpr.state.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an iteration ended.
+
+    Attributes
+    ----------
+    point : False for an idle iteration, which moves the watermark only.
+    tables : that the mirror shows after it.
+    objects_total, bytes_total : live in the mirror after it, what is shared counted once a table.
+    lag_seconds : age of the replica's state when the iteration ended, see `ccpr.pipeline.lag`.
+    clock_skew_seconds : our clock less the upstream's; None if not known.
+    quarantined : names of the tables that failed while the others went on.
+    zero_dates : by table and column, see `ccpr.matrixone.schema.zero_dates_of`.
+    objects_direct : of those copied, how many came straight from storage.
+    newest_point, newest_point_ts : lsn of the newest point, made by this iteration or before, and its time by the
+        upstream's clock in nanoseconds; None if there is none.
+    """
+
+    lsn: int
+    point: bool
+    at: Timestamp
+    tables: int
+    tables_changed: int
+    objects_copied: int
+    bytes_copied: int
+    objects_total: int
+    bytes_total: int
+    lag_seconds: float
+    clock_skew_seconds: float | None
+    quarantined: tuple[str, ...] = ()
+    zero_dates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    objects_direct: int = 0
+    newest_point: int | None = None
+    newest_point_ts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IterationResult:
+    """What an iteration has come to, ready to be committed.
+
+    Attributes
+    ----------
+    points : of the tables that changed, those of tables that went included; None for an idle iteration, which makes no
+        point.
+    listed : of the tables that are moved.
+    failed : by id at the snapshot, the tables that are not, and why.
+    behind : by id, what the point will not show.
+    kept : ids of the tables whose objects the mirror keeps.
+    """
+
+    points: tuple[TablePoint, ...] | None
+    listed: Listed
+    report: CopyReport
+    failed: Mapping[int, tuple[Table, Failure]]
+    behind: Mapping[int, LaggingTable]
+    kept: Collection[int]
+
+    @property
+    def tables_changed(self) -> int:
+        """A truncated table, which went under one id and came under another, counts once."""
+        return len({point.table.logical_id for point in self.points or ()})
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last point.
+
+    Attributes
+    ----------
+    point : None before the first.
+    tables : by id; those that are behind as they were at their own point.
+    behind : the tables that the point does not show, by id.
+    """
+
+    point: GlobalPoint | None
+    tables: dict[int, TablePoint]
+    behind: dict[int, LaggingTable]
+
+
+class PointCommitter:
+    """What is kept of one subscription: in the catalog database, and published from there in the mirror."""
+
+    def __init__(self, lease: Lease, mirror: Mirror, clock: Callable[[], float] = time.time) -> None:
+        self._log, self._lease, self._mirror, self._clock = lease.log, lease, mirror, clock
+        log, task_id = lease.log, lease.claim.task_id
+        self.history = PointHistory(log.engine, task_id)
+        self.ledger = Ledger(log.engine, task_id)
+        self.quarantine = Quarantine(log.engine, task_id)
+        self._checkpoint = Checkpoint(log.engine, task_id, clock)
+        self._is_loaded = False  # and the checkpoint has not been flushed since
+
+    @repeatable
+    def last(self, known: Last | None = None) -> Last:
+        """The last point. `known` is an earlier answer after which nobody else has held the lease: then only the tables
+        that changed since are read."""
+        with together(self.history.engine):
+            self._checkpoint.load()
+            self._is_loaded = True
+            newest = self.history.newest()
+            if newest is None:
+                return Last(None, {}, {})
+            return Last(newest, self._tables(newest.lsn, known), self.quarantine.behind(newest.lsn))
+
+    def _tables(self, lsn: int, known: Last | None) -> dict[int, TablePoint]:
+        if known is None or known.point is None or known.point.lsn > lsn:
+            return self.history.tables(lsn)
+        if known.point.lsn == lsn:
+            return known.tables
+        tables = dict(known.tables)
+        for point in self.history.changed_after(known.point.lsn):
+            tables.pop(point.table.id, None)
+            if point.ref is not None:
+                tables[point.table.id] = point
+        return tables
+
+    def commit(
+        self,
+        ref: SnapshotRef,
+        context: Context,
+        last: Last,
+        result: IterationResult,
+        definitions: Sequence[Definitions] = (),
+    ) -> None:
+        """Points and outcome in one transaction. Raises LeaseLost, and nothing is committed, unless the claim is still
+        what it was (docs/requirements.md O5). `definitions`: what the point has besides tables.
+        """
+        claim, lsn = self._lease.claim, self._lease.claim.lsn
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        needed = pc.is_in(result.report.rows.column("name"), result.listed.wanted.column("name").combine_chunks())
+        ledger = result.report.ledger.filter(needed)
+        strays = result.report.rows.filter(pc.invert(needed)).column("name").to_pylist()
+        write_point = self._point(ref, now, last, result, ledger, self._definitions(last, definitions))
+
+        def write_outcome(connection: sa.Connection) -> None:
+            self._log.commit_row(connection, claim, context, ref.at.physical)
+            self.quarantine.write(connection, lsn, now, result.failed)
+            # What was copied for a table that failed is kept for the next attempt, and deleted some time after the
+            # last.
+            self.ledger.schedule_strays(connection, strays, due_time(ref.at.physical))
+
+        self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
+
+    def _definitions(self, last: Last, found: Sequence[Definitions]) -> str:
+        """Write what the point has besides tables, unless the last point has the same. Returns its path."""
+        if not any(found):
+            return ""
+        before = "" if last.point is None else self.history.definitions_of(last.point.lsn)
+        claim = self._lease.claim
+        path = self._mirror.write_definitions(found, claim.lsn, claim.fence, before)
+        self._mirror.store.sync("definitions")
+        return path
+
+    def _point(
+        self,
+        ref: SnapshotRef,
+        now: datetime,
+        last: Last,
+        result: IterationResult,
+        ledger: pa.Table,
+        definitions: str,
+    ) -> Callable[[sa.Connection], None] | None:
+        """Write the point's ledger and file. Returns what the transaction adds for it; None for an idle iteration."""
+        if result.points is None:
+            return None
+        lsn, path, points = self._lease.claim.lsn, "", result.points
+        if ledger.num_rows:
+            path = self._mirror.write_ledger(ledger, lsn, self._lease.claim.fence)
+            self._mirror.store.sync("ledger")
+        numbers = (result.tables_changed, result.report.objects_fetched, result.report.bytes_fetched)
+        point = GlobalPoint(lsn, ref.at, ref.name, now, path, *numbers)
+        changed = {table.table.id: table for table in points}
+        shown = as_mirror_point(point, last.tables | changed, result.behind, definitions)
+        point = replace(point, file=write_point(self._mirror, shown, changed, self.history.files()))
+        self._mirror.store.sync("points")
+        ended = {table.table.id for table in points if table.ref is None} | result.listed.rebuilt
+
+        def write(connection: sa.Connection) -> None:
+            self.ledger.record(connection, lsn, ledger, result.listed.diff, result.kept, ended)
+            self.quarantine.write_behind(connection, lsn, result.behind)
+            self.history.write(connection, point, points, definitions)
+
+        return write
+
+    def _flush(self, ref: SnapshotRef, result: IterationResult, extra: list[Callable[[sa.Connection], None]]) -> None:
+        """The commit is the flush of the checkpoint: tables that were written are acknowledged, those that failed hold
+        the global point back (C2).
+        """
+        here = Location(self._lease.claim.lsn, ref.at.physical)
+        if not self._is_loaded:
+            self._checkpoint.load()
+        self._is_loaded = False
+        acknowledged, gone = [], []
+        for point in result.points or ():
+            if point.ref is None:
+                gone.append(point.table.id)
+                continue
+            table = point.table
+            self._checkpoint.save_table_point(
+                table.id, here, schema=table.database, name=table.name, info=table.to_json()
+            )
+            acknowledged.append(table.id)
+        if result.points is not None:
+            for table_id, late in result.behind.items():
+                self._checkpoint.save_table_point(table_id, here, schema=late.database, name=late.name)
+            gone += self._checkpoint.unfinished_tables() - result.behind.keys() - set(acknowledged)
+        self._checkpoint.save_global_point(here)
+        snapshot = self._checkpoint.snapshot(forced=True)
+        assert snapshot is not None  # as it is forced
+        try:
+            self._checkpoint.flush(snapshot, acknowledged, extra, gone=gone)
+        except CheckpointUnknown as error:  # whether it happened is looked up in the row of the log
+            lost = StateUnavailable(error.message, subject=error.subject)
+            if not self._log.has_committed(self._lease.claim, lost):
+                raise lost from error
+
+    def publish_pending(self) -> None:
+        """See `ccpr.state.publishing`."""
+        publish_pending(self._log, self._lease.claim.name, self._mirror, self._lease.claim)
+
+    def sweep(self, settings: Settings, age_seconds: float, *, strays: bool = False) -> Swept:
+        """Expire points that need not stay, delete files that no point has named for long enough. For `age_seconds`
+        and `strays` see `retention.sweep`."""
+        swept = sweep(
+            self.history,
+            self.ledger,
+            self.quarantine,
+            self._mirror,
+            Retention(settings.retain, settings.retain_for),
+            age_seconds,
+            confirm=self._lease.confirm,
+            grace_seconds=settings.retain_files,
+            strays=strays,
+        )
+        if swept.points_dropped:
+            self.publish_pending()
+        return swept

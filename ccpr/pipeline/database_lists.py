@@ -1,0 +1,94 @@
+"""The object lists of several databases at one time (decision account-snapshots).
+
+Each database has a snapshot of its own, later than the account's. Its list is cut at the time of the account's: what
+was created later is left out, and what was deleted later is live. So all databases are of one moment, and what was live
+then stays, since the account's snapshot protects it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client.errors import SnapshotGone
+from ccpr.matrixone.client.limits import list_limit
+from ccpr.matrixone.client.objects import object_list
+from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.schema import Table
+from ccpr.mirror.object_rows import LISTED_SCHEMA
+from ccpr.pipeline.appendable import LaterSnapshot
+from ccpr.pipeline.catalog_diff import DatabaseList
+from ccpr.pipeline.object_list import read_list
+from ccpr.pipeline.table_lists import TableFailures, TableLists, cut_at, note_changed
+from ccpr.state.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLists:
+    """
+    Attributes
+    ----------
+    lists : what the list of each database is made of; their snapshots are flushed.
+    later : what a list is compared with instead of a long full list.
+    by_table : lists the tables of a database of which the upstream has no list.
+    """
+
+    session: Session
+    subscription: Subscription
+    lists: Mapping[str, DatabaseList]
+    later: LaterSnapshot
+    by_table: TableLists
+
+    def read(
+        self,
+        ref: SnapshotRef,
+        base: SnapshotRef | None,
+        tables: Collection[Table],
+        relations: Collection[Table],
+        failures: TableFailures,
+    ) -> pa.Table:
+        """LISTED_SCHEMA: what a list of the account at `ref` would be, against `base` or in full. See
+        `TableLists.read`. Raises SnapshotGone if one of the two is gone: what it protected may be in no list."""
+        of_database: dict[str, list[Table]] = defaultdict(list)
+        for table in tables:
+            of_database[table.database].append(table)
+        found = [LISTED_SCHEMA.empty_table()]
+        for database, its in sorted(of_database.items()):
+            if self.lists[database].is_partitioned:
+                found.append(self.by_table.read(ref, base, its, relations, failures))
+            else:
+                found.append(cut_at(self._read(ref, base, database, its, failures), ref.at))
+        for one in (ref, base):  # after the lists, which name only the snapshots beside them
+            if one is not None and snapshots.account_snapshot_timestamp(self.session, one.name) != one.at:
+                raise SnapshotGone("another one has its name", subject=f"snapshot {one.name}")
+        return pa.concat_tables(found)
+
+    def _read(
+        self,
+        ref: SnapshotRef,
+        base: SnapshotRef | None,
+        database: str,
+        tables: Collection[Table],
+        failures: TableFailures,
+    ) -> pa.Table:
+        listed = self.lists[database]
+        wanted = {table.id for table in tables} & set(listed.ids.values())
+        for table in tables:
+            if table.id not in wanted:
+                note_changed(table, failures, self.subscription.settings)
+        names = {database: {name: number if number in wanted else None for name, number in listed.ids.items()}}
+        subject, publication = f"snapshot {listed.ref.name} of database {database}", self.subscription.publication
+
+        def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
+            limit = list_limit()
+            batches = object_list(self.session, listed.ref.name, publication, against=against, longest=limit.bytes)
+            return read_list(batches, names, subject, limit.rows, appendable=appendable)
+
+        if base is None:  # what was deleted between the two snapshots is in no full list of the later one
+            return pa.concat_tables([read_against(None), read_against(ref.marker)])
+        difference, read_full = read_against(base.marker), partial(read_against, None, appendable=True)
+        return self.later.with_appendable(difference, listed.ref, database, wanted, subject, read_full)

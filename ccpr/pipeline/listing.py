@@ -1,0 +1,276 @@
+"""Step 2's questions to the upstream: which list is asked for, against what, and what it means for the tables of the
+last point."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.base.errors import BadObjectList, MirrorDamaged
+from ccpr.base.failure import Failure
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.maintenance.verify import unsound_objects
+from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client.errors import HistoryUnreadable, SnapshotGone, StaleRead, UpstreamError
+from ccpr.matrixone.client.limits import list_limit
+from ccpr.matrixone.client.objects import object_list
+from ccpr.matrixone.client.retry import NO_RETRY, STALE_READ_RULES, Policy, with_retry
+from ccpr.matrixone.client.session import Session
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_of, without_objects
+from ccpr.pipeline.appendable import FullList, LaterSnapshot
+from ccpr.pipeline.applying import known_objects
+from ccpr.pipeline.catalog_diff import CatalogDiff
+from ccpr.pipeline.database_lists import DatabaseLists
+from ccpr.pipeline.object_list import (
+    check_known,
+    conflicting_objects,
+    deduplicate,
+    diff_objects,
+    read_list,
+    validate,
+)
+from ccpr.pipeline.options import Resync
+from ccpr.pipeline.results import PAST_UNREAD, Listed
+from ccpr.pipeline.table_lists import TableFailures, TableLists
+from ccpr.schema.table_changes import ChangeKind
+from ccpr.state.history import TablePoint
+from ccpr.state.ledger import Ledger
+from ccpr.state.subscription import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One iteration's view.
+
+    Attributes
+    ----------
+    catalog : at its snapshot; the tables that `failures` names are left out.
+    before : the tables as their last points have them, by id.
+    behind : ids of tables that have not reached the last point: a difference to it says nothing of them
+        (docs/architecture.md, "One commit").
+    later : what a list of the snapshot is compared with instead of a long full list.
+    full_list : is told how long the full list is.
+    by_table : lists the tables one by one where the upstream cannot list the database.
+    by_database : lists several databases one by one, if the subscription is to several.
+    stale_read : see `ccpr.pipeline.options.Timeouts`.
+    """
+
+    session: Session
+    subscription: Subscription
+    catalog: CatalogDiff
+    before: Mapping[int, TablePoint]
+    behind: Collection[int]
+    mirror: Mirror
+    ledger: Ledger
+    later: LaterSnapshot
+    full_list: FullList
+    by_table: TableLists
+    by_database: DatabaseLists | None = None
+    stale_read: Policy | None = STALE_READ_RULES
+
+    def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
+        """From the tables' points to `ref`; `base` is the snapshot of the last point.
+
+        Raises StaleRead, HistoryUnreadable and DatabaseMissing if `stale_read` is None; BadObjectList and
+        MirrorDamaged, which in isolated mode become the failure of their table where they are one table's.
+        """
+        tables = self.catalog.tables.keys() - self.catalog.failures.keys()
+        found = self._found(ref, base, tables, resync)
+        self._check_shared(found, f"snapshot {ref.name}")
+        found.failures.update(self.catalog.failures)
+        asked = self._asked(tables, resync) - found.failures.keys()
+        if asked and resync is not None:
+            found.refetched = self._unsound(rows_of(found.kept(), asked), checksums=resync.table is not None)
+        diff = found.diff.without(found.failures)
+        return Listed(
+            diff, found.refetched, frozenset(found.rebuilt - found.failures.keys()), found.failures, found.base_lost
+        )
+
+    def _found(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
+        # A difference shows what was written since the base. A table that we do not know yet may hold older objects
+        # (CLONE), one that is behind was not moved by it: their part comes from a full list.
+        new = {
+            change.table.id
+            for change in self.catalog.changes
+            if change.kind in (ChangeKind.CREATED, ChangeKind.REPLACED)
+        }
+        # The rows of a partition that is gone are in no list: what its table still has, the full list says.
+        repartitioned = {
+            table_id
+            for table_id in tables & self.before.keys()
+            if self.catalog.tables[table_id].partitions != self.before[table_id].table.partitions
+        }
+        complete = tables & (new | set(self.behind) | self._asked(tables, resync) | repartitioned)
+        if base is None or complete == tables:
+            return self._compare(ref, None, tables, resync)
+        try:
+            found = self._compare_patiently(ref, base, tables - complete, resync)
+        except (SnapshotGone, *self._past_lost) as error:
+            if isinstance(error, self._past_lost) and self.stale_read is None:
+                raise
+            snapshots.snapshot_timestamp(
+                self.session, ref.name, self.subscription.publication
+            )  # raises if our own snapshot is gone
+            found = self._compare(ref, None, tables, resync)
+            lost = "cannot read back to" if isinstance(error, PAST_UNREAD) else "no longer has"
+            found.base_lost = f"the upstream {lost} snapshot {base.name} of the last point ({error.code})"
+            return found
+        return found.joined(self._compare(ref, None, complete, resync)) if complete else found
+
+    def _compare_patiently(
+        self, ref: SnapshotRef, base: SnapshotRef, tables: set[int], resync: Resync | None
+    ) -> "_Found":
+        """`_compare`; while the upstream does not reach back to the base, it is asked again."""
+        policy = NO_RETRY if self.stale_read is None else self.stale_read
+        return with_retry(lambda: self._compare(ref, base, tables, resync), policy, also=self._past_lost)
+
+    @property
+    def _past_lost(self) -> tuple[type[UpstreamError], ...]:
+        """The upstream does not reach back to the base. Of several databases, a missing one may have been dropped."""
+        return (StaleRead, HistoryUnreadable) if self.subscription.of_account else (StaleRead, *PAST_UNREAD)
+
+    def _compare(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
+        """The list of `ref`, against `base` or in full, compared with the manifests of these tables; of others nothing
+        is looked at."""
+        catalog, found = self.catalog, _Found()
+        names: dict[str, dict[str, int | None]] = {
+            self.subscription.database: dict.fromkeys(name for name, _ in catalog.unreplicated)
+        }
+        for table in catalog.catalog.tables:
+            names.setdefault(table.database, {})[table.name] = table.id if table.id in tables else None
+        subject = f"snapshot {ref.name}"
+
+        def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
+            limit, publication = list_limit(), self.subscription.publication
+            batches = object_list(self.session, ref.name, publication, against=against, longest=limit.bytes)
+            batches = self.full_list.counted(batches) if against is None else batches
+            return read_list(batches, names, subject, limit.rows, appendable=appendable)
+
+        def read() -> pa.Table:
+            one_by_one = self.by_database or (self.by_table if catalog.catalog.partitioned else None)
+            if one_by_one is not None:
+                asked = [catalog.tables[table_id] for table_id in sorted(tables)]
+                return one_by_one.read(ref, base, asked, catalog.catalog.tables, found.failures)
+            if base is None:
+                return read_against(None)
+            # A difference omits an appendable object that was created before the base and written after it (decision
+            # created-before-its-rows).
+            difference, read_full = read_against(base.name), partial(read_against, None, appendable=True)
+            database = self.subscription.database
+            return self.later.with_appendable(difference, ref, database, tables, subject, read_full)
+
+        def check(rows: pa.Table, subject: str) -> pa.Table:
+            rows = deduplicate(rows, subject)
+            validate(rows, ref.at, subject)
+            return rows
+
+        listed = self._each_table(with_retry(read), check, subject, found.failures)
+        touched = (
+            tables if base is None else set(pc.unique(listed.column("table_id")).to_pylist())
+        ) - found.failures.keys()
+        known = self._known(touched, self._asked(tables, resync), found)
+
+        def check_both(rows: pa.Table, subject: str) -> pa.Table:
+            check_known(rows, known, subject)
+            return rows
+
+        listed = self._each_table(rows_of(listed, touched - found.failures.keys()), check_both, subject, found.failures)
+        found.known = rows_of(known, touched - found.failures.keys())
+        found.diff = diff_objects(
+            listed, found.known, complete=touched - found.failures.keys() if base is None else set()
+        )
+        return found
+
+    def _check_shared(self, found: "_Found", subject: str) -> None:
+        """Objects that tables share (CLONE), with each other or with tables of earlier points. In isolated mode those
+        tables fail that name one otherwise than others do.
+        """
+        added = found.diff.added
+        stored = self.ledger.look_up(pc.unique(added.column("name")).to_pylist())
+        names = conflicting_objects(added, {name: known.size for name, known in stored.items()})
+        if not names:
+            return
+        error = BadObjectList(
+            f"{', '.join(names[:3])}: described otherwise by another table that has the same object", subject=subject
+        )
+        if not self.subscription.settings.isolated:
+            raise error
+        failed = added.filter(pc.is_in(added.column("name"), pa.array(names))).column("table_id").to_pylist()
+        found.failures.update(dict.fromkeys(failed, Failure.of(error)))
+        found.diff = found.diff.without(found.failures)
+
+    def _each_table(
+        self, rows: pa.Table, check: Callable[[pa.Table, str], pa.Table], subject: str, failures: TableFailures
+    ) -> pa.Table:
+        """What `check` makes of a list. In isolated mode a table that does not pass is left out, with its failure."""
+        try:
+            return check(rows, subject)
+        except BadObjectList:
+            if not self.subscription.settings.isolated:
+                raise
+        passed = []
+        for table_id in pc.unique(rows.column("table_id")).to_pylist():
+            try:
+                passed.append(
+                    check(rows_of(rows, [table_id]), f"{subject}, table {self.catalog.tables[table_id].qualified_name}")
+                )
+            except BadObjectList as error:
+                failures[table_id] = Failure.of(error)
+        return pa.concat_tables(passed) if passed else LISTED_SCHEMA.empty_table()
+
+    def _known(self, touched: set[int], asked: set[int], found: "_Found") -> pa.Table:
+        """The live objects of tables as their manifests have them. A manifest that is lost fails its table, but for a
+        resync of it."""
+        parts = [LISTED_SCHEMA.empty_table()]
+        for table_id in sorted(touched & self.before.keys()):
+            try:
+                parts.append(known_objects(self.mirror, [self.before[table_id]]))
+            except MirrorDamaged as error:
+                if table_id in asked:
+                    found.rebuilt.add(table_id)
+                elif self.subscription.settings.isolated:
+                    found.failures[table_id] = Failure.of(error)
+                else:
+                    raise
+        return pa.concat_tables(parts)
+
+    def _asked(self, tables: Collection[int], resync: Resync | None) -> set[int]:
+        """The tables that a resync is to compare with what is really there."""
+        if resync is None:
+            return set()
+        return {table_id for table_id in tables if resync.table in (None, self.catalog.tables[table_id].qualified_name)}
+
+    def _unsound(self, kept: pa.Table, *, checksums: bool) -> pa.Table:
+        copied = {table_id for table_id, table in self.catalog.tables.items() if self.subscription.copies(table)}
+        return unsound_objects(self.mirror, self.ledger, rows_of(kept, copied), checksums=checksums)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a comparison has come to so far; `known` has the objects of the tables that were looked at."""
+
+    diff: ObjectDiff = field(
+        default_factory=lambda: ObjectDiff(LISTED_SCHEMA.empty_table(), LISTED_SCHEMA.empty_table())
+    )
+    known: pa.Table = field(default_factory=LISTED_SCHEMA.empty_table)
+    refetched: pa.Table = field(default_factory=LISTED_SCHEMA.empty_table)
+    failures: TableFailures = field(default_factory=dict)
+    rebuilt: set[int] = field(default_factory=set)
+    base_lost: str = ""
+
+    def joined(self, other: "_Found") -> "_Found":
+        """With the tables of another comparison, too."""
+        known = pa.concat_tables([self.known, other.known])
+        return _Found(
+            self.diff.joined(other.diff),
+            known,
+            failures=self.failures | other.failures,
+            rebuilt=self.rebuilt | other.rebuilt,
+        )
+
+    def kept(self) -> pa.Table:
+        """The known objects that stay live."""
+        return without_objects(self.known, self.diff.removed)

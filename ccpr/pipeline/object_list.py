@@ -1,0 +1,281 @@
+"""Step 2: the upstream's object list, checked, and compared with what the mirror has.
+
+A list is joined with table ids, cut to the subscription's scope, de-duplicated (a delete wins) and validated before
+anything is believed. Source: docs/requirements.md N2 (step 2),
+docs/format/object-file.md 9.5, docs/upstream.md 5.7.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.base.errors import BadObjectList
+from ccpr.matrixone.client.errors import ObjectListTooLong
+from ccpr.matrixone.client.limits import ListLimit
+from ccpr.matrixone.objects.stats import STATS_SIZE, are_appendable, are_sound, stats_columns, without_unknown_flags
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, decode_stats, join_objects
+
+if TYPE_CHECKING:
+    import polars as pl
+    from pandera.polars import DataFrameSchema
+
+_CREATE_TIME = ("create_physical", "create_logical")
+_POSITIVE = ("table_id", "size", "rows", "blocks", "create_physical")
+_NAME = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}$"
+
+
+def read_list(
+    batches: Iterable[pa.RecordBatch],
+    table_ids: Mapping[str, Mapping[str, int | None]],
+    subject: str,
+    most_rows: int = ListLimit().rows,
+    *,
+    appendable: bool = False,
+) -> pa.Table:
+    """The list (OBJECT_LIST_SCHEMA batches) as LISTED_SCHEMA; with `appendable` only the rows of appendable objects.
+
+    `table_ids` maps database and table name to the id at the snapshot, None for a table that is out of scope; a name
+    that is in neither is an error: list and catalog are of the same snapshot. Raises ObjectListTooLong as soon as more
+    than `most_rows` rows are in scope; of those out of scope only one batch at a time is in memory.
+    """
+    parts, kept = [], 0
+    for batch in batches:
+        in_scope, ids = _join_ids(batch, table_ids, subject)
+        batch = batch.append_column("table_id", ids).filter(in_scope)
+        if appendable:
+            batch = batch.filter(are_appendable(batch.column("stats").cast(pa.binary())))
+        kept += batch.num_rows
+        if kept > most_rows:
+            raise ObjectListTooLong(f"the object list has more than {most_rows} rows", subject=subject)
+        parts.append(decode_stats(batch))
+    return pa.Table.from_batches(parts, LISTED_SCHEMA)
+
+
+def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
+    """One row an object and table; where a list has several, a delete wins. Conflicting stats are an error, but for
+    flags that are not known; so are create times, but for those of appendable objects, which may change
+    (`_lasting_times`)."""
+    if not listed.num_rows:
+        return listed
+    keys = ["table_id", "name"]
+    unique = listed.group_by(keys).aggregate([]).num_rows
+    if unique == listed.num_rows:
+        return listed
+    facts = ["stats", "is_tombstone", *_CREATE_TIME]
+    lasting = _lasting_times(listed)
+    place = lasting.schema.get_field_index("stats")
+    lasting = lasting.set_column(place, "stats", without_unknown_flags(lasting.column("stats")))
+    if lasting.group_by(keys + facts).aggregate([]).num_rows != unique:
+        counts = (
+            lasting.select(keys + facts)
+            .group_by(keys + facts)
+            .aggregate([])
+            .group_by(keys)
+            .aggregate([([], "count_all")])
+        )
+        sample = counts.filter(pc.greater(counts.column("count_all"), 1)).slice(0, 3).column("name").to_pylist()
+        raise BadObjectList(f"the list contradicts itself about {', '.join(map(str, sample))}", subject=subject)
+    order = [
+        ("table_id", "ascending", "at_end"),
+        ("name", "ascending", "at_end"),
+        ("delete_physical", "ascending", "at_end"),
+        *((name, "ascending", "at_end") for name in _CREATE_TIME),
+    ]
+    ranked = listed.take(pc.sort_indices(listed, sort_keys=order))
+    first = _first_of_each(ranked, keys)
+    return ranked.filter(first)
+
+
+def check_known(listed: pa.Table, known: pa.Table, subject: str) -> None:
+    """An object is never written over: what a list says of one that a manifest has must be what the manifest says, but
+    for the create time of an appendable object (`_lasting_times`). Raises BadObjectList."""
+    if not (listed.num_rows and known.num_rows):  # a join imports Arrow's engine for queries
+        return
+    facts = ["size", "rows", "is_tombstone", *_CREATE_TIME]
+    keys = ["table_id", "name"]
+    ours = _lasting_times(known).select(keys + facts).rename_columns(keys + [f"known_{name}" for name in facts])
+    both = _lasting_times(listed).select(keys + facts).join(ours, keys, join_type="inner")
+    for name in facts:
+        differ = both.filter(pc.not_equal(both.column(name), both.column(f"known_{name}")))
+        if differ.num_rows:
+            sample = ", ".join(sorted(differ.column("name").to_pylist())[:3])
+            raise BadObjectList(f"the list gives another {name} of {sample} than the point before", subject=subject)
+
+
+def validate(listed: pa.Table, at: Timestamp, subject: str) -> None:
+    """Check every row of a de-duplicated list against the schema. Raises BadObjectList with the first failures."""
+    if not listed.num_rows:
+        return
+    import pandera.errors
+    import polars as pl
+
+    checked = listed.drop_columns(
+        ["stats"]
+    )  # what it says stands in columns; as it is, polars cannot print it in a failure
+    frame = pl.from_arrow(
+        checked.append_column("snapshot_physical", pa.repeat(pa.scalar(at.physical, pa.int64()), listed.num_rows))
+    )
+    assert isinstance(frame, pl.DataFrame)
+    try:
+        _sound_rows().validate(frame)
+    except pandera.errors.SchemaError:
+        _refuse(frame, subject)
+    decoded = stats_columns(listed.column("stats").combine_chunks())
+    wrong = decoded.filter(pc.invert(are_sound(decoded))).column("name").to_pylist()
+    if wrong:
+        raise BadObjectList(
+            f"{len(wrong)} objects have stats that contradict themselves: {', '.join(wrong[:3])}", subject=subject
+        )
+
+
+def _refuse(frame: "pl.DataFrame", subject: str) -> NoReturn:
+    """Raises BadObjectList with what is wrong with which rows."""
+    import pandera.errors
+
+    try:
+        object_list_schema().validate(frame, lazy=True)
+    except pandera.errors.SchemaErrors as error:
+        failures = error.failure_cases.select("column", "check", "failure_case").unique(maintain_order=True)
+        text = "; ".join(f"{column}: {check} ({case})" for column, check, case in failures.head(5).iter_rows())
+        more = f" and {failures.height - 5} more" if failures.height > 5 else ""
+        raise BadObjectList(f"{failures.height} checks failed: {text}{more}", subject=subject) from error
+    raise BadObjectList("the times of a row cannot be compared: one of them is missing", subject=subject)
+
+
+@cache
+def _sound_rows() -> "DataFrameSchema":
+    """What `object_list_schema` checks, in one expression: each check of pandera takes most of a millisecond, and most
+    lists are sound."""
+    import pandera.polars as pandera
+    import polars as pl
+    from pandera import Check
+
+    known = pl.col("stats_bytes").eq(STATS_SIZE) & pl.col("name_agrees") & pl.col("is_tombstone").is_not_null()
+    one = pl.struct("table_id", "name").is_unique()
+    positive = [pl.col(name) > 0 for name in _POSITIVE]
+    sound = pl.all_horizontal(known, *positive, pl.col("name").str.contains(_NAME), *_times().values(), one)
+    return pandera.DataFrameSchema(
+        checks=[Check(lambda data: data.lazyframe.select(sound.fill_null(value=False)), name="sound")]
+    )
+
+
+@cache
+def object_list_schema() -> "DataFrameSchema":
+    """The pandera schema of a de-duplicated list (a polars frame of LISTED_SCHEMA without `stats`, with
+    `snapshot_physical`)."""
+    import pandera.polars as pandera
+    import polars as pl
+    from pandera import Check
+
+    def holds(expression: pl.Expr, name: str) -> Check:
+        return Check(lambda data: data.lazyframe.select(expression), name=name)
+
+    return pandera.DataFrameSchema(
+        {
+            **{name: pandera.Column(pl.Int64, Check.gt(0)) for name in _POSITIVE},
+            "name": pandera.Column(pl.String, Check.str_matches(_NAME)),
+            "stats_bytes": pandera.Column(pl.Int32, Check.eq(STATS_SIZE)),
+            "name_agrees": pandera.Column(pl.Boolean, Check.eq(True)),
+            "is_tombstone": pandera.Column(pl.Boolean),
+        },
+        checks=[holds(expression, name) for name, expression in _times().items()],
+        unique=["table_id", "name"],
+    )
+
+
+def _times() -> "dict[str, pl.Expr]":
+    import polars as pl
+
+    deleted = pl.col("delete_physical")
+    not_before = (
+        deleted.is_null()
+        | (deleted > pl.col("create_physical"))
+        | ((deleted == pl.col("create_physical")) & (pl.col("delete_logical") >= pl.col("create_logical")))
+    )
+    not_later = (pl.col("create_physical") <= pl.col("snapshot_physical")) & (
+        deleted.is_null() | (deleted <= pl.col("snapshot_physical"))
+    )
+    return {"no delete before its create": not_before, "nothing later than the snapshot": not_later}
+
+
+def conflicting_objects(added: pa.Table, stored: Mapping[str, int]) -> list[str]:
+    """Names of objects that tables share and that are not described alike everywhere: by the rows (LISTED_SCHEMA) of
+    several tables, or by a size (`stored`, by name) with which the mirror has it for others. An object is there once,
+    and never written over.
+    """
+    if not added.num_rows:
+        return []
+    facts = ["size", "rows", "blocks", "appendable"]
+    found = added.select(["name", *facts]).group_by(["name", *facts]).aggregate([])
+    several = found.group_by("name").aggregate([([], "count_all")])
+    names = set(several.filter(pc.greater(several.column("count_all"), 1)).column("name").to_pylist())
+    ours = found.filter(pc.is_in(found.column("name"), pa.array(list(stored), pa.string())))
+    sizes = zip(ours.column("name").to_pylist(), ours.column("size").to_pylist(), strict=True)
+    return sorted(names | {name for name, size in sizes if size != stored[name]})
+
+
+def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> ObjectDiff:
+    """Compare a de-duplicated, validated list with the manifests of the tables in it.
+
+    Parameters
+    ----------
+    known : LISTED_SCHEMA, the live objects that the mirror's last point has of the same tables.
+    complete : ids of tables of which the list is complete (a full list) and not a difference: what it does not name is
+        gone.
+
+    An object that was born and is gone within the interval is in neither result and is never fetched (decision
+    objects-born-and-gone). A row that repeats what the last point already knows (the interval is closed at both ends)
+    changes nothing.
+    """
+    keys = ["table_id", "name"]
+    live = listed.filter(pc.is_null(listed.column("delete_physical")))
+    dead = listed.filter(pc.is_valid(listed.column("delete_physical")))
+    added = join_objects(live, known, "left anti")
+    removed = join_objects(known, dead, "left semi")
+    if complete:
+        of_complete = known.filter(pc.is_in(known.column("table_id"), pa.array(sorted(complete), pa.int64())))
+        vanished = join_objects(join_objects(of_complete, live, "left anti"), dead, "left anti")
+        removed = pa.concat_tables([removed, vanished])
+    order = [(key, "ascending") for key in keys]
+    return ObjectDiff(added.sort_by(order), removed.sort_by(order))
+
+
+def _join_ids(
+    batch: pa.RecordBatch, table_ids: Mapping[str, Mapping[str, int | None]], subject: str
+) -> tuple[pa.Array, pa.Array]:
+    """For each row: is it in scope, and its table id. The look-up is by distinct name: one step a table, not a row."""
+    text = pc.binary_join_element_wise(batch.column("database"), batch.column("table"), "\0")
+    codes = text.dictionary_encode()
+    names = [(value or "\0").split("\0", 1) for value in codes.dictionary.to_pylist()]
+    unknown = [name for name in names if name[1] not in table_ids.get(name[0], {})]
+    if unknown or codes.null_count:
+        shown = ", ".join(".".join(name) for name in unknown[:3]) or "a table without a name"
+        raise BadObjectList(
+            f"the list names {shown}, which the catalog of the same snapshot does not have", subject=subject
+        )
+    ids = pa.array([table_ids[database][table] for database, table in names], pa.int64()).take(codes.indices)
+    return pc.is_valid(ids), ids
+
+
+def _lasting_times(rows: pa.Table) -> pa.Table:
+    """Rows without the create times that may change: since 4.2 the replay of the write-ahead log moves the create time
+    of an appendable object from its preparation to its first commit (docs/upstream.md 5.7)."""
+    for name in _CREATE_TIME:
+        place = rows.schema.get_field_index(name)
+        times = pc.if_else(rows.column("appendable"), pa.scalar(0, pa.int64()), rows.column(name))
+        rows = rows.set_column(place, rows.schema.field(place), times)
+    return rows
+
+
+def _first_of_each(ranked: pa.Table, keys: list[str]) -> pa.Array:
+    """True for the first row of each run of equal keys."""
+    later, earlier = ranked.slice(1), ranked.slice(0, ranked.num_rows - 1)
+    same = [pc.equal(later.column(key), earlier.column(key)).combine_chunks() for key in keys]
+    both = same[0]
+    for mask in same[1:]:
+        both = pc.and_(both, mask)
+    return pa.concat_arrays([pa.array([True]), pc.invert(both)])

@@ -1,0 +1,62 @@
+"""How an iteration is asked for: what it may do by itself, how long it waits, who follows it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ccpr.base.progress import SILENT, Progress
+from ccpr.matrixone.client.retry import DEFAULT_RETRY, STALE_READ_RULES, Policy
+from ccpr.matrixone.client.session import READ_SECONDS
+
+FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream to flush its snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long an iteration waits for its upstream, in seconds; `read` is the longest silence (`Session.connect`).
+
+    Attributes
+    ----------
+    stale_read : how often a difference is asked for until the upstream is taken to have lost its base; None never asks
+        again and draws no conclusion: StaleRead is raised.
+    """
+
+    connect: float = 10.0
+    read: float = READ_SECONDS
+    flush: float = FLUSH_TIMEOUT_SECONDS
+    retry: Policy = DEFAULT_RETRY
+    stale_read: Policy | None = STALE_READ_RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """A full list was asked for, whatever the difference would say.
+
+    Attributes
+    ----------
+    table : `db.t`, also compared with the bytes that are really in the store; None = all tables, and files that are
+        not there at all.
+    """
+
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IterationOptions:
+    """
+    Attributes
+    ----------
+    allow_resync : if the upstream has lost the last point's snapshot, go on with a full list, whatever it costs.
+    resync : ask for a full list, whatever the difference would say.
+    progress : what is called while the iteration works.
+    sleep : how it waits for the upstream's flush; may raise, to end the wait.
+    """
+
+    allow_resync: bool = False
+    resync: Resync | None = None
+    timeouts: Timeouts = Timeouts()
+    progress: Progress = SILENT
+    sleep: Callable[[float], None] = time.sleep
+
+
+DEFAULT_OPTIONS = IterationOptions()

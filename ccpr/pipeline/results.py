@@ -1,0 +1,184 @@
+"""What the steps of an open iteration have found, kept in the mirror's work folder: a run that was interrupted goes on
+from there, in whatever process takes it up (docs/architecture.md, "The way of the data").
+
+    about.json       which snapshot the results are of, how they were asked for, what of single tables went wrong
+    added.arrow      LISTED_SCHEMA, see `Listed`; likewise refetched.arrow and, as the last of step 2, removed.arrow
+    copier.txt       who copies in step 3 and why, for people
+    copied.arrow     COPY_OUTPUT, all of step 3
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ccpr.base.errors import MirrorDamaged
+from ccpr.base.failure import Failure
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client.errors import DatabaseMissing, HistoryUnreadable
+from ccpr.matrixone.schema import integer_of, text_of
+from ccpr.mirror.arrow_files import arrow_file
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_without
+from ccpr.pipeline.copying import COPY_OUTPUT, CopyReport
+from ccpr.pipeline.findings import Findings
+from ccpr.pipeline.options import Resync
+from ccpr.pipeline.steps import COPIED, COPIER, LISTED
+
+_FORMAT = 1
+# The upstream does not reach back to the base: the one database, whose catalog at the snapshot was just read, is
+# "missing" there too.
+PAST_UNREAD = (HistoryUnreadable, DatabaseMissing)
+_ABOUT = "about.json"
+_OF_0_1_0 = 5  # columns of COPY_OUTPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What step 2 found.
+
+    Attributes
+    ----------
+    diff : what leads from the tables' points to the snapshot, without those that failed.
+    refetched : LISTED_SCHEMA, objects that stay live and whose file is missing or is not what was written; found by a
+        resync only.
+    rebuilt : ids of tables whose manifest is lost: `diff.added` has all of their objects. By a resync only.
+    failures : by table id, in isolated mode.
+    base_lost : the upstream no longer had the snapshot of the last point, or could not read back to it, so all of it
+        is from a full list; the reason with the code of the error behind it, else empty.
+    """
+
+    diff: ObjectDiff
+    refetched: pa.Table = field(default_factory=LISTED_SCHEMA.empty_table)
+    rebuilt: frozenset[int] = frozenset()
+    failures: Mapping[int, Failure] = field(default_factory=dict)
+    base_lost: str = ""
+
+    @property
+    def base_is_there(self) -> bool:
+        """Whether the lost snapshot is not gone, but of a past that the upstream could not read: that may pass."""
+        return self.base_lost.endswith(tuple(f"({kind.code})" for kind in PAST_UNREAD))
+
+    @property
+    def wanted(self) -> pa.Table:
+        """The objects that have to be there before the point can be made (LISTED_SCHEMA)."""
+        return pa.concat_tables([self.diff.added, self.refetched])
+
+    @property
+    def repaired(self) -> set[int]:
+        """Tables whose manifest is written though the list may show no change of theirs."""
+        return set(self.rebuilt) | set(self.refetched.column("table_id").to_pylist())
+
+    def without(self, failures: Mapping[int, Failure]) -> "Listed":
+        """Less the tables that failed in a later step."""
+        rest = frozenset(self.rebuilt - failures.keys())
+        return Listed(
+            self.diff.without(failures),
+            rows_without(self.refetched, failures),
+            rest,
+            {**self.failures, **failures},
+            self.base_lost,
+        )
+
+
+class StepResults:
+    """The results of one open iteration, derived from one snapshot."""
+
+    def __init__(self, mirror: Mirror, ref: SnapshotRef, resync: Resync | None, chosen: tuple[str, ...] = ()) -> None:
+        self._mirror, self._ref, self._resync, self._chosen = mirror, ref, resync, chosen
+
+    def listed(self) -> Listed | None:
+        """None if step 2 has to be done: it has not been, or was asked for otherwise, or is of another snapshot of
+        that number."""
+        if self._mirror.store.size(self._path(LISTED)) is None:
+            return None
+        subject = f"{self._mirror.store.url}/{self._path(_ABOUT)}"
+        try:
+            about = json.loads(self._mirror.store.read(self._path(_ABOUT)).to_pybytes())
+            if about["is_of"] != self._is_of():
+                return None
+            failures = {
+                int(table_id): Failure.from_text(text_of(failure)) for table_id, failure in about["failures"].items()
+            }
+            rebuilt, base_lost = frozenset(map(integer_of, about["rebuilt"])), text_of(about["base_lost"])
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise MirrorDamaged(
+                f"results of an open iteration cannot be read: {error!s:.200}", subject=subject
+            ) from error
+        added, refetched, removed = (self._read(name) for name in ("added.arrow", "refetched.arrow", LISTED))
+        return Listed(ObjectDiff(added, removed), refetched, rebuilt, failures, base_lost)
+
+    def keep_listed(self, listed: Listed) -> None:
+        """What was copied for another list is void."""
+        store = self._mirror.store
+        for name in (COPIED, LISTED):
+            store.delete(self._path(name))
+        about = {
+            "is_of": self._is_of(),
+            "failures": {str(table_id): failure.to_text() for table_id, failure in sorted(listed.failures.items())},
+            "rebuilt": sorted(listed.rebuilt),
+            "base_lost": listed.base_lost,
+        }
+        store.replace(self._path(_ABOUT), json.dumps(about, ensure_ascii=False).encode())
+        store.replace(self._path("added.arrow"), arrow_file(listed.diff.added))
+        store.replace(self._path("refetched.arrow"), arrow_file(listed.refetched))
+        store.sync(self._ref.work)  # what it stands for is there whenever it is; if it is lost, the step is done again
+        store.replace(self._path(LISTED), arrow_file(listed.diff.removed))  # last: it says that the step is done
+
+    def is_listed(self) -> bool:
+        return self._mirror.store.size(self._path(LISTED)) is not None
+
+    def copied(self) -> CopyReport | None:
+        """None if step 3 has not been done."""
+        name = self._path(COPIED)
+        if self._mirror.store.size(name) is None:
+            return None
+        try:
+            report = CopyReport.of(self._read_copied(name))
+            # A file that is not as it was written becomes an error with its name here.
+            _ = report.failures, [Findings.from_text(text) for text in report.found.values()]
+            return report
+        except ValueError as error:
+            raise MirrorDamaged(
+                f"a failure in it cannot be read: {error}", subject=f"{self._mirror.store.url}/{name}"
+            ) from error
+
+    def _read_copied(self, name: str) -> pa.Table:
+        try:
+            return self._mirror.files.read_arrow(name, COPY_OUTPUT)
+        except MirrorDamaged:  # or written by 0.1.0, which left out the last columns: objects are opened for `found`
+            rows = self._mirror.files.read_arrow(name, pa.schema(list(COPY_OUTPUT)[:_OF_0_1_0]))
+            for field in list(COPY_OUTPUT)[_OF_0_1_0:]:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+            return rows
+
+    def keep_copier(self, text: str) -> None:
+        self._mirror.store.replace(self._path(COPIER), text.encode())
+
+    def keep_copied(self, report: CopyReport) -> None:
+        self._mirror.store.replace(self._path(COPIED), arrow_file(pa.concat_tables([report.rows, report.failed])))
+
+    def clear(self) -> None:
+        self._mirror.store.delete_folder(self._ref.work)
+
+    def _read(self, name: str) -> pa.Table:
+        return self._mirror.files.read_arrow(self._path(name), LISTED_SCHEMA)
+
+    def _path(self, name: str) -> str:
+        return f"{self._ref.work}/{name}"
+
+    def _is_of(self) -> list[object]:
+        asked = "" if self._resync is None else self._resync.table or "*"
+        of = [_FORMAT, self._ref.name, self._ref.at.physical, asked]
+        return [*of, *self._chosen] if any(self._chosen) else of
+
+
+def sweep_results(mirror: Mirror, ref: SnapshotRef) -> None:
+    """Remove results of iterations before this one. Later ones can only be a successor's, of an executor that was
+    superseded."""
+    for folder in {name.rpartition("/")[0] for name in mirror.store.names("work")}:
+        lsn, attempt = [*folder.rpartition("/")[2].split("-"), "", ""][:2]
+        made_before = lsn.isdecimal() and attempt.isdecimal() and (int(lsn), int(attempt)) <= (ref.lsn, ref.attempt)
+        if made_before and folder != ref.work:
+            mirror.store.delete_folder(folder)

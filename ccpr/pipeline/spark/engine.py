@@ -1,0 +1,164 @@
+"""The engine that `ccpr run`, Dagster and `ccpr serve` copy with: it chooses for each copy who does it, reports how far
+it has come, measures, and where Spark fails lets the process do the rest.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.pipeline.copying import CopyEngine, CopyJob, copy_in_process
+from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
+from ccpr.pipeline.spark.copy import copy_with_spark
+from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessionLost, SparkVersionDiffers
+from ccpr.pipeline.spark.java import JavaMissing
+from ccpr.pipeline.spark.locks import shared
+from ccpr.pipeline.spark.rates import CONNECT, START, Rates
+from ccpr.pipeline.spark.server import Found, Server, State, WarmSpark, answering
+from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable, settings_of, spark_session
+from ccpr.pipeline.spark.tasks import SparkJobFailed
+from ccpr.pipeline.spark.watching import Tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TASK_BYTES = 4_000_000  # what a task copies at least: a shuffle between tasks takes longer than a few objects
+_OF_SPARK = (  # not of the upstream or the store: the process itself can do what Spark could not
+    SparkSessionLost,
+    SparkRefused,
+    SparkVersionDiffers,
+    SparkCodeDiffers,
+    SparkUnavailable,
+    SparkJobFailed,
+    JavaMissing,
+)
+_log = logging.getLogger(__name__)
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+class Copier:
+    """A `CopyEngine` for one or many iterations, also from several threads. It keeps the session that it connects to.
+
+    Where somebody keeps warm sessions (`ccpr.pipeline.spark.supervisor`), it starts one of them instead of one of its
+    own.
+
+    Parameters
+    ----------
+    home : the state folder, with the warm session and the rates.
+    asked : ``auto``, ``process`` or ``spark``. Only ``auto`` lets the process go on where Spark failed.
+    on_bytes : called with the bytes of objects that were copied since the last call.
+    on_choice : called with who copies, before it begins, and again if the process goes on.
+    cold_session : starts a session with a JVM of its own, or at the server that the settings name.
+    own_java : whether this process may have a JVM. Otherwise it does what Spark in a warm session cannot.
+    cancelled : when it is set, the start of a warm session is not waited for.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        asked: str = "auto",
+        *,
+        settings: SparkSettings | None = None,
+        on_bytes: Callable[[int], None] = _ignore,
+        on_choice: Callable[[Choice], None] = _ignore,
+        cold_session: "Callable[[], SparkSession] | None" = None,
+        own_java: bool = True,
+        cancelled: threading.Event | None = None,
+    ) -> None:
+        self._asked = check_engine(asked)
+        self._settings = settings or settings_of(home)
+        self._warm = WarmSpark(home, self._settings)
+        self._on_bytes, self._on_choice = on_bytes, on_choice
+        self._cold_session = cold_session or partial(spark_session, self._settings)
+        self._own_java = own_java
+        self._cancelled = cancelled or threading.Event()
+        self._lock = threading.Lock()
+        self._session: SparkSession | None = None
+        self._of: object = None  # what the session is of: a token, or the settings
+
+    def __call__(self, job: CopyJob, objects: pa.Table) -> Iterator[pa.RecordBatch]:
+        return self._copy(self._on_bytes, self._on_choice, job, objects)
+
+    def reporting(self, on_bytes: Callable[[int], None], on_choice: Callable[[Choice], None]) -> CopyEngine:
+        """The same with other callbacks."""
+        return partial(self._copy, on_bytes, on_choice)
+
+    def _copy(
+        self,
+        on_bytes: Callable[[int], None],
+        on_choice: Callable[[Choice], None],
+        job: CopyJob,
+        objects: pa.Table,
+    ) -> Iterator[pa.RecordBatch]:
+        size = pc.sum(objects.column("size")).as_py() or 0
+        found = self._warm.look() if self._asked != "process" and self._settings.remote is None else Found(State.ABSENT)
+        rates = Rates.of(self._warm.folder)
+        connected = self._session is not None and self._of == found.server
+        choice = choose(self._asked, size, job.store_url, self._settings, found, rates, job.source, connected=connected)
+        on_choice(choice)
+        if choice.place is Place.PROCESS:
+            copied = copy_in_process(job, objects, on_progress=on_bytes)
+            yield from self._measured("process", job.source, size, copied)
+            return
+        tally = Tally(on_bytes)
+        try:
+            with self._session_at(choice.place, found) as session:
+                at_once = self._settings.slots or job.budget.sessions  # a task that waits for another brings nothing
+                tasks = max(1, min(job.budget.sessions, at_once, size // _TASK_BYTES))
+                copied = copy_with_spark(session, job.for_workers(), objects, tasks, on_progress=tally)
+                yield from self._measured("spark", job.source, size, copied)
+        except _OF_SPARK as error:
+            self._forget()
+            if self._asked == "spark":
+                raise
+            _log.warning("Spark did not copy, the process goes on: %s: %s", error.code, error.message)
+            on_choice(Choice(Place.PROCESS, f"{error.code}, {error.message}", size))
+            yield from copy_in_process(job, objects, on_progress=tally.again())
+
+    def _measured(
+        self, engine: str, source: str, size: int, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        began, fetched = time.monotonic(), 0
+        for batch in batches:
+            fetched += pc.sum(pc.if_else(batch.column("fetched"), batch.column("size"), 0)).as_py() or 0
+            yield batch
+        if fetched == size:  # what was found there already took no copying
+            Rates.of(self._warm.folder).with_copy(engine, source, size, time.monotonic() - began).keep()
+
+    @contextmanager
+    def _session_at(self, place: Place, found: Found) -> "Iterator[SparkSession]":
+        """A session, and that it is used."""
+        with ExitStack() as used:
+            if self._settings.remote is None and (place is Place.WARM or self._warm.may_be_started()):
+                used.enter_context(shared(self._warm.used))
+                if place is not Place.WARM:
+                    found = self._warm.start(supervised=True, cancelled=self._cancelled)
+            elif self._settings.remote is None and not self._own_java:
+                raise SparkUnavailable(f"the warm session is of no use: {found.state.value}", subject="Spark")
+            yield self._connected(found.server if found.usable else None)
+
+    def _connected(self, server: Server | None) -> "SparkSession":
+        """A client of the warm session, else a session of this process."""
+        with self._lock:
+            if self._session is None or self._of != (server or self._settings):
+                began = time.monotonic()
+                self._session = self._cold_session() if server is None else answering(server)
+                self._of = server or self._settings
+                if self._settings.remote is None:
+                    kind = START if server is None else CONNECT
+                    Rates.of(self._warm.folder).with_value(kind, time.monotonic() - began).keep()
+            return self._session
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._session, self._of = None, None

@@ -1,0 +1,87 @@
+"""How fast this machine copied, and how long Spark took to start: what `auto` compares (decision engine-by-rates).
+
+A file of the state folder has the newest few measurements of each kind. It is only a hint: what is damaged, missing or
+of another machine is replaced by the next measurements.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ccpr.base.file_modes import make_folder, replace_file
+
+FILE = "rates.json"
+_KEPT = 5  # of a kind, of which the best counts: one that was slow because of something else does no harm
+_LEAST_BYTES = 8_000_000  # a smaller copy measures latencies, not a rate
+_MOST_KINDS = 200
+PROCESS_RATE, SPARK_RATE = 60e6, 60e6  # bytes/s, before anything was measured
+START_SECONDS, CONNECT_SECONDS, JOB_SECONDS = 15.0, 1.0, 0.3
+START, CONNECT, JOB = "start", "connect", "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Measurements by kind: seconds for START, CONNECT and JOB, bytes a second for ``copy <engine> <upstream>``."""
+
+    path: Path
+    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path) -> "Rates":
+        path = folder / FILE
+        try:
+            read = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return cls(path)
+        if not isinstance(read, dict):
+            return cls(path)
+        values = {kind: tuple(filter(_is_measure, found)) for kind, found in read.items() if isinstance(found, list)}
+        return cls(path, {kind: found[-_KEPT:] for kind, found in values.items() if found})
+
+    def start_seconds(self) -> float:
+        """Of a session, cold or warm, until it has run a job."""
+        return min(self.values.get(START, (START_SECONDS,)))
+
+    def connect_seconds(self) -> float:
+        """Of a client of a session that is there, until it could send a job."""
+        return min(self.values.get(CONNECT, (CONNECT_SECONDS,)))
+
+    def job_seconds(self) -> float:
+        """Of a job of Spark that copies next to nothing."""
+        return min(self.values.get(JOB, (JOB_SECONDS,)))
+
+    def copy_rate(self, engine: str, upstream: str) -> float:
+        """Bytes a second of an engine, from this upstream, else from any."""
+        if here := self.values.get(_copying(engine, upstream)):
+            return max(here)
+        anywhere = [max(found) for kind, found in self.values.items() if kind.startswith(_copying(engine, ""))]
+        return max(anywhere, default=PROCESS_RATE if engine == "process" else SPARK_RATE)
+
+    def with_copy(self, engine: str, upstream: str, size: int, seconds: float) -> "Rates":
+        if size < _LEAST_BYTES or seconds <= 0:
+            return self.with_value(JOB, seconds) if engine == "spark" else self
+        return self.with_value(_copying(engine, upstream), size / seconds)
+
+    def with_value(self, kind: str, value: float) -> "Rates":
+        if not _is_measure(value):
+            return self
+        others = {name: found for name, found in self.values.items() if name != kind}
+        newest = dict(list(others.items())[-(_MOST_KINDS - 1) :])
+        return Rates(self.path, newest | {kind: (*self.values.get(kind, ()), value)[-_KEPT:]})
+
+    def keep(self) -> None:
+        """Write them, if it is possible: nothing depends on it."""
+        with suppress(OSError):
+            make_folder(self.path.parent)
+            replace_file(self.path, json.dumps(self.values))
+
+
+def _copying(engine: str, upstream: str) -> str:
+    return f"copy {engine} {upstream}"
+
+
+def _is_measure(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 < value < 1e15

@@ -1,0 +1,201 @@
+"""A Spark session for this program: its Java, its settings and its logging. `ccpr.dagster.spark_resource` is the same
+for Dagster.
+
+Spark is not imported before a session is needed: the import takes 0.3 s, and the start of Spark some seconds. Source:
+decisions spark-dataframes, java-from-pypi.
+"""
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccpr.base.errors import BadSetting
+from ccpr.matrixone.errors import Terminal
+from ccpr.pipeline.spark.connect import shown_url
+from ccpr.pipeline.spark.java import find_java
+from ccpr.pipeline.spark.properties import submitted_by_file
+from ccpr.pipeline.spark.stored import StoredSpark
+from ccpr.pipeline.spark.tasks import LOOPBACK_ADDRESS, is_here, reason_of
+from ccpr.state.credentials import KEY_FILE_VARIABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER_VARIABLE = "CCPR_SPARK_MASTER"
+REMOTE_VARIABLE = "CCPR_SPARK_REMOTE"
+CONF_PREFIX = "CCPR_SPARK_CONF_"
+LOCAL_MASTER = "local[*]"
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,.*)?\])?")
+_starting = threading.Lock()  # the environment is changed meanwhile
+_LOGGING = Path(__file__).with_name("spark_log4j2.properties")
+
+
+class SparkUnavailable(Terminal):
+    """A Spark session could not be created."""
+
+    code = "SPARK_UNAVAILABLE"
+    about = "address of Spark"
+    default_remedy = "Read what Spark wrote on standard error. `--engine process` works without Spark."
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Settings of a session.
+
+    Attributes
+    ----------
+    cache : folder for the `java` that `ccpr.pipeline.spark.java` creates once; CCPR_HOME/java.
+    master : ``local[*]`` = all cores of this machine; not used with `remote`.
+    remote : a Spark Connect server, ``sc://host:port``; None = a session with its own JVM.
+    ui : show Spark's web page on the loopback address, port 4040.
+    key_file : path of the key that opens sealed passwords; workers get the path, never the key (decision
+        sealed-secrets).
+    config : further Spark settings, which take precedence over ours.
+    """
+
+    cache: Path
+    master: str = LOCAL_MASTER
+    remote: str | None = None
+    ui: bool = False
+    key_file: Path | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def spark_config(self) -> dict[str, str]:
+        """All settings as Spark names them."""
+        config = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.pyspark.enabled": "true"}
+        if self.remote is not None:
+            return {**config, "spark.remote": self.remote, **self.config}
+        config |= {
+            "spark.app.name": "ccpr",
+            "spark.master": self.master,
+            "spark.ui.enabled": str(self.ui).lower(),
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        }
+        if is_here(self.master):  # executors elsewhere must be able to reach the driver
+            config |= {"spark.driver.bindAddress": LOOPBACK_ADDRESS, "spark.driver.host": LOOPBACK_ADDRESS}
+        if self.key_file is not None:
+            config[f"spark.executorEnv.{KEY_FILE_VARIABLE}"] = str(self.key_file.absolute())
+        return {**config, **self.config}
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the master is a cluster or a server that somebody keeps, not this program's own Spark."""
+        return self.remote is not None or not self.master.startswith("local")
+
+    @property
+    def slots(self) -> int | None:
+        """How many tasks run at once; None if only the cluster knows."""
+        if self.remote is not None or (local := _LOCAL.fullmatch(self.master)) is None:
+            return None
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+
+    @property
+    def place(self) -> str:
+        """The master or server for people, without a token."""
+        return shown_url(self.remote or self.master)
+
+    def prepare_environment(self) -> None:
+        """Set what the JVM and the Python workers inherit. To be called before the session is created.
+
+        Raises JavaMissing.
+        """
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers run the `python3` of PATH
+        if self.key_file is not None:
+            os.environ[KEY_FILE_VARIABLE] = str(self.key_file.absolute())
+        if self.remote is None:
+            os.environ["JAVA_HOME"] = str(find_java(self.cache).home)
+            if is_here(self.master):
+                os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK_ADDRESS)
+
+
+def settings_of(
+    home: Path,
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    ui: bool = False,
+    config: Mapping[str, str] | None = None,
+) -> SparkSettings:
+    """The settings for a state folder: what is given here, else CCPR_SPARK_MASTER and CCPR_SPARK_REMOTE, else what the
+    folder keeps, else a local master. `config` is added to the folder's and to CCPR_SPARK_CONF_*, of which
+    ``CCPR_SPARK_CONF_spark_executor_memory=2g`` is ``spark.executor.memory``; two underscores are one in the name.
+
+    Raises BadSetting, StateUnreadable.
+    """
+    if not master and not remote:
+        master, remote = (os.environ.get(name, "").strip() for name in (MASTER_VARIABLE, REMOTE_VARIABLE))
+    stored = StoredSpark.of(home)
+    if not master and not remote:
+        master, remote = stored.master, stored.remote
+    if master and remote:
+        raise BadSetting(
+            "a master and a Spark Connect server are named; Spark runs in one of them",
+            subject=f"{MASTER_VARIABLE}, {REMOTE_VARIABLE}",
+            remedy="Unset one of the two.",
+        )
+    if remote and not remote.startswith("sc://"):
+        raise BadSetting(
+            "it is not the address of a Spark Connect server",
+            subject=REMOTE_VARIABLE,
+            remedy="Write sc://host:port. A master (spark://, yarn, k8s://) is named by CCPR_SPARK_MASTER.",
+        )
+    settings = {**stored.config, **dict(_config_of_environment()), **(config or {})}
+    return SparkSettings(home / "java", master or LOCAL_MASTER, remote or None, ui, home / "key", settings)
+
+
+def _config_of_environment() -> Iterator[tuple[str, str]]:
+    for variable, value in sorted(os.environ.items()):
+        if variable.startswith(CONF_PREFIX):
+            name = variable.removeprefix(CONF_PREFIX).replace("__", "\0").replace("_", ".").replace("\0", "_")
+            if not name.startswith("spark."):
+                raise BadSetting(
+                    "it does not name a setting of Spark",
+                    subject=variable,
+                    remedy=f"Spark's names are case-sensitive: {CONF_PREFIX}spark_executor_memory is "
+                    "spark.executor.memory.",
+                )
+            yield name, value
+
+
+def spark_session(settings: SparkSettings) -> "SparkSession":
+    """The session of this process; later calls return the same. Raises JavaMissing, SparkUnavailable."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        start_java(settings)
+        builder = SparkSession.builder
+        for name, value in settings.spark_config().items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError, ImportError, OSError) as error:
+        raise unavailable(settings, error) from error
+
+
+def start_java(settings: SparkSettings) -> None:
+    """Start the JVM of this process, unless it runs or none is needed. pyspark would give all settings of a session to
+    it as arguments; once it runs they go by a connection of its own (decision settings-by-file).
+
+    Raises JavaMissing, PySparkException.
+    """
+    from pyspark import SparkContext
+
+    settings.prepare_environment()
+    if settings.remote is None:
+        with _starting, submitted_by_file(settings.spark_config()):
+            SparkContext.getSystemProperty("java.version")  # pyspark starts a JVM to ask it
+
+
+def unavailable(settings: SparkSettings, error: Exception) -> SparkUnavailable:
+    """The error for a session that could not be created."""
+    if settings.remote is not None:
+        remedy = 'Check that the server runs and is reachable; its client needs: pip install "pyspark[connect]==4.1.4"'
+        return SparkUnavailable(f"no session: {shown_url(str(error))}", subject=settings.place, remedy=remedy)
+    return SparkUnavailable(f"no session: {reason_of(error)}", subject=f"Spark on {settings.master}")

@@ -1,0 +1,106 @@
+"""What all our Spark jobs need: rows assigned to tasks, Arrow's types as Spark's, and the errors of Spark."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.matrixone.errors import Terminal, Transient
+from ccpr.pipeline.spark.worker import configure_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+TaskFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_LONGEST_REASON = 400
+_FEW_BYTES = 128 << 10
+_masters: "WeakKeyDictionary[SparkSession, str]" = WeakKeyDictionary()
+LOOPBACK_ADDRESS = "127.0.0.1"
+LOOPBACK = frozenset(("localhost", LOOPBACK_ADDRESS, "::1", "[::1]"))
+
+
+class StoreNotShared(Terminal):
+    """Spark's executors run on other machines and cannot read a folder of this one."""
+
+    code = "STORE_NOT_SHARED"
+    about = "store"
+    default_remedy = "Use a local Spark master, or run Spark on the machine that has the folder."
+
+
+class SparkJobFailed(Transient):
+    """A job failed for a reason of Spark's own: a lost executor, a worker without memory, a broken connection."""
+
+    code = "SPARK_JOB_FAILED"
+    about = "job of Spark"
+    default_remedy = "Run it again: what is done is kept. `--engine process` copies without Spark."
+
+
+def spark_schema(schema: pa.Schema) -> "StructType":
+    """Spark's types for Arrow's. A datetime without a zone stays one, which Spark by itself would interpret in the
+    session's zone."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def reason_of(error: Exception) -> str:
+    """The line of Spark's stack traces that says what happened: the first cause, else the first line; py4j's own first
+    line says only what was called."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (causes or thrown or lines or [type(error).__name__])[0][:_LONGEST_REASON]
+
+
+def in_tasks(spark: "SparkSession", rows: pa.Table, function: TaskFunction, schema: pa.Schema) -> "DataFrame":
+    """What `function` makes of the rows (of `schema`), in a task for each number in the column `task`. It is pickled.
+
+    A few rows travel with it, which saves the stage that distributes them (decision few-rows-with-the-task).
+    """
+    tasks = 1 + (pc.max(rows.column("task")).as_py() or 0)
+    if rows.nbytes <= _FEW_BYTES:
+        frame, with_task = spark.range(0, tasks, 1, tasks), rows
+    else:
+        frame, with_task = spark.createDataFrame(rows), None
+        frame = frame.repartitionById(tasks, "task") if tasks > 1 else frame.coalesce(1)
+    return frame.mapInArrow(partial(_run, with_task, function), spark_schema(schema))
+
+
+def _run(rows: pa.Table | None, function: TaskFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker. With `rows` the batches have the numbers of tasks."""
+    configure_worker()
+    if rows is not None:
+        numbers = pa.concat_arrays([batch.column(0) for batch in batches])
+        batches = rows.filter(pc.is_in(rows.column("task").cast(numbers.type), numbers)).to_batches()
+    return function(batches)
+
+
+def refuse_unshared_store(spark: "SparkSession", store_url: str) -> None:
+    """Raises StoreNotShared if the store is a folder of this machine and the session's executors are elsewhere, as far
+    as can be known."""
+    if not store_url.startswith("file:"):
+        return
+    if is_connect(spark) and spark.client.host not in LOOPBACK:  # pyright: ignore[reportAttributeAccessIssue]
+        raise StoreNotShared("the Spark Connect server is on another machine", subject=store_url)
+    if spark not in _masters:  # it never changes, and is a question to the server
+        _masters[spark] = spark.conf.get("spark.master", "") or ""
+    master = _masters[spark]
+    if not is_here(master):
+        raise StoreNotShared(f"the Spark master is {master or 'unknown'}", subject=store_url)
+
+
+def is_here(master: str) -> bool:
+    """Whether the executors of a master have this machine's folders: they run in this process's children, or under a
+    master that only this machine can reach."""
+    host = urlsplit(master).hostname if master.startswith("spark://") else None
+    return master.startswith("local") or host in LOOPBACK
+
+
+def is_connect(session: "SparkSession") -> bool:
+    """Whether it is a session of Spark Connect, not one with its own JVM. Ours is of a class below Spark's."""
+    return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(session).__mro__)

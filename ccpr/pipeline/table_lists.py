@@ -1,0 +1,173 @@
+"""The object lists of single tables, for a database of which the upstream cannot give a list because a table in it is
+partitioned (decision partitioned-tables).
+
+Each table, and each partition instead of a partitioned table, gets a snapshot of its own, later than the database's and
+later than its flush. Its list is cut at the time of the database's: what was created later is left out, and what was
+deleted later is live. So all tables are of one moment, and the result is what a list of the database would have been.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.base.errors import BadObjectList, TableChangedMeanwhile
+from ccpr.base.failure import Failure
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client import statements
+from ccpr.matrixone.client.errors import ConnectionLost, DatabaseMissing, TableMissing
+from ccpr.matrixone.client.limits import list_limit
+from ccpr.matrixone.client.objects import object_list
+from ccpr.matrixone.client.session import Session, integer
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import INDEX_TABLE_PREFIX, Kind, Table
+from ccpr.mirror.object_rows import LISTED_SCHEMA, rows_without
+from ccpr.pipeline.appendable import not_after
+from ccpr.pipeline.object_list import read_list
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
+
+TableFailures = dict[int, Failure]  # by table id
+
+
+@dataclass(frozen=True, slots=True)
+class TableLists:
+    """
+    Attributes
+    ----------
+    take : takes a snapshot of one table after the open snapshot was flushed.
+    taken : snapshots that were taken, by the table's id. They are dropped when the iteration ends.
+    """
+
+    session: Session
+    subscription: Subscription
+    take: Callable[[Table], SnapshotRef]
+    taken: dict[int, SnapshotRef] = field(default_factory=dict)
+
+    def read(
+        self,
+        ref: SnapshotRef,
+        base: SnapshotRef | None,
+        tables: Collection[Table],
+        relations: Collection[Table],
+        failures: TableFailures,
+    ) -> pa.Table:
+        """LISTED_SCHEMA, as a list of the database at `ref` would be, against `base` or in full: rows of these tables
+        and their index tables, those of a partition under the id of its table.
+
+        In isolated mode a table that cannot be listed is left out, with its failure; else it is an error, and where
+        index tables are copied.
+
+        Parameters
+        ----------
+        relations : all of the database at `ref`.
+
+        Raises TableChangedMeanwhile, BadObjectList, and what a list raises.
+        """
+        names = {table.name: table.id for table in tables if table.kind is Kind.INDEX}
+        parts = {relation.id: relation for relation in relations}
+        found = []
+        for table in tables:
+            if table.kind is Kind.INDEX:
+                continue  # it is in the list of its table
+            listed = [parts[part.id] for part in table.partitions] or [table]
+            try:
+                found.append(_joined([self._listed(ref, base, one, table.id, names) for one in listed], table))
+            except (TableChangedMeanwhile, BadObjectList) as error:
+                _note(error, table, failures, self.subscription.settings)
+        return rows_without(pa.concat_tables([LISTED_SCHEMA.empty_table(), *found]), failures)
+
+    def _listed(
+        self, ref: SnapshotRef, base: SnapshotRef | None, table: Table, owner: int, indexes: Mapping[str, int]
+    ) -> pa.Table:
+        later = self._later(ref, table)
+        names: dict[str, int | None] = {**indexes, table.name: owner}
+        # What was deleted after `ref` is in no full list of a later time, but in the difference from `ref`.
+        asked = [base.marker] if base is not None else [None, ref.marker]
+        return cut_at(pa.concat_tables([self._read(later, against, table, names) for against in asked]), ref.at)
+
+    def _read(self, later: SnapshotRef, against: str | None, table: Table, names: Mapping[str, int | None]) -> pa.Table:
+        limit = list_limit()
+        batches = object_list(
+            self.session, later.name, self.subscription.publication, against=against, longest=limit.bytes
+        )
+        subject = f"snapshot {later.name} of table {table.qualified_name}"
+        return read_list(_without_other_indexes(batches, names), {table.database: names}, subject, limit.rows)
+
+    def _later(self, ref: SnapshotRef, table: Table) -> SnapshotRef:
+        """A snapshot of the table, which has the same name and id there as at `ref`."""
+        if table.id not in self.taken:
+            try:
+                later = self.take(table)
+            except (TableMissing, DatabaseMissing) as error:
+                raise _changed(table) from error
+            if later.at <= ref.at:
+                raise ConnectionLost(
+                    f"snapshot {later.name} is of {later.at}, not later than {ref.name}",
+                    subject=f"snapshot {later.name}",
+                )
+            query = statements.select_tables(
+                self.subscription.publication.publisher_id, table.database, later.at.physical, table.name
+            )
+            ids = [integer(number, "rel_id") for (number,) in self.session.read(query).select("rel_id")]
+            if ids != [table.id]:
+                raise _changed(table)
+            self.taken[table.id] = later
+        return self.taken[table.id]
+
+
+def cut_at(rows: pa.Table, at: Timestamp) -> pa.Table:
+    """Rows of a list of a later time (LISTED_SCHEMA) as they were at a time: without what was created later; what was
+    deleted later was live."""
+    rows = rows.filter(not_after(rows, "create", at))
+    deleted = pc.fill_null(not_after(rows, "delete", at), False)
+    for name in ("delete_physical", "delete_logical"):
+        times = pc.if_else(deleted, rows.column(name), pa.scalar(None, pa.int64()))
+        rows = rows.set_column(LISTED_SCHEMA.get_field_index(name), name, times)
+    return rows.cast(LISTED_SCHEMA)
+
+
+def _without_other_indexes(
+    batches: Iterator[pa.RecordBatch], names: Mapping[str, int | None]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a list without those of index tables that are not known: made after the database's snapshot. (The
+    name of an index table is never used again.)"""
+    known = pa.array(list(names), pa.string())
+    for batch in batches:
+        table = batch.column("table")
+        yield batch.filter(pc.or_(pc.is_in(table, known), pc.invert(pc.starts_with(table, INDEX_TABLE_PREFIX))))
+
+
+def _joined(parts: list[pa.Table], table: Table) -> pa.Table:
+    """The lists of a table's partitions as one. An object that two of them have cannot be: deleted in one, it would
+    look deleted in the other."""
+    if len(parts) > 1:
+        names = pa.concat_arrays([pc.unique(part.column("name")).cast(pa.string()) for part in parts])
+        counts = pc.value_counts(names)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
+        if twice:
+            raise BadObjectList(
+                f"{', '.join(twice[:3])}: listed for several partitions", subject=f"table {table.qualified_name}"
+            )
+    return pa.concat_tables(parts)
+
+
+def note_changed(table: Table, failures: TableFailures, settings: Settings) -> None:
+    """A table changed between the snapshot and a later one: in isolated mode that is its failure alone, unless index
+    tables are copied."""
+    _note(_changed(table), table, failures, settings)
+
+
+def _note(error: CcprError, table: Table, failures: TableFailures, settings: Settings) -> None:
+    if not settings.isolated or settings.with_indexes:  # its index tables would be of another time
+        raise error
+    failures[table.id] = Failure.of(error)
+
+
+def _changed(table: Table) -> TableChangedMeanwhile:
+    return TableChangedMeanwhile(
+        "it was dropped, renamed, altered or replaced before its objects were listed",
+        subject=f"table {table.qualified_name}",
+    )

@@ -1,0 +1,150 @@
+"""Objects on their way into the store: written, hashed and checked on threads of their own, while the next bytes are
+read from upstream.
+
+The memory of it is bounded: what is read ahead of the writing is at most AHEAD_BYTES. A larger chunk is written before
+the next is asked for.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from ccpr.matrixone.objects.content import Content
+from ccpr.mirror.store import Chunk, Store, StoredFile
+
+AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB
+SMALL_BYTES, TOGETHER = 64 << 10, 8  # objects up to that size are written that many at a time
+# While one waits for the disk, others hash and check; more than the machine has cores are in each other's way.
+_THREADS = max(2, min(4, os.cpu_count() or 1))
+
+
+class Abandoned(Exception):
+    """The bytes of an object do not come to their end."""
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """An object between the two threads: chunks, then True for a good end or False for none; and the bytes not written
+    yet."""
+
+    items: "SimpleQueue[Chunk | bool]" = field(default_factory=SimpleQueue)
+    held: int = 0
+
+
+class WriteQueue:
+    """A store's writing threads. A context manager: leaving it waits until what was handed over is written."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held = 0  # bytes handed over and not written
+        self._changed = threading.Condition()
+        self._small: list[tuple[str, Chunk, Future[StoredFile]]] = []
+        self._threads = ThreadPoolExecutor(_THREADS, "write-queue")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.flush()
+        self._threads.shutdown()
+
+    def run(self, action: Callable[[], StoredFile]) -> "Future[StoredFile]":
+        """Something else for a thread to do, in its turn."""
+        return self._threads.submit(action)
+
+    def put(
+        self, name: str, size: int, chunks: Iterable[Chunk], check: Callable[[Content], None]
+    ) -> "Future[StoredFile]":
+        """Read the chunks, `size` bytes in all, here while they are written there; returns when all are read. The
+        future raises what the store or the check raises. An object that comes in one chunk is checked in memory,
+        before it is written; a small one here, and it may wait for others until `flush`.
+
+        An error in reading, or in checking a small object, is raised here, and nothing appears under the name.
+        """
+        if size <= SMALL_BYTES:
+            return self._put_small(name, b"".join(chunks), check)
+        self.flush()
+        chunks = iter(chunks)
+        chunk = next(chunks, None)
+        arrival = _Arrival()
+        if chunk is not None and len(chunk) == size:
+            stored = self._threads.submit(self._store.put, name, self._written(arrival, check))
+        else:
+            stored = self._threads.submit(self._store.put, name, self._written(arrival), check=check)
+        stored.add_done_callback(lambda _: self._release(arrival))  # whatever way it ended, nobody waits for its bytes
+        complete = False
+        try:
+            while chunk is not None and self._hand_over(arrival, chunk, stored):
+                chunk = None  # a chunk is large: it must not be held while the next one arrives
+                chunk = next(chunks, None)
+            complete = True
+        finally:
+            arrival.items.put(complete)
+        return stored
+
+    def flush(self) -> None:
+        """Write what waits for others."""
+        if self._small:
+            small, self._small = self._small, []
+            self._threads.submit(self._write_together, small)
+
+    def _put_small(self, name: str, content: bytes, check: Callable[[Content], None]) -> "Future[StoredFile]":
+        """Checked here: handing it over would take longer."""
+        check(pa.py_buffer(content))
+        stored: Future[StoredFile] = Future()
+        self._small.append((name, content, stored))
+        if len(self._small) == TOGETHER:
+            self.flush()
+        return stored
+
+    def _write_together(self, small: "list[tuple[str, Chunk, Future[StoredFile]]]") -> None:
+        try:
+            written = self._store.put_together([(name, content) for name, content, _ in small])
+        except BaseException as error:
+            for _, _, stored in small:
+                stored.set_exception(error)
+            raise
+        for (_, _, stored), value in zip(small, written, strict=True):
+            stored.set_result(value)
+
+    def _hand_over(self, arrival: _Arrival, chunk: Chunk, stored: "Future[StoredFile]") -> bool:
+        """Give a chunk to the writer and wait until little enough is left to be written; False if the writing has
+        failed, and the rest is not wanted.
+        """
+        with self._changed:
+            if stored.done():  # its bytes were released: what is counted now would keep all others waiting for ever
+                return False
+            self._held += len(chunk)
+            arrival.held += len(chunk)
+        arrival.items.put(chunk)
+        with self._changed:
+            self._changed.wait_for(lambda: stored.done() or self._held <= AHEAD_BYTES)
+        return not stored.done()
+
+    def _written(self, arrival: _Arrival, check: Callable[[Content], None] | None = None) -> Iterator[Chunk]:
+        while not isinstance(item := arrival.items.get(), bool):
+            size = len(item)
+            if check is not None:
+                check(pa.py_buffer(item))
+            yield item
+            del item
+            self._release(arrival, size)
+        if not item:
+            raise Abandoned
+
+    def _release(self, arrival: _Arrival, size: int | None = None) -> None:
+        """So many bytes, or all that it has, are no longer held."""
+        with self._changed:
+            size = arrival.held if size is None else size
+            arrival.held -= size
+            self._held -= size
+            self._changed.notify_all()

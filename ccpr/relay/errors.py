@@ -1,0 +1,173 @@
+"""The errors of the relay. Those that state and retention need, too, are in `ccpr.base.errors`."""
+
+from ccpr.matrixone.errors import Terminal, Transient
+
+
+class RelayListen(Terminal):
+    """The relay cannot listen where it was told to, or must not."""
+
+    code = "RELAY_LISTEN"
+    about = "address of the relay"
+    default_remedy = "Choose another address: --listen HOST:PORT; of `ccpr serve`, --relay-listen HOST:PORT."
+
+
+class RelayTls(Terminal):
+    """The certificate or key for TLS cannot be used."""
+
+    code = "RELAY_TLS"
+    about = "file of a certificate or key"
+    default_remedy = (
+        "Give PEM files that belong together: --tls-cert FILE --tls-key FILE; to `ccpr serve`, --relay-tls-cert FILE "
+        "--relay-tls-key FILE."
+    )
+
+
+class RelayText(Terminal):
+    """A table's CREATE TABLE text is missing or cannot be served as asked for, so a MatrixOne cannot create it."""
+
+    code = "RELAY_TEXT"
+    about = "table"
+    default_remedy = (
+        "Rename the table upstream so that its name needs no blank or quote, run an iteration, and try again."
+    )
+
+
+class IndexTablesMissing(Terminal):
+    """A table has indexes whose tables the mirror does not have. A MatrixOne would create them empty, and answer
+    queries by them."""
+
+    code = "INDEX_TABLES_MISSING"
+    about = "table"
+    default_remedy = "Make another subscription, to its database alone, with `ccpr subscribe … --with-indexes`."
+
+
+class DownstreamHasDatabase(Terminal):
+    """The other cluster has a database of this name. Nothing is ever loaded into one that exists."""
+
+    code = "DOWNSTREAM_HAS_DATABASE"
+    about = "database of another cluster"
+    default_remedy = "Choose another name with --as DATABASE, or drop the database there if it is not needed."
+
+
+class DownstreamUnfit(Terminal):
+    """The other cluster cannot take a copy: it lacks the statements, or the login may not use them."""
+
+    code = "DOWNSTREAM_UNFIT"
+    about = "other cluster"
+    default_remedy = (
+        "It has to be a MatrixOne 4.0 or later, and the login one of account sys with the role moadmin (root, dump)."
+    )
+
+
+class RelayAddress(Terminal):
+    """The other cluster has to reach the relay, and it is not known at which address it does."""
+
+    code = "RELAY_ADDRESS"
+    about = "other cluster"
+    default_remedy = (
+        "Say where it reaches this machine, and listen there: --relay-address HOST:PORT --listen 0.0.0.0:PORT "
+        "--insecure, or the end of a tunnel there with --listen 127.0.0.1:PORT here."
+    )
+
+
+class DownstreamRefused(Terminal):
+    """The other cluster did not create the database from the relay. The message is its own. Nothing was made there."""
+
+    code = "DOWNSTREAM_REFUSED"
+    about = "other cluster"
+    default_remedy = (
+        "If it speaks of a connection: the address after --relay-address has to be that of the relay as that "
+        "cluster sees it. It has to run, without TLS, and no firewall in between."
+    )
+
+
+class FollowUnfit(Terminal):
+    """No cluster can follow this subscription as it is, or not under this name."""
+
+    code = "FOLLOW_UNFIT"
+    about = "subscription or database"
+    default_remedy = "Another name for the database there: --as DATABASE."
+
+
+class FollowerGone(Terminal):
+    """The subscription of a follower is not there any more: somebody dropped it in that cluster."""
+
+    code = "FOLLOWER_GONE"
+    about = "follower"
+    default_remedy = (
+        "`ccpr unfollow NAME --downstream FOLLOWER` forgets it. To have it again, drop the database there, which is "
+        "read-only, and type `ccpr follow` again."
+    )
+
+
+class FollowerStopped(Transient):
+    """A follower has stopped with an error of its own, of which it is not known that it passes. Where the relay serves,
+    it is resumed all the same, with pauses that grow up to an hour."""
+
+    code = "FOLLOWER_STOPPED"
+    about = "follower"
+    default_remedy = (
+        "The message is that cluster's. When its cause is gone, it goes on by itself; the same `ccpr follow`, typed "
+        "again, resumes it at once. "
+        "To load everything again: `ccpr unfollow NAME --downstream FOLLOWER --drop-database`, then `ccpr follow`."
+    )
+
+
+class FollowerDropsHeld(Terminal):
+    """Most tables are gone at the newest point, or all, and a follower's cluster would drop them. It is shown no point
+    without them. Somebody may have meant it; a wrong database that was restored upstream looks the same."""
+
+    code = "FOLLOWER_DROPS_HELD"
+    about = "follower"
+    default_remedy = (
+        "If they are to go: `ccpr relay approve NAME FOLLOWER`. When they are there again upstream, the follower goes "
+        "on by itself."
+    )
+
+
+class FollowerPaused(Terminal):
+    """Somebody paused the subscription of a follower in that cluster, so it is not resumed by itself."""
+
+    code = "FOLLOWER_PAUSED"
+    about = "follower"
+    default_remedy = "To go on, type the same `ccpr follow` again."
+
+
+class FollowerFailing(Transient):
+    """A follower does not get on. It is tried again."""
+
+    code = "FOLLOWER_FAILING"
+    about = "follower"
+    default_remedy = (
+        "The message is that cluster's. Check that the relay runs (`ccpr status NAME` says where), and that it is "
+        "reached from there."
+    )
+
+
+class DownstreamFailed(Terminal):
+    """The other cluster stopped to load the copy, with an error of its own."""
+
+    code = "DOWNSTREAM_FAILED"
+    about = "subscription in another cluster"
+    default_remedy = "The message is that cluster's. Try again; what was loaded is dropped first."
+
+
+class DownstreamSilent(Transient):
+    """The other cluster has not asked the relay for anything for a long time."""
+
+    code = "DOWNSTREAM_SILENT"
+    about = "subscription in another cluster"
+    default_remedy = (
+        "Check that it runs, and that it reaches the relay; then type the same again. What was loaded is dropped first."
+    )
+
+
+class CopyDiffers(Terminal):
+    """What was loaded is not what the point has. It has not been released for writing."""
+
+    code = "COPY_DIFFERS"
+    about = "table of another cluster"
+    default_remedy = (
+        "Do not use it. Check the mirror with `ccpr verify NAME --deep`, and type the same again: what was loaded is "
+        "dropped first."
+    )

@@ -1,0 +1,193 @@
+"""A point of a mirror with the definitions of its tables, and how its objects differ from those of another point."""
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.schema import Kind, Table
+from ccpr.mirror.mirror import Mirror, files_of
+from ccpr.mirror.points import Point, TableRef
+from ccpr.pipeline.applying import may_have_commits
+
+K = TypeVar("K")
+V = TypeVar("V")
+_ID_BYTES = 18  # of the object's id, with which its stats begin
+_FLAGS, _APPENDABLE = 153, 1  # where the flags are in the stats; the bit that says so (docs/upstream.md 6.1)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A point with its tables, by id.
+
+    `parents` has the table of each hidden index table, as far as the mirror knows it.
+    """
+
+    point: Point
+    tables: dict[int, Table]
+    parents: dict[int, int]
+
+    def ref(self, table_id: int) -> TableRef:
+        return self.point.tables[table_id]
+
+    def replica_id(self, table_id: int) -> int:
+        """The id under which a MatrixOne is shown the table: another one whenever it has another id, name or text.
+
+        A MatrixOne takes a table with another id for another table, and loads it whole. It could not follow a RENAME,
+        and not each ALTER in place (docs/upstream.md, "A MatrixOne behind the relay"). An index table goes with its
+        table, which is created again with new hidden tables.
+        """
+        table, parent = self.tables[table_id], self.parents.get(table_id)
+        above = None if parent is None else self.replica_id(parent)
+        name = None if table.kind is Kind.INDEX else table.name
+        text = json.dumps([table.id, name, table.ddl, above]).encode()
+        return 1 + int.from_bytes(hashlib.sha256(text).digest()[:8]) % (2**62)
+
+
+class States:
+    """The states of one mirror; the newest that were asked for stay in memory. Thread-safe."""
+
+    def __init__(self, mirror: Mirror, *, most_tables: int = 20_000, most_points: int = 4) -> None:
+        self.mirror = mirror
+        self._tables = Newest[str, Table](most_tables)
+        self._points = Newest[int, State](most_points)
+
+    def at(self, lsn: int | None) -> State:
+        """The state at a point; None is the newest. Raises PointNotReached, PointGone, MirrorDamaged."""
+        known = None if lsn is None else self._points.get(lsn)
+        return known or self.of(self.mirror.point(lsn))
+
+    def of(self, point: Point) -> State:
+        known = self._points.get(point.lsn)
+        if known is not None and known.point == point:
+            return known
+        tables = {table_id: self._table(ref) for table_id, ref in point.tables.items()}
+        ids = {table.name: table_id for table_id, table in tables.items() if table.kind is Kind.INDEX}
+        parents = {
+            ids[hidden]: table_id
+            for table_id, table in tables.items()
+            for _, _, hidden in table.indexes or ()
+            if hidden in ids
+        }
+        state = State(point, tables, parents)
+        self._points.put(point.lsn, state)
+        return state
+
+    def _table(self, ref: TableRef) -> Table:
+        table = self._tables.get(ref.manifest)
+        if table is None:
+            table = self.mirror.manifest(ref).table
+            self._tables.put(ref.manifest, table)
+        return table
+
+    def objects(self, state: State, table_id: int) -> pa.Table:
+        """The live objects of a table: MANIFEST_SCHEMA, with `number` (the object's id) and `appendable`."""
+        objects = self.mirror.manifest(state.ref(table_id)).objects
+        stats = objects.column("stats").combine_chunks()
+        raw = stats.cast(pa.binary())
+        flags, marked = pc.binary_slice(raw, _FLAGS, _FLAGS + 1), (bytes((flag,)) for flag in range(256))
+        appendable = pc.is_in(flags, pa.array([flag for flag in marked if flag[0] & _APPENDABLE], pa.binary()))
+        numbered = objects.append_column("number", pc.binary_slice(raw, 0, _ID_BYTES))
+        return numbered.append_column("appendable", appendable)
+
+    def difference(self, base: State, target: State, table_id: int) -> "Difference":
+        """How the objects of a table differ that has one id at both points."""
+        after = self.objects(target, table_id)
+        if base.ref(table_id).manifest == target.ref(table_id).manifest:
+            return Difference(after.slice(0, 0), after.slice(0, 0), after)
+        before = self.objects(base, table_id)
+        here, there = (pa.chunked_array([_marked(one)]) for one in (before, after))
+        gone = before.filter(pc.invert(pc.is_in(here, there.combine_chunks())))
+        is_kept = pc.is_in(there, here.combine_chunks())
+        return Difference(after.filter(pc.invert(is_kept)), gone, after.filter(is_kept))
+
+    def came_to_light(self, base: State, target: State, table_id: int, kept: pa.Table) -> pa.Table:
+        """Those of the kept objects that are appendable, and hold rows of commits between the two points. No list shows
+        these, the time alone makes them visible (docs/format/object-file.md 9.2)."""
+        appendable = kept.filter(kept.column("appendable"))
+        held = appendable.filter(pc.is_valid(appendable.column("sha256")))  # not those that the mirror does not keep
+        with files_of(target.tables[table_id].qualified_name):
+            chosen = [
+                may_have_commits(self.mirror, ObjectStats.parse(stats), base.point.at, target.point.at)
+                for stats in held.column("stats").to_pylist()
+            ]
+        return held.filter(pa.array(chosen, pa.bool_()))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Objects of one table at two points: MANIFEST_SCHEMA and what `States.objects` adds."""
+
+    came: pa.Table
+    gone: pa.Table
+    kept: pa.Table
+
+
+def _marked(objects: pa.Table) -> pa.Array:
+    """The id of each object, tombstones apart from data."""
+    marks = pc.if_else(objects.column("is_tombstone"), b"t", b"d").combine_chunks().cast(pa.binary())
+    return pc.binary_join_element_wise(marks, objects.column("number").combine_chunks(), b"")
+
+
+def bearable(states: States, base: State, target: State) -> bool:
+    """Whether a MatrixOne that has `base` can go on to `target`.
+
+    It keeps a table of the appendable objects that it has, by which it finds its own copies of them, with the name of
+    the table. So one must not come again under another table; and one that stayed must have no new rows, and no new
+    tombstones, whose row numbers it could not translate any more. A MatrixOne upstream never shows that, since a flush
+    replaces what it has written; a mirror of two snapshots before one flush could.
+    """
+    known = {base.replica_id(table_id): table_id for table_id in base.tables}
+    fresh: list[int] = []
+    for table_id in target.tables:
+        if known.get(target.replica_id(table_id)) != table_id:
+            fresh.append(table_id)
+            continue
+        found = states.difference(base, target, table_id)
+        if not pc.any(found.kept.column("appendable")).as_py():
+            continue
+        if pc.any(found.came.column("is_tombstone")).as_py():
+            return False
+        if states.came_to_light(base, target, table_id, found.kept).num_rows:
+            return False
+    numbers = set(_appendable(states, target, fresh))
+    return not numbers or numbers.isdisjoint(_appendable(states, base, base.tables))
+
+
+def _appendable(states: States, state: State, table_ids: Collection[int]) -> Iterator[bytes]:
+    for table_id in table_ids:
+        objects = states.objects(state, table_id)
+        yield from objects.filter(objects.column("appendable")).column("number").to_pylist()
+
+
+class Newest(Generic[K, V]):
+    """What was used last, up to a number of entries. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock, self._kept = most, Lock(), OrderedDict[K, V]()
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+    def drop(self, key: K) -> None:
+        """Nothing happens if it is not there."""
+        with self._lock:
+            self._kept.pop(key, None)

@@ -1,0 +1,83 @@
+"""CREATE TABLE texts as the relay serves them: under another database's name, and without the mark of a replica.
+
+`get_ddl` of an upstream adds ``PROPERTIES("from_publication" = "true")``, by which the tables of a downstream are
+read-only and stay so (docs/upstream.md, "A MatrixOne behind the relay"). For a copy that is to be written to, that one
+property is taken out, and where AUTO_INCREMENT goes on is put in; nothing else is changed.
+"""
+
+from ccpr.matrixone.schema import Table
+from ccpr.matrixone.sql.errors import SqlUnclosed
+from ccpr.matrixone.sql.lexer import Token, complete_tokens
+from ccpr.matrixone.sql.quoting import in_backquotes
+from ccpr.relay.errors import RelayText
+
+PROPERTY = "from_publication"
+
+
+def served_text(table: Table, database: str, *, writable: bool, next_number: int | None = None) -> str:
+    """The table's text for a database of this name; `next_number` is that of AUTO_INCREMENT. Raises RelayText."""
+    subject = f"table {table.qualified_name}"
+    if not table.ddl:
+        raise RelayText("the mirror has no CREATE TABLE text of it", subject=subject)
+    try:
+        tokens = complete_tokens(table.ddl)
+    except SqlUnclosed as error:
+        raise RelayText("its CREATE TABLE text cannot be read", subject=subject) from error
+    text = table.ddl
+    cut = _property(tokens) if writable else None
+    if cut is not None:
+        text = text[: cut[0]].rstrip() + text[cut[1] :]
+    if next_number is not None:
+        at = _end_of_columns(tokens)
+        if at is None:
+            raise RelayText("its CREATE TABLE text does not list its columns where it is expected", subject=subject)
+        text = f"{text[:at]} AUTO_INCREMENT = {next_number:d}{text[at:]}"
+    if database != table.database:
+        place = _database(tokens, table.database)
+        if place is None:
+            raise RelayText("its CREATE TABLE text does not name its database where it is expected", subject=subject)
+        text = text[: place.start] + in_backquotes(database) + text[place.end :]
+    return text
+
+
+def _database(tokens: list[Token], database: str) -> Token | None:
+    """The database's name in ``CREATE TABLE `database`.`table` (``."""
+    if len(tokens) < 5 or not tokens[0].is_word("CREATE") or not tokens[1].is_word("TABLE"):
+        return None
+    named = tokens[2].kind in ("name", "word") and tokens[2].value == database and tokens[3].is_sign(".")
+    return tokens[2] if named else None
+
+
+def _end_of_columns(tokens: list[Token]) -> int | None:
+    """Behind the parenthesis that ends them."""
+    depth = 0
+    for token in tokens:
+        depth += token.is_sign("(") - token.is_sign(")")
+        if depth == 0 and token.is_sign(")"):
+            return token.end
+    return None
+
+
+def _property(tokens: list[Token]) -> tuple[int, int] | None:
+    """From where to where the property reaches, with its clause if it is the only one in it."""
+    for number, token in enumerate(tokens):
+        if (
+            not token.is_word("PROPERTIES")
+            or not tokens[number + 1 : number + 2]
+            or not tokens[number + 1].is_sign("(")
+        ):
+            continue
+        end = next((at for at in range(number, len(tokens)) if tokens[at].is_sign(")")), None)
+        if end is None:
+            return None
+        pairs = [at for at in range(number + 2, end) if tokens[at].kind == "text" and tokens[at - 1].is_sign("(", ",")]
+        mark = next((at for at in pairs if tokens[at].value == PROPERTY), None)
+        if mark is None:
+            continue
+        if len(pairs) == 1:
+            return token.start, tokens[end].end
+        later = next((at for at in pairs if at > mark), None)
+        if later is not None:
+            return tokens[mark].start, tokens[later].start
+        return tokens[mark - 1].start, tokens[end].start
+    return None

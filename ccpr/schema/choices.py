@@ -1,0 +1,53 @@
+"""What a person chooses for a target, as values (docs/requirements.md B9). What the DDL policies mean:
+`ccpr.schema.policy`."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DuplicateKeys(StrEnum):
+    """What happens to a table of which two visible rows have one primary key (the upstream's LOAD DATA does not
+    check)."""
+
+    ERROR = "error"  # the table waits for a person
+    LAST = "last"  # the row with the later commit counts
+
+
+class DdlPolicy(StrEnum):
+    ADDITIVE = "additive"
+    FULL = "full"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class MaxDrop:
+    """How many tables a target drops at once without being asked (decision drops-held).
+
+    Attributes
+    ----------
+    tables : at most so many; None: fewer than half of those that it has, or fewer than three, and not all of several.
+    """
+
+    tables: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "MaxDrop":
+        """`half` or a number. Raises ValueError."""
+        if text == _HALF:
+            return cls()
+        if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+            raise ValueError(f"not a number of tables, and not `{_HALF}`: {text!r:.80}")
+        return cls(int(text))
+
+    def __str__(self) -> str:
+        return _HALF if self.tables is None else str(self.tables)
+
+    def holds(self, gone: int, there: int) -> bool:
+        """Whether so many tables of those that are there are too many."""
+        if self.tables is not None:
+            return gone > self.tables
+        return gone > 1 and (gone == there or (gone >= _FEW and 2 * gone >= there))
+
+
+_HALF, _FEW, _DIGITS = "half", 3, 9
+DEFAULT_MAX_DROP = MaxDrop()

@@ -1,0 +1,414 @@
+"""What a configuration file changes: a plan, made from the file and the state without asking anybody, and its
+execution by the functions that the commands and `ccpr sql` call.
+
+What is not in the file stays, unless it is pruned. A setting that the file does not name has its default. What is done
+with followers is the relay's, which is above this package: whoever makes a plan gives it (`Following`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any, Protocol
+
+from ccpr.base.errors import StateUnreadable
+from ccpr.base.failure import Failure
+from ccpr.config.document import Path, Problem
+from ccpr.config.errors import ConfigConflict, ConfigEmpty
+from ccpr.config.reading import Wanted, WantedFollower, WantedSpark, WantedSubscription, WantedTarget
+from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
+from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.errors import CcprError
+from ccpr.pipeline.spark.connect import shown_url
+from ccpr.pipeline.spark.stored import StoredSpark
+from ccpr.service import subscriptions, targets
+from ccpr.service.drop import Dropped, drop
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import Follower, FollowerRecords, Stage
+from ccpr.state.log_rows import LogRow
+from ccpr.state.pins import Pins, check_unpinned
+from ccpr.state.states import State
+from ccpr.state.subscription import Subscription
+from ccpr.state.targets import Target, TargetRecords, TargetState
+
+SPARK = "spark"
+
+
+class Verb(StrEnum):
+    DROP = "drop subscription"
+    CREATE = "create subscription"
+    ALTER = "alter subscription"
+    PAUSE = "pause subscription"
+    RESUME = "resume subscription"
+    REMOVE_TARGET = "remove target"
+    ADD_TARGET = "add target"
+    ALTER_TARGET = "alter target"
+    FOLLOW = "add follower"
+    ALTER_FOLLOWER = "alter follower"
+    UNFOLLOW = "remove follower"
+    SET_SPARK = "set Spark"
+
+
+class Following(Protocol):
+    """How followers of a subscription are begun, altered and ended."""
+
+    def follow(self, workspace: Workspace, name: str, one: WantedFollower) -> object: ...
+
+    def unfollow(self, workspace: Workspace, name: str, follower: str) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Of one setting, as text without passwords."""
+
+    setting: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to be done.
+
+    Attributes
+    ----------
+    about : what it is done with, for people.
+    """
+
+    verb: Verb
+    subscription: str = ""
+    target: str = ""
+    follower: str = ""
+    about: str = ""
+    changes: tuple[Change, ...] = ()
+    do: Callable[[Workspace], object] = field(repr=False, compare=False, default=id)
+
+    @property
+    def destructive(self) -> bool:
+        return self.verb in (Verb.DROP, Verb.REMOVE_TARGET, Verb.UNFOLLOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an action ended. `skipped`: not tried, since one before it failed for the same subscription. `note`: what is
+    left to do."""
+
+    action: Action
+    failure: Failure | None = None
+    skipped: bool = False
+    note: str = ""
+
+    @property
+    def done(self) -> bool:
+        return self.failure is None and not self.skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    Attributes
+    ----------
+    actions : in the order in which they are done.
+    unlisted : what the state has and the file does not: subscriptions, `subscription.target`,
+        `subscription.follower`, `spark`.
+    unchanged : how many subscriptions are as the file has them.
+    """
+
+    actions: tuple[Action, ...]
+    unlisted: tuple[str, ...]
+    unchanged: int
+
+
+def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: bool = False) -> Plan:
+    """Asks nobody and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict, ConfigEmpty,
+    StateUnreadable."""
+    if prune and "subscriptions" not in wanted.document.value:
+        raise ConfigEmpty("it says nothing about subscriptions", subject=wanted.document.source)
+    rows, _ = workspace.log.all_rows()
+    known = {row.subscription_name: row for row in rows}
+    comparison = _Comparison(workspace, wanted, known, following)
+    found = [list(comparison.subscription(one)) for one in wanted.subscriptions]
+    gone = [name for name in known if name not in {one.name for one in wanted.subscriptions}]
+    if comparison.problems:
+        raise wanted.document.error(comparison.problems, ConfigConflict)
+    stored = StoredSpark.of(workspace.home)
+    spark, unlisted = [], list(comparison.unlisted)
+    if wanted.spark is not None:
+        spark = list(_spark(stored, wanted.spark))
+    elif stored != StoredSpark():
+        spark = list(_spark(stored, WantedSpark("", "", {}))) if prune else []
+        unlisted.append(SPARK)
+    drop_it = partial(_drop, following=following)
+    drops = [Action(Verb.DROP, name, do=partial(drop_it, name=name)) for name in gone] if prune else []
+    removed = comparison.removals if prune else []
+    unchanged = sum(not actions for actions in found)
+    actions = (*drops, *removed, *(action for actions in found for action in actions), *spark)
+    return Plan(actions, () if prune else (*gone, *unlisted), unchanged)
+
+
+def perform(workspace: Workspace, actions: tuple[Action, ...], report: Callable[[Outcome], None]) -> list[Outcome]:
+    """Do them one after the other. If one fails, those of other subscriptions go on."""
+    outcomes: list[Outcome] = []
+    failed: set[str] = set()
+    for action in actions:
+        if action.subscription in failed:
+            outcome = Outcome(action, skipped=True)
+        else:
+            try:
+                outcome = Outcome(action, note=_note(action.do(workspace)))
+            except CcprError as error:
+                failed.add(action.subscription)
+                outcome = Outcome(action, Failure.of(error))
+        outcomes.append(outcome)
+        report(outcome)
+    return outcomes
+
+
+class _Comparison:
+    """Of what the file wants with the rows. Collects what cannot be had, and what the file does not name."""
+
+    def __init__(self, workspace: Workspace, wanted: Wanted, rows: Mapping[str, LogRow], following: Following) -> None:
+        self._workspace, self._wanted, self._rows, self._following = workspace, wanted, rows, following
+        self.problems: list[Problem] = []
+        self.unlisted: list[str] = []
+        self.removals: list[Action] = []
+
+    def subscription(self, one: WantedSubscription) -> Iterator[Action]:
+        path: Path = ("subscriptions", one.name)
+        one = self._checked(path, one)
+        if one.followers and one.database == EVERYTHING:
+            self.problems.append(Problem((*path, "followers"), "a subscription to several databases has no followers"))
+        for target in one.targets:
+            if bool(target.source_database) != (one.database == EVERYTHING):
+                text = "a subscription to one database has no choice of it"
+                if one.database == EVERYTHING:
+                    text = "it has to say of which `database` it is"
+                self.problems.append(Problem((*path, "targets", target.name), text))
+        row = self._rows.get(one.name)
+        if row is None:
+            databases = (one.settings.databases or "all databases") if one.database == EVERYTHING else one.database
+            about = f"{databases}{'' if one.table is None else f'.{one.table}'} from {one.endpoint.masked()}"
+            yield Action(Verb.CREATE, one.name, about=about, do=partial(_create, one=one))
+            known: dict[str, Target] = {}
+            followed: dict[str, Follower] = {}
+        else:
+            yield from self._alter(path, one, Subscription.from_row(row))
+            followed = {one.name: one for one in FollowerRecords(self._workspace.log.engine, row.task_id).all()}
+            known = {target.name: target for target in TargetRecords(self._workspace.log.engine, row.task_id).all()}
+        if one.paused is not None and one.paused != (row is not None and row.state == State.PAUSED):
+            verb, act = (Verb.PAUSE, subscriptions.pause) if one.paused else (Verb.RESUME, subscriptions.resume)
+            yield Action(verb, one.name, do=partial(act, name=one.name))
+        for target in one.targets:
+            if target.name in known:
+                yield from self._alter_target((*path, "targets", target.name), one.name, target, known[target.name])
+            else:
+                about = target.address.masked()
+                yield Action(
+                    Verb.ADD_TARGET, one.name, target.name, about, do=partial(_add_target, name=one.name, one=target)
+                )
+        for name in known.keys() - {target.name for target in one.targets}:
+            self.unlisted.append(f"{one.name}.{name}")
+            self.removals.append(
+                Action(Verb.REMOVE_TARGET, one.name, name, do=partial(_remove_target, name=one.name, target=name))
+            )
+        for follower in one.followers:
+            place = (*path, "followers", follower.name)
+            yield from self._follow(place, one, follower, followed.get(follower.name))
+        for name in sorted(followed.keys() - {follower.name for follower in one.followers}):
+            self.unlisted.append(f"{one.name}.{name}")
+            do = partial(self._following.unfollow, name=one.name, follower=name)
+            self.removals.append(Action(Verb.UNFOLLOW, one.name, follower=name, do=do))
+
+    def _follow(
+        self, path: Path, subscription: WantedSubscription, one: WantedFollower, known: Follower | None
+    ) -> Iterator[Action]:
+        """One that is there under the name, whose command was interrupted, is begun again."""
+        do = partial(self._following.follow, name=subscription.name, one=one)
+        database = one.database or subscription.database
+        if known is None or known.stage is Stage.STARTING:
+            about = f"database {database} at {one.endpoint.masked()}"
+            yield Action(Verb.FOLLOW, subscription.name, follower=one.name, about=about, do=do)
+            return
+        if known.stage is not Stage.FOLLOWING:
+            self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or take it out"))
+        before, _ = parse_uri(known.uri)
+        fixed = {
+            "uri": ((before.host.lower(), before.port), (one.endpoint.host.lower(), one.endpoint.port)),
+            "database": (known.database, database),
+            "relay_address": (known.relay_address, one.relay_address or known.relay_address),
+        }
+        for key, (old, new) in fixed.items():
+            if old != new:
+                text = f"{key} of a follower cannot be changed; give it another name, or remove it first"
+                self.problems.append(Problem((*path, key), text))
+        login = [
+            replace(change, setting={"upstream": "uri"}.get(change.setting, change.setting))
+            for change in self._login(before, known.sealed_password, one.endpoint, one.password)
+        ]
+        if login:
+            yield Action(Verb.ALTER_FOLLOWER, subscription.name, follower=one.name, changes=tuple(login), do=do)
+
+    def _checked(self, path: Path, one: WantedSubscription) -> WantedSubscription:
+        """With places as they are stored."""
+        try:
+            subscriptions.check_settings(one.settings, one.database, one.table)
+            return replace(one, settings=subscriptions.canonical(one.settings))
+        except CcprError as error:
+            self.problems.append(Problem(path, f"{error.message} ({error.subject})"))
+            return one
+
+    def _alter(self, path: Path, one: WantedSubscription, known: Subscription) -> Iterator[Action]:
+        fixed = {
+            "database": (known.database, one.database),
+            "table": (known.table, one.table),
+            "publisher": (known.publication.publisher, one.publisher or known.publication.publisher),
+            "with_indexes": (known.settings.with_indexes, one.settings.with_indexes),
+        }
+        for key, (before, after) in fixed.items():
+            if before != after:
+                text = f"subscription {one.name} has another ({_shown(before)}), which cannot be changed"
+                self.problems.append(Problem((*path, key), text))
+        before, after = asdict(known.settings), asdict(one.settings)
+        settings = {name: value for name, value in after.items() if value != before[name]}
+        changes = [
+            Change(name.removeprefix("sync_"), _shown(before[name]), _shown(value)) for name, value in settings.items()
+        ]
+        publication = one.publication if one.publication not in (None, known.publication.name) else None
+        if publication is not None:
+            changes.append(Change("publication", known.publication.name, publication))
+        login = list(self._login(known.endpoint, known.sealed_password, one.endpoint, one.password))
+        if login or changes:
+            change = subscriptions.SettingsChange(
+                one.endpoint if login else None, one.password if login else "", publication, settings
+            )
+            do = partial(subscriptions.alter, name=one.name, change=change)
+            yield Action(Verb.ALTER, one.name, changes=(*login, *changes), do=do)
+
+    def _login(self, before: Endpoint, sealed: str, after: Endpoint, password: str) -> Iterator[Change]:
+        if before != after:
+            options = "" if before.masked() != after.masked() else " with other options of TLS"
+            yield Change("upstream", before.masked(), after.masked() + options)
+        elif self._opened(sealed, before) != password:
+            yield Change("password", "***", "another")
+
+    def _opened(self, sealed: str, endpoint: Endpoint) -> str | None:
+        """None if it cannot be opened: then it is set again."""
+        try:
+            return self._workspace.vault.open(sealed, endpoint)
+        except StateUnreadable:
+            return None
+
+    def _alter_target(self, path: Path, name: str, one: WantedTarget, known: Target) -> Iterator[Action]:
+        address = targets.address_of(known)
+        if known.state is TargetState.RELEASED:
+            self.problems.append(Problem(path, "it was released, so that nothing syncs it; give it another name"))
+        if address.database != one.address.database:
+            self.problems.append(Problem((*path, "uri"), "the database of a target cannot be changed"))
+        if known.source_database != one.source_database:
+            self.problems.append(Problem((*path, "database"), "which database a target gets cannot be changed"))
+        lost = sorted(set(known.as_text) - set(one.as_text))
+        if lost:
+            self.problems.append(Problem((*path, "as_text"), f"{', '.join(lost)} are text already and stay so"))
+        login = [
+            replace(change, setting={"upstream": "uri"}.get(change.setting, change.setting))
+            for change in self._login(address.endpoint, known.sealed_password, one.address.endpoint, one.password)
+        ]
+        new = tuple(column for column in one.as_text if column not in known.as_text)
+        policy = None if one.policy is known.policy else one.policy
+        duplicates = None if one.duplicate_keys is known.duplicate_keys else one.duplicate_keys
+        limit = None if one.max_drop == known.max_drop else one.max_drop
+        changes = [
+            *login,
+            *([Change("ddl_policy", known.policy.value, policy.value)] if policy else []),
+            *([Change("as_text", _shown(known.as_text), _shown(one.as_text))] if new else []),
+            *([Change("duplicate_keys", known.duplicate_keys.value, duplicates.value)] if duplicates else []),
+            *([Change("max_drop", str(known.max_drop), str(limit))] if limit else []),
+        ]
+        if changes:
+            do = partial(
+                targets.alter,
+                name=name,
+                target_name=one.name,
+                policy=policy,
+                login=(one.address, one.password) if login else None,
+                as_text=new,
+                duplicate_keys=duplicates,
+                max_drop=limit,
+            )
+            yield Action(Verb.ALTER_TARGET, name, one.name, changes=tuple(changes), do=do)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return "none" if value in (None, "") else str(value)
+
+
+def _spark(before: StoredSpark, wanted: WantedSpark) -> Iterator[Action]:
+    after = StoredSpark(wanted.master, wanted.remote, wanted.config)
+    if after == before:
+        return
+    changes = [
+        Change(name, shown_url(old) or "none", shown_url(new) or "none")
+        for name, old, new in (("master", before.master, after.master), ("remote", before.remote, after.remote))
+        if old != new
+    ]
+    for name in sorted(before.config.keys() | after.config.keys()):  # their values may be secrets
+        old, new = before.config.get(name), after.config.get(name)
+        if old != new:
+            changes.append(Change(name, "none" if old is None else "***", "none" if new is None else "another"))
+
+    def keep(workspace: Workspace) -> None:
+        after.keep(workspace.home)
+
+    yield Action(Verb.SET_SPARK, changes=tuple(changes), do=keep)
+
+
+def _create(workspace: Workspace, one: WantedSubscription) -> None:
+    wanted = subscriptions.Wanted(
+        one.name,
+        one.endpoint,
+        one.password,
+        one.database,
+        one.table,
+        one.publication,
+        one.publisher,
+        one.settings,
+    )
+    subscriptions.create(workspace, wanted)
+
+
+def _add_target(workspace: Workspace, name: str, one: WantedTarget) -> None:
+    what = (one.policy, one.as_text, one.duplicate_keys, one.source_database, one.max_drop)
+    targets.add(workspace, name, one.name, one.address, one.password, *what)
+
+
+def _remove_target(workspace: Workspace, name: str, target: str) -> None:
+    """Its tables become ordinary ones and stay."""
+    targets.release(workspace, name, target)
+    targets.remove(workspace, name, target)
+
+
+def _drop(workspace: Workspace, name: str, following: Following) -> Dropped:
+    """Its mirror stays, and so do the tables of its targets, as ordinary ones, and the databases of its followers,
+    read-only."""
+    task_id = workspace.log.row(name).task_id
+    followers = FollowerRecords(workspace.log.engine, task_id).all()
+    others = [
+        pin for pin in Pins(workspace.log.engine, task_id).all() if not any(f.has_taken(pin.name) for f in followers)
+    ]
+    check_unpinned(others)  # before anything is ended
+    for follower in followers:
+        following.unfollow(workspace, name, follower.name)
+    for target in targets.records_of(workspace, name).all():
+        _remove_target(workspace, name, target.name)
+    return drop(workspace, name)
+
+
+def _note(result: object) -> str:
+    if isinstance(result, Dropped) and result.snapshots_left:
+        left = len(result.snapshots_left)
+        return f"{left} snapshots may still be upstream ({result.reason}); `ccpr drop {result.name}` tries again"
+    return ""

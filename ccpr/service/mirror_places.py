@@ -1,0 +1,57 @@
+"""The places of mirrors: each belongs to one subscription, and a place that has files is not taken over silently."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from ccpr.base.errors import MirrorInUse, StateUnreadable
+from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY
+from ccpr.mirror.store import Store
+from ccpr.service.workspace import Workspace
+from ccpr.state.log_rows import LogRow
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
+
+
+def check_place(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
+    """Two subscriptions must not write to one mirror. Raises MirrorInUse."""
+    store = workspace.mirror_store(name, settings)
+    for other in readable_subscriptions(rows):
+        url = workspace.mirror_store(other.name, other.settings).url
+        ours, theirs = _folded(store.url), _folded(url)
+        if is_within(ours, theirs) or is_within(theirs, ours):
+            raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=store.url)
+
+
+def check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
+    """Raises MirrorInUse if there are files, for example of a subscription that was dropped."""
+    store = workspace.mirror_store(name, settings)
+    if _holds_files(store):
+        left = workspace.log.dropped_row(name)
+        remedy = "Choose another name, or an empty place with --mirror. The files stay readable as they are."
+        if left is not None and not settings.mirror:
+            remedy = f"`ccpr drop {name} --purge` deletes the files of the dropped subscription. Or: {remedy}"
+        raise MirrorInUse("the mirror of another subscription is there", subject=store.url, remedy=remedy)
+
+
+def _holds_files(store: Store) -> bool:
+    return any(store.size(name) is not None for name in (HEAD, IDENTITY)) or any(
+        next(iter(store.names(folder)), None) is not None for folder in FOLDERS
+    )
+
+
+def _folded(url: str) -> str:
+    """Folders whose names differ only in letter case are one folder on some file systems."""
+    return url.casefold() if url.startswith("file:") else url
+
+
+def is_within(url: str, other: str) -> bool:
+    """Whether one place is in the other, or is the same. Options of an object store, after '?', do not count."""
+    inner, outer = (place.partition("?")[0].rstrip("/") + "/" for place in (url, other))
+    return inner.startswith(outer)
+
+
+def readable_subscriptions(rows: Iterable[LogRow]) -> Iterator[Subscription]:
+    """Those whose rows can be read: a bad row does not hinder other subscriptions."""
+    for row in rows:
+        with suppress(StateUnreadable):
+            yield Subscription.from_row(row)

@@ -1,0 +1,79 @@
+"""Which relays serve a state folder now: each has a file in it, with its address, that it holds locked. The lock ends
+with the process, however that ends, so that whoever looks is never told of one that is gone. Behind the address the
+file has the subscriptions that the relay leaves out, as JSON."""
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+from ccpr.base.errors import StateUnreadable
+from ccpr.base.file_modes import make_folder, opener
+
+FOLDER = "relays"
+_MOST_BYTES = 1 << 20
+
+
+class RelayMark:
+    """The file of a relay of this process."""
+
+    def __init__(self, home: Path, address: str) -> None:
+        """Raises StateUnreadable."""
+        folder, name = home / FOLDER, f"{uuid.uuid4()}.lock"
+        self._address = address
+        self._path, hidden = folder / name, folder / f".{name}"
+        try:
+            make_folder(folder)
+            self._file = FileIO(hidden, "w", opener=opener())
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._file.write(address.encode())
+            hidden.rename(self._path)  # nobody sees it before it is locked
+        except OSError as error:
+            raise StateUnreadable(
+                f"the lock file of the relay cannot be made: {error.strerror}", subject=str(folder)
+            ) from error
+
+    def note(self, left_out: Mapping[str, str]) -> None:
+        """The subscriptions that it leaves out, by name, and why. Raises OSError."""
+        content = f"{self._address}\n{json.dumps(left_out)}\n".encode()[:_MOST_BYTES]
+        os.pwrite(self._file.fileno(), content, 0)
+        self._file.truncate(len(content))
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._file.close()
+
+
+def relay_addresses(home: Path) -> tuple[str, ...]:
+    """Where relays of this folder listen now."""
+    return tuple(sorted(address for address, _ in _relays(home)))
+
+
+def left_out_by_relays(home: Path, name: str) -> tuple[str, ...]:
+    """What relays of this folder say of a subscription that they leave out, with their addresses."""
+    said = sorted((address, left_out[name]) for address, left_out in _relays(home) if name in left_out)
+    return tuple(f"the relay on {address} leaves it out of its catalog: {why}" for address, why in said)
+
+
+def _relays(home: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for text in filter(None, map(_content, (home / FOLDER).glob("[!.]*.lock"))):
+        address, _, rest = text.partition("\n")
+        left_out: object = {}
+        with suppress(ValueError):  # it is being written
+            left_out = json.loads(rest or "{}")
+        yield address, left_out if isinstance(left_out, dict) else {}
+
+
+def _content(path: Path) -> str | None:
+    """None for one that has ended, whose file is deleted."""
+    with suppress(OSError, UnicodeDecodeError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read(_MOST_BYTES).decode()
+        path.unlink()
+    return None

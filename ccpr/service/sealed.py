@@ -1,0 +1,70 @@
+"""What the key file has to open: every login that is stored, and how each is given again if it cannot be opened."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ccpr.base.errors import FollowerLoginLost, StateUnreadable
+from ccpr.service.targets import address_of
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import FollowerRecords, open_login, open_password
+from ccpr.state.relay_users import RelayUsers
+from ccpr.state.subscription import Subscription
+from ccpr.state.targets import TargetRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """`what` it is of, for people; `repair` is what to type."""
+
+    what: str
+    repair: str
+
+
+def unopened(workspace: Workspace) -> list[Sealed]:
+    """The logins that the key file does not open. Rows that cannot be read are left out: others report them."""
+    return [one for one, opens in _all(workspace) if not _works(opens)] if workspace.has_catalog else []
+
+
+def _all(workspace: Workspace) -> Iterator[tuple[Sealed, Callable[[], object]]]:
+    vault, engine = workspace.vault, workspace.log.engine
+    for row in workspace.log.rows():
+        name = row.subscription_name
+        try:
+            known = Subscription.from_row(row)
+            targets, followers = TargetRecords(engine, row.task_id).all(), FollowerRecords(engine, row.task_id).all()
+        except StateUnreadable:
+            continue
+        yield (
+            Sealed(f"subscription {name}", f"`ccpr alter {name} --from URI`"),
+            lambda known=known: vault.open(known.sealed_password, known.endpoint),
+        )
+        for target in targets:
+            yield (
+                Sealed(f"target {target.name} of {name}", f"`ccpr target alter {name} {target.name} --to URI`"),
+                lambda target=target: vault.open(target.sealed_password, address_of(target).endpoint),
+            )
+        for follower in followers:
+            again = f"ccpr follow {name} --downstream {follower.name} --into URI"
+            yield (
+                Sealed(f"follower {follower.name} of {name} (its login at the relay)", f"`{again} --new-login`"),
+                lambda follower=follower: open_login(vault, follower),
+            )
+            yield (
+                Sealed(f"follower {follower.name} of {name} (its cluster)", f"`{again}`"),
+                lambda follower=follower: open_password(vault, follower),
+            )
+    users = RelayUsers(engine, vault)
+    for user in users.all():
+        again = f"`ccpr relay user drop {user.name}`, then `ccpr relay user add {user.name}`"
+        yield (
+            Sealed(f"user {user.name} of the relay", again),
+            lambda name=user.name: users.digest(name),
+        )
+
+
+def _works(opens: Callable[[], object]) -> bool:
+    try:
+        opens()
+    except (StateUnreadable, FollowerLoginLost):
+        return False
+    return True

@@ -1,0 +1,436 @@
+"""Creating, altering, pausing, resuming and showing subscriptions (docs/requirements.md O2 and N5). For dropping see
+`ccpr.service.drop`.
+
+The commands of `ccpr` and the statements of `ccpr sql` both call these functions. Everything is checked, here and
+upstream, before anything is written. Nothing is written upstream.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from ccpr.base.errors import (
+    BadSetting,
+    ScopeConflict,
+    ScopeOverlap,
+    StateUnreadable,
+    SubscriptionExists,
+    UpstreamDiffers,
+)
+from ccpr.config.sql.parser import READABLE, Select, Value
+from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client.capabilities import check_interface, probe
+from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
+from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
+from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.publications import Publication, check_admission, choose_publication
+from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.schema import SYSTEM_DATABASES, InvalidText, ZeroDates
+from ccpr.mirror.open_store import open_store
+from ccpr.service.mirror_places import check_empty, check_place, readable_subscriptions
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.database import fetch, repeatable, transaction
+from ccpr.state.log_rows import LogRow
+from ccpr.state.patterns import NamePatterns
+from ccpr.state.settings import MOST_SESSIONS, Settings
+from ccpr.state.states import State
+from ccpr.state.subscription import Subscription, check_subscription_name
+
+CREATE_ONLY = ("with_indexes",)  # settings that decide how a mirror is made
+_CHOICES = {
+    "flush": ("on_demand", "wait"),
+    "consistency": ("together", "isolated"),
+    "invalid_text": tuple(InvalidText),
+    "zero_dates": tuple(ZeroDates),
+}
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "sync_interval": (1, 10**9),
+    "retain": (0, 10**9),
+    "retain_for": (0, 10**10),
+    "retain_files": (0, 10**10),
+    "max_sessions": (1, MOST_SESSIONS),
+    "max_mb_s": (0, 10**9),
+    "resync_limit": (0, 2**62),
+    "max_lag": (0, 10**9),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A subscription to be created.
+
+    Attributes
+    ----------
+    database : EVERYTHING for several of an account, those of `settings.databases`.
+    table : None for the whole database.
+    publication, publisher : None if they are to be looked up upstream.
+    """
+
+    name: str
+    endpoint: Endpoint
+    password: str = field(repr=False)
+    database: str
+    table: str | None = None
+    publication: str | None = None
+    publisher: str | None = None
+    settings: Settings = field(default_factory=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChange:
+    """What `alter` changes. What is None, or missing from `settings`, stays as it is. `password` belongs to
+    `endpoint`."""
+
+    endpoint: Endpoint | None = None
+    password: str = field(default="", repr=False)
+    publication: str | None = None
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+
+# ---- create
+
+
+def create(workspace: Workspace, wanted: Wanted) -> Subscription:
+    """Check everything, then write one row. Raises BadName, BadSetting, SubscriptionExists, MirrorInUse, ScopeOverlap,
+    UpstreamTooOld, DatabaseMissing, and what `choose_publication` and `check_admission` raise.
+    """
+    check_subscription_name(wanted.name)
+    check_settings(wanted.settings, wanted.database, wanted.table)
+    rows, bad = workspace.log.all_rows()
+    if any(row.subscription_name == wanted.name for row in (*rows, *bad)):
+        raise SubscriptionExists("there is a subscription with that name", subject=f"subscription {wanted.name}")
+    settings = canonical(wanted.settings)
+    check_place(workspace, wanted.name, settings, rows)
+    check_empty(workspace, wanted.name, settings)
+    _check_storage(settings)
+    with Session.connect(wanted.endpoint, wanted.password) as session:
+        check_interface(session)
+        publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
+        check_admission(session, publication, wanted.database, wanted.table, listed=wanted.publication is not None)
+        capabilities = probe(session)
+        subscription = Subscription.new(
+            wanted.name,
+            wanted.endpoint,
+            wanted.password,
+            workspace.vault,
+            publication,
+            wanted.database,
+            wanted.table,
+            settings,
+        )
+        if subscription.of_account:
+            check_databases(session, subscription)
+
+    def check(others: list[LogRow]) -> None:
+        check_place(workspace, wanted.name, settings, others)
+        _check_overlap(subscription, others)
+
+    workspace.log.insert(subscription.to_row(datetime.fromtimestamp(workspace.clock(), UTC), capabilities), check)
+    return subscription
+
+
+def check_settings(settings: Settings, database: str, table: str | None) -> None:
+    """Check that values are in their ranges, and go with what is subscribed to; `Settings` itself checks their types.
+    Raises BadSetting, BadName for a URL."""
+    values = asdict(settings)
+    for name, (least, most) in _RANGES.items():
+        if not (math.isfinite(values[name]) and least <= values[name] <= most):
+            raise BadSetting(f"{name} is {values[name]}, not from {least:g} to {most:g}", subject=name)
+    for name, choices in _CHOICES.items():
+        if values[name] not in choices:
+            raise BadSetting(f"{name} is {values[name]!r:.80}, not one of {', '.join(choices)}", subject=name)
+    try:
+        patterns, databases = settings.patterns, settings.database_patterns
+    except ValueError as error:
+        raise BadSetting(str(error), subject="databases, tables or exclude_tables") from error
+    if table is not None and patterns:
+        raise BadSetting(
+            "a subscription to one table has no patterns",
+            subject="tables and exclude_tables",
+            remedy="Leave out the table, or the patterns.",
+        )
+    if database == EVERYTHING:
+        _check_several(settings, table)
+    elif databases:
+        raise BadSetting(
+            "a subscription to one database stays that",
+            subject="databases",
+            remedy="Create another subscription, to several: `ccpr subscribe NAME --database 'PATTERN,…'`.",
+        )
+    canonical(settings)
+
+
+def _check_several(settings: Settings, table: str | None) -> None:
+    """What only a subscription to one database can have. Raises BadSetting."""
+    if table is not None:
+        raise BadSetting(
+            "one table is of one database, and several are named",
+            subject="table",
+            remedy=f"Name its database: --database DATABASE --table {table}; or choose from all: --tables {table}.",
+        )
+
+
+def canonical(settings: Settings) -> Settings:
+    """With absolute URLs, which can be opened from any working directory, and one text for all databases. Raises
+    BadName."""
+    values = {"databases": ""} if settings.databases.strip() == EVERYTHING else {}
+    if settings.mirror:
+        values["mirror"] = open_store(settings.mirror).url
+    if settings.objects_from:
+        from ccpr.pipeline.storage import open_storage
+
+        values["objects_from"] = open_storage(settings.objects_from).url
+    return replace(settings, **values) if values else settings
+
+
+def _check_storage(settings: Settings) -> None:
+    """Whether objects can be read straight from storage. Raises StorageFailed, StorageMissing, StorageRefused."""
+    if settings.objects_from:
+        from ccpr.pipeline.storage import open_storage
+
+        open_storage(settings.objects_from).check()
+
+
+def check_databases(session: Session, subscription: Subscription) -> list[str]:
+    """The databases of a subscription to several: all that are named, and any that patterns match. Raises
+    DatabaseMissing."""
+    from ccpr.pipeline.databases import chosen_databases
+
+    account, names = subscription.publication.publisher, subscription.settings.database_patterns.names
+    system = [name for name in names if name in SYSTEM_DATABASES]
+    if system:
+        raise DatabaseMissing("databases of the system are not replicated", subject=f"database {', '.join(system)}")
+    try:
+        found, _ = chosen_databases(session, subscription)
+    except ScopeConflict as error:
+        raise DatabaseMissing(error.message, subject=f"database {subscription.databases}") from error
+    there = {name.lower() for name in found}
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise DatabaseMissing(
+            f"account {account} has no database {', '.join(missing)}", subject=f"database {subscription.databases}"
+        )
+    return list(found)
+
+
+def _check_overlap(subscription: Subscription, rows: list[LogRow]) -> None:
+    """To copy the same tables twice is wasteful, and mostly a mistake, unless one of the two allows it. Raises
+    ScopeOverlap."""
+    if (other := overlapping(subscription, readable_subscriptions(rows))) is not None:
+        raise ScopeOverlap(
+            f"subscription {other.name} replicates {other.scope} of the same upstream",
+            subject=f"subscription {subscription.name}",
+        )
+
+
+def overlapping(subscription: Subscription, others: Iterable[Subscription]) -> Subscription | None:
+    """Another subscription that has some of the tables, though neither of the two allows it; None if there is none."""
+    for other in others:
+        if subscription.settings.allow_overlap or other.settings.allow_overlap:
+            continue
+        if other.task_id == subscription.task_id or _source(other) != _source(subscription):
+            continue
+        if all(mine.may_share(theirs) for mine, theirs in zip(_scope(subscription), _scope(other), strict=True)):
+            return other
+    return None
+
+
+def _source(subscription: Subscription) -> tuple[str, int, str]:
+    endpoint = subscription.endpoint
+    return endpoint.host.lower(), endpoint.port, subscription.publication.publisher.lower()
+
+
+def _scope(subscription: Subscription) -> tuple[NamePatterns, NamePatterns]:
+    """Which databases, and which tables of them."""
+    return (
+        subscription.settings.database_patterns
+        if subscription.of_account
+        else NamePatterns.of_name(subscription.database),
+        subscription.patterns if subscription.table is None else NamePatterns.of_name(subscription.table),
+    )
+
+
+# ---- alter, pause, resume
+
+
+def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscription:
+    """Change settings, the upstream's address or login, or the publication. A new address is checked as at creation,
+    and must lead to the same cluster: one that has the snapshot of the last point. At another place for the mirror
+    the subscription's mirror has to be. A run under way cannot commit any more.
+    """
+    row = workspace.log.row(name)
+    before = Subscription.from_row(row)
+    for setting in CREATE_ONLY:
+        if change.settings.get(setting, getattr(before.settings, setting)) != getattr(before.settings, setting):
+            raise BadSetting(
+                "it cannot be changed after creation", subject=setting, remedy="Create another subscription with it."
+            )
+    after = replace(before, settings=replace(before.settings, **dict(change.settings)))
+    check_settings(after.settings, after.database, after.table)
+    after = replace(after, settings=canonical(after.settings))
+    if after.settings.objects_from != before.settings.objects_from:
+        _check_storage(after.settings)
+    _check_overlap(
+        after, [one for one in workspace.log.rows() if overlapping(before, readable_subscriptions([one])) is None]
+    )
+    reroute = change.endpoint is not None or change.publication is not None
+    if after.settings.mirror != before.settings.mirror:
+        _check_moved(workspace, after, row)
+    if reroute:
+        after = _rerouted(workspace, after, change, row)
+    values = {
+        "sync_config": json.dumps(asdict(after.settings)),
+        "upstream_conn": format_uri(after.endpoint, after.sealed_password),
+        "publication_name": after.publication.name,
+    }
+    reroute |= after.settings.mirror != before.settings.mirror
+    return Subscription.from_row(workspace.log.alter(row, values, reroute=reroute))
+
+
+def _check_moved(workspace: Workspace, subscription: Subscription, row: LogRow) -> None:
+    """Its mirror is at another place. Raises MirrorInUse, MirrorDisagrees."""
+    from ccpr.state.publishing import check_agreement
+
+    settings = subscription.settings
+    rows, _ = workspace.log.all_rows()
+    check_place(workspace, subscription.name, settings, [other for other in rows if other.task_id != row.task_id])
+    mirror = workspace.mirror_of(subscription)
+    if row.iteration_lsn:
+        check_agreement(workspace.log, row, mirror)
+    else:
+        check_empty(workspace, subscription.name, settings)
+
+
+def _rerouted(workspace: Workspace, subscription: Subscription, change: SettingsChange, row: LogRow) -> Subscription:
+    endpoint, sealed = subscription.endpoint, subscription.sealed_password
+    password = change.password
+    if change.endpoint is None:
+        password = workspace.vault.open(sealed, endpoint)
+        sealed = workspace.vault.bound(sealed, endpoint)
+    else:
+        endpoint, sealed = change.endpoint, workspace.vault.seal(password, change.endpoint)
+    known = subscription.publication
+    with Session.connect(endpoint, password) as session:
+        check_interface(session)
+        publication = choose_publication(
+            session, subscription.database, subscription.table, change.publication or known.name, known.publisher
+        )
+        check_admission(session, publication, subscription.database, subscription.table, listed=True)
+        _check_same_cluster(session, publication, subscription, Context.from_text(row.context))
+    after = replace(subscription, endpoint=endpoint, sealed_password=sealed, publication=publication)
+    if _source(after) != _source(subscription):
+        _check_overlap(after, workspace.log.rows())
+    return after
+
+
+def _check_same_cluster(
+    session: Session, publication: Publication, subscription: Subscription, context: Context
+) -> None:
+    """Raises UpstreamDiffers."""
+    subject = f"subscription {subscription.name}"
+    if publication.publisher_id != subscription.publication.publisher_id:
+        raise UpstreamDiffers(f"account {publication.publisher} has another id there", subject=subject)
+    if context.current is None:
+        return
+    try:
+        at = snapshots.snapshot_timestamp(session, context.current.name, publication)
+    except SnapshotGone as error:
+        raise UpstreamDiffers(
+            f"it does not have snapshot {context.current.name} of the last point", subject=subject
+        ) from error
+    if at != context.current.at:
+        raise UpstreamDiffers(f"its snapshot {context.current.name} is of another time", subject=subject)
+
+
+def pause(workspace: Workspace, name: str) -> LogRow:
+    """Nothing runs or commits until it is resumed."""
+    return workspace.log.pause(name)
+
+
+def resume(workspace: Workspace, name: str) -> LogRow:
+    """Continue from the checkpoint. An error is cleared, and a wait after failures ends."""
+    return workspace.log.resume(name)
+
+
+# ---- show
+
+
+# The columns of SHOW SUBSCRIPTIONS
+SHOWN = (
+    "subscription_name",
+    "upstream_conn",
+    "database",
+    "tables",
+    "sync_interval",
+    "status",
+    "create_time",
+    "update_time",
+)
+
+
+def show(workspace: Workspace) -> list[dict[str, Any]]:
+    """SHOW SUBSCRIPTIONS with its 8 columns (O2). `status` is the state's code, 0 = normal; times are UTC."""
+    rows, bad = workspace.log.all_rows()
+    shown = [*map(_shown, rows), *(_unreadable(row.subscription_name) for row in bad)]
+    return sorted(shown, key=lambda row: row["subscription_name"])
+
+
+def _shown(row: LogRow) -> dict[str, Any]:
+    try:
+        subscription = Subscription.from_row(row)
+    except StateUnreadable:
+        return _unreadable(row.subscription_name)
+    cells = (
+        subscription.name,
+        subscription.endpoint.masked(),
+        subscription.databases,
+        subscription.tables,
+        subscription.settings.sync_interval,
+        int(State(row.state)),
+        _time(row.created_at),
+        _time(row.updated_at),
+    )
+    return dict(zip(SHOWN, cells, strict=True))
+
+
+def _unreadable(name: str) -> dict[str, Any]:
+    """A row that cannot be read is shown with the state error; `ccpr status NAME` says what is wrong."""
+    return {**dict.fromkeys(SHOWN), "subscription_name": name, "status": int(State.ERROR)}
+
+
+@repeatable
+def select(workspace: Workspace, statement: Select) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Columns and rows of the table or view, in the order of names. Passwords are masked."""
+    columns = statement.columns or READABLE[statement.source]
+    source = sa.table(statement.source, *(sa.column(name) for name in READABLE[statement.source]))
+    query = sa.select(*(source.c[name] for name in columns)).where(
+        *(source.c[name] == value for name, value in statement.where)
+    )
+    with transaction(workspace.log.engine) as connection:
+        rows = fetch(connection, query.order_by(source.c.subscription_name, source.c.created_at))
+    return columns, [tuple(_readable(columns, row)) for row in rows]
+
+
+def _readable(columns: tuple[str, ...], row: sa.Row) -> Iterator[Any]:
+    for name, value in zip(columns, row, strict=True):
+        if name == "upstream_conn":
+            yield _masked(str(value))
+        else:
+            yield _time(value) if isinstance(value, datetime) else value
+
+
+def _masked(uri: str) -> str:
+    try:
+        return parse_uri(uri)[0].masked()
+    except BadUri:
+        return "***"
+
+
+def _time(value: datetime) -> str:
+    return value.isoformat(sep=" ")

@@ -1,0 +1,248 @@
+"""Syncing the targets of a subscription from its mirror: all of them after an iteration, one table again, or as a plan.
+
+The mirror comes first (decision mirror-is-the-first-destination). A target that fails stops neither the mirror nor
+another target.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from ccpr.base.errors import LeaseLost
+from ccpr.base.failure import Failure
+from ccpr.base.loops import unexpected
+from ccpr.base.progress import SILENT, Progress
+from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.iteration import Iteration
+from ccpr.service.workspace import Workspace
+from ccpr.state.history import GlobalPoint, PointHistory
+from ccpr.state.subscription import Subscription
+from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored
+from ccpr.targets.errors import TargetDropsHeld, TargetTableUnknown
+
+if TYPE_CHECKING:  # imported where there is a target
+    from ccpr.targets.plan import TargetPlan, TargetRules
+    from ccpr.targets.sync import SyncResult, TargetSync
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOutcome:
+    """How the sync of one target ended.
+
+    Attributes
+    ----------
+    result : None if the target was at the newest point already, or failed.
+    failure : of the target as a whole; failures of its tables are in `result.behind`.
+    """
+
+    target: str
+    result: "SyncResult | None"
+    failure: Failure | None
+    seconds: float
+
+
+class SyncedUnder(Protocol):
+    """What a sync of a target needs of whoever holds the subscription's lease: an iteration has it."""
+
+    @property
+    def subscription(self) -> Subscription: ...
+
+    @property
+    def mirror(self) -> Mirror: ...
+
+    def confirm(self) -> None:
+        """Raises LeaseLost if the subscription is not ours any more."""
+        ...
+
+
+def sync_targets(workspace: Workspace, iteration: Iteration, *, progress: Progress = SILENT) -> list[TargetOutcome]:
+    """Sync each target to the newest point. The caller has just committed an iteration and holds its lease. A target
+    that is recorded there is not asked, unless the last iteration was long ago.
+
+    A target that fails is recorded, and the others are synced. Raises LeaseLost, and errors of the catalog database.
+    """
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    ask = may_be_restored(iteration.pause_seconds, iteration.subscription.settings.sync_interval)
+    outcomes = (sync_target(workspace, iteration, target, ask=ask, progress=progress) for target in records.all())
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def sync_target(
+    workspace: Workspace, under: SyncedUnder, target: Target, *, ask: bool = False, progress: Progress = SILENT
+) -> TargetOutcome | None:
+    """Sync one target to the newest point; `ask` it even if it is recorded there. None if the target was released, or
+    if there is no point yet. Raises LeaseLost, and errors of the catalog database."""
+    records = TargetRecords(workspace.log.engine, under.subscription.task_id)
+    history = PointHistory(records.engine, records.task_id)
+    newest = history.newest()
+    if newest is None or target.state is TargetState.RELEASED:
+        return None
+    if target.lsn == newest.lsn and not target.behind and target.failing is None and not ask:
+        return TargetOutcome(target.name, None, None, 0.0)
+    progress.on_target(target.name)
+    started = time.monotonic()
+    result, failure = None, None
+    if target.needed_lsn is None:  # an initial load that is interrupted is continued at this point
+        records.change(target.name, needed_lsn=newest.lsn)
+    try:
+        with unexpected(), _opened_sync(workspace, under, target, history, newest, progress) as sync:
+            result = sync.run()
+    except LeaseLost:
+        raise
+    except CcprError as error:
+        failure = Failure.of(error)
+    if result is not None:
+        _record_result(workspace, records, target, result)
+    elif failure is not None:
+        records.record_failure(target, failure, _now(workspace))
+    return TargetOutcome(target.name, result, failure, time.monotonic() - started)
+
+
+def pin_points(records: TargetRecords, newest: int) -> None:
+    """Let retention keep the newest point and all later ones for targets that have none yet. By whoever holds the
+    lease, before a sync begins that iterations do not wait for: no point of it can expire."""
+    for target in records.all():
+        if target.needed_lsn is None and target.state is TargetState.ACTIVE:
+            records.change(target.name, needed_lsn=newest)
+
+
+def rebuild_table(
+    workspace: Workspace, iteration: Iteration, target_name: str, table: str, *, progress: Progress = SILENT
+) -> "SyncResult":
+    """Rebuild a table of a target from the newest point of the mirror; the target's other tables are synced as well.
+    `table` is its name upstream, `t` or `db.t`.
+
+    The caller holds the subscription's lease. Raises TargetMissing, TargetTableUnknown, and what `TargetSync.rebuild`
+    raises.
+    """
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    target = records.get(target_name)
+    history = PointHistory(records.engine, records.task_id)
+    newest = history.newest()
+    if newest is None or target.state is TargetState.RELEASED:
+        what = "the mirror has no point yet" if newest is None else "the target was released as a whole"
+        raise TargetTableUnknown(
+            what, subject=f"target {target_name}", remedy="Run `ccpr run`. A released target has to be added again."
+        )
+    with _opened_sync(workspace, iteration, target, history, newest, progress) as sync:
+        result = sync.rebuild(table)
+    _record_result(workspace, records, target, result)
+    return result
+
+
+def approve_drops(
+    workspace: Workspace, iteration: Iteration, target_name: str, *, progress: Progress = SILENT
+) -> "SyncResult":
+    """Sync a target to the newest point, and let it drop the tables that it was recorded to hold back. Others that are
+    gone since are held back again, if they are many.
+
+    The caller holds the subscription's lease. Raises TargetMissing; TargetTableUnknown if it holds none back; and what
+    `TargetSync.run` raises.
+    """
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    target = records.get(target_name)
+    history = PointHistory(records.engine, records.task_id)
+    newest = history.newest()
+    held = _held(target)
+    if newest is None or target.state is TargetState.RELEASED or not held:
+        raise TargetTableUnknown(
+            "it holds back no table that is to be dropped",
+            subject=f"target {target_name}",
+            remedy="`ccpr status NAME` says what its tables wait for. After the next run it may be another list.",
+        )
+    with _opened_sync(workspace, iteration, target, history, newest, progress, approved=held) as sync:
+        result = sync.run()
+    _record_result(workspace, records, target, result)
+    return result
+
+
+def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, TargetPlan | Failure]":
+    """What the open iteration's catalog means for each target, by its name. Only definitions are compared, no rows."""
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    catalog = iteration.diff_catalog()
+    found: dict[str, TargetPlan | Failure] = {}
+    for target in records.all():
+        if target.state is TargetState.RELEASED:
+            continue
+        from ccpr.service.targets import open_target
+        from ccpr.targets.plan import plan_target, stuck_failure
+
+        try:
+            with open_target(workspace, target) as destination:
+                registered = destination.tables()
+                stuck = {
+                    table_id: stuck_failure(registered[table_id].table, reason)
+                    for table_id, reason in destination.stuck().items()
+                }
+                rules = _rules(target)
+                wanted = {number: table for number, table in catalog.tables.items() if rules.takes(table.database)}
+                failed = {number: failure for number, failure in catalog.failures.items() if number in wanted}
+                kept = {**stuck, **failed}
+                tables = [table for table_id, table in wanted.items() if table_id not in kept]
+                found[target.name] = plan_target(rules, registered, tables, kept=kept)
+        except CcprError as error:
+            found[target.name] = Failure.of(error)
+    return found
+
+
+def _held(target: Target) -> frozenset[str]:
+    """The tables that it was recorded to hold back."""
+    return frozenset(table.table for table in target.behind if table.failure.code == TargetDropsHeld.code)
+
+
+def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRules":
+    from ccpr.service.targets import address_of
+    from ccpr.targets.plan import TargetRules
+
+    return TargetRules(
+        target.dialect,
+        address_of(target).database,
+        target.policy,
+        target.as_text,
+        target.task_id,
+        target.duplicate_keys,
+        target.source_database,
+        target.max_drop,
+        approved,
+        _held(target),
+    )
+
+
+@contextmanager
+def _opened_sync(
+    workspace: Workspace,
+    under: SyncedUnder,
+    target: Target,
+    history: PointHistory,
+    newest: GlobalPoint,
+    progress: Progress,
+    *,
+    approved: frozenset[str] = frozenset(),
+) -> "Iterator[TargetSync]":
+    from ccpr.service.targets import open_target
+    from ccpr.targets.sync import TargetSync
+
+    with open_target(workspace, target) as destination:
+        yield TargetSync(
+            destination,
+            under.mirror,
+            history,
+            newest,
+            _rules(target, approved),
+            confirm=under.confirm,
+            progress=progress,
+            reading=under.subscription.settings.reading,
+        )
+
+
+def _record_result(workspace: Workspace, records: TargetRecords, target: Target, result: "SyncResult") -> None:
+    reached = result.lsn, result.snapshot_ts, result.needed_lsn
+    records.record_sync(target, *reached, result.behind, _now(workspace))
+
+
+def _now(workspace: Workspace) -> datetime:
+    return datetime.fromtimestamp(workspace.clock(), UTC)

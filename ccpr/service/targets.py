@@ -1,0 +1,261 @@
+"""Adding, altering, removing and releasing the targets of a subscription (docs/requirements.md B6).
+
+A target is a database that is synced from the mirror, see `ccpr.service.target_sync`.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from ccpr.base.errors import BadSetting, SeveralDatabases, TargetExists, TargetInUse
+from ccpr.matrixone.schema import Table
+from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
+from ccpr.service.workspace import Workspace
+from ccpr.state.history import PointHistory
+from ccpr.state.subscription import Subscription, check_subscription_name
+from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState, known_definitions
+from ccpr.targets.address import Address, format_target_uri, parse_target_uri
+from ccpr.targets.base import TableState
+from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.errors import TargetTableUnknown
+from ccpr.targets.own_tables import OwnTables
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedTable:
+    """A table that is an ordinary one now. `left_out`: descriptions of what could not be brought back."""
+
+    target: str
+    table: str
+    left_out: tuple[str, ...]
+
+
+def records_of(workspace: Workspace, name: str) -> TargetRecords:
+    """Raises SubscriptionMissing."""
+    return TargetRecords(workspace.log.engine, workspace.log.row(name).task_id)
+
+
+def address_of(target: Target) -> Address:
+    return parse_target_uri(target.uri)[0]
+
+
+@contextmanager
+def open_target(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget]:
+    """A session with the target's database. Raises what `DatabaseTarget.open` raises."""
+    password = workspace.vault.open(target.sealed_password, address_of(target).endpoint)
+    with _database(workspace, address_of(target), password, target.task_id, target.as_text) as opened:
+        yield opened
+
+
+def _database(
+    workspace: Workspace, address: Address, password: str, task_id: str, as_text: Sequence[str]
+) -> DatabaseTarget:
+    own = OwnTables(partial(known_definitions, workspace.log.engine, task_id), tuple(as_text))
+    return DatabaseTarget(address, password, task_id, own=own)
+
+
+def add(
+    workspace: Workspace,
+    name: str,
+    target_name: str,
+    address: Address,
+    password: str,
+    policy: DdlPolicy,
+    as_text: tuple[str, ...] = (),
+    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR,
+    source_database: str = "",
+    max_drop: MaxDrop = DEFAULT_MAX_DROP,
+) -> Target:
+    """Connect, make the registry there, then write one row. Nothing is synced yet. `source_database`: of a subscription
+    to several databases the one whose tables are synced.
+
+    Raises SubscriptionMissing, BadName, BadSetting, SeveralDatabases, TargetExists, and what `DatabaseTarget.open`
+    raises.
+    """
+    check_subscription_name(target_name)
+    row = workspace.log.row(name)
+    records = TargetRecords(workspace.log.engine, row.task_id)
+    source_database = _source_database(records, Subscription.from_row(row), source_database)
+    _check_columns(records, as_text, source_database)
+    for other in records.all():
+        known = address_of(other)
+        if other.name == target_name or _server_and_database(known) == _server_and_database(address):
+            raise TargetExists(f"target {other.name} is {known.masked()}", subject=f"target {target_name}")
+    with _database(workspace, address, password, records.task_id, as_text) as opened:
+        dialect = opened.dialect
+    now = datetime.fromtimestamp(workspace.clock(), UTC)
+    target = Target(
+        records.task_id,
+        target_name,
+        format_target_uri(address),
+        workspace.vault.seal(password, address.endpoint),
+        dialect,
+        policy,
+        now,
+        as_text=as_text,
+        duplicate_keys=duplicate_keys,
+        source_database=source_database,
+        max_drop=max_drop,
+    )
+    records.add(target)
+    return target
+
+
+def _source_database(records: TargetRecords, subscription: Subscription, wanted: str) -> str:
+    """As it is stored. Raises SeveralDatabases, BadSetting."""
+    if not subscription.of_account:
+        if wanted not in ("", subscription.database):
+            raise BadSetting(
+                f"the subscription is to database {subscription.database}",
+                subject="--database",
+                remedy="Leave it out; it chooses one of several.",
+            )
+        return ""
+    if not wanted:
+        raise SeveralDatabases(
+            "a target is one database, in which tables have their names upstream",
+            subject=f"subscription {subscription.name}",
+            remedy="Say whose tables it gets: --database DATABASE; for each of them a target.",
+        )
+    known = {table.database for table in _newest_tables(records) or ()}
+    if not subscription.chooses(wanted) or (known and wanted not in known):
+        raise BadSetting(
+            f"the subscription has no database {wanted}",
+            subject="--database",
+            remedy=f"It has {', '.join(sorted(known)[:20]) or subscription.databases}. Letter case counts.",
+        )
+    return wanted
+
+
+def _newest_tables(records: TargetRecords) -> list[Table] | None:
+    """Of the newest point; None if there is none."""
+    history = PointHistory(records.engine, records.task_id)
+    newest = history.newest()
+    return None if newest is None else [point.table for point in history.tables(newest.lsn).values()]
+
+
+def alter(
+    workspace: Workspace,
+    name: str,
+    target_name: str,
+    policy: DdlPolicy | None,
+    login: tuple[Address, str] | None,
+    as_text: tuple[str, ...] = (),
+    duplicate_keys: DuplicateKeys | None = None,
+    max_drop: MaxDrop | None = None,
+) -> Target:
+    """Set another policy, another address or login of the same database, more columns that are kept as text, what
+    happens to rows of one key, or how many tables are dropped at once.
+
+    Raises TargetMissing, BadSetting, and what `DatabaseTarget.open` raises.
+    """
+    records = records_of(workspace, name)
+    target = records.get(target_name)
+    _check_columns(records, as_text, target.source_database)
+    values: dict[str, Any] = {} if policy is None else {"ddl_policy": policy.value}
+    if as_text:
+        values["as_text"] = json.dumps(list(dict.fromkeys((*target.as_text, *as_text))), ensure_ascii=False)
+    if duplicate_keys is not None:
+        if target.duplicate_keys is DuplicateKeys.LAST and duplicate_keys is DuplicateKeys.ERROR and target.lsn:
+            raise BadSetting(
+                "tables may have rows of which others of the same key were left out",
+                subject="--duplicate-keys",
+                remedy="Release the target's tables, and add it again.",
+            )
+        values["duplicate_keys"] = duplicate_keys.value
+    if max_drop is not None:
+        values["max_drop"] = max_drop.tables
+    if login is not None:
+        address, password = login
+        if address.database != address_of(target).database:
+            raise BadSetting(
+                "the database of a target cannot be changed",
+                subject="--to",
+                remedy="Add another target for another database.",
+            )
+        with _database(workspace, address, password, records.task_id, (*target.as_text, *as_text)) as opened:
+            if target.lsn is not None and not opened.tables():
+                raise BadSetting(
+                    "the database at that address has no table of this subscription",
+                    subject="--to",
+                    remedy="Add it as another target.",
+                )
+        # It is tried at once, however long the wait after the last failure is.
+        values |= {**NOT_RETRYING, "failure": None}
+        values |= {
+            "uri": format_target_uri(address),
+            "sealed_password": workspace.vault.seal(password, address.endpoint),
+        }
+    records.change(target_name, **values)
+    return records.get(target_name)
+
+
+def _check_columns(records: TargetRecords, names: Sequence[str], source_database: str) -> None:
+    """Each name is `table.column`, of the newest point's tables if there is a point. Raises BadSetting."""
+    newest = _newest_tables(records) if names else None
+    tables = [table for table in newest or () if source_database in ("", table.database)]
+    known = {f"{table.name}.{column.name}" for table in tables for column in table.user_columns}
+    for name in names:
+        if not all(name.rpartition(".")[::2]) or (newest is not None and name not in known):
+            raise BadSetting(
+                f"{name!r:.80} is not a table.column",
+                subject="--as-text",
+                remedy="Use the names upstream, for example `orders.duration`.",
+            )
+
+
+def remove(workspace: Workspace, name: str, target_name: str, *, force: bool = False) -> None:
+    """Delete a target's row. Raises TargetMissing; TargetInUse if it has tables that were not released, unless
+    `force`."""
+    records = records_of(workspace, name)
+    target = records.get(target_name)
+    if not force:
+        with open_target(workspace, target) as opened:
+            states = [entry.state for entry in opened.tables().values()]
+        synced = sum(state in (TableState.LIVE, TableState.LOADING) for state in states)
+        if synced:
+            raise TargetInUse(f"{synced} tables in it are being synced", subject=f"target {target_name}")
+    records.remove(target_name)
+
+
+def release(
+    workspace: Workspace, name: str, target_name: str | None = None, table: str | None = None
+) -> list[ReleasedTable]:
+    """End the sync of a table, or of all, in one target or in all. They become ordinary tables, and later runs do not
+    touch them.
+
+    The target's registry keeps the released tables. Raises TargetMissing, TargetTableUnknown for a name that no target
+    has.
+    """
+    records = records_of(workspace, name)
+    chosen = [records.get(target_name)] if target_name is not None else records.all()
+    found: list[ReleasedTable] = []
+    for target in chosen:
+        if target.state is TargetState.RELEASED:
+            continue
+        with open_target(workspace, target) as opened:
+            for table_id, entry in sorted(opened.tables().items()):
+                known = entry.table.source
+                if table not in (None, known.qualified_name, known.name):
+                    continue
+                if entry.state is TableState.LIVE:
+                    found.append(ReleasedTable(target.name, entry.table.qualified_name, opened.release(table_id)))
+                elif entry.state is TableState.LOADING and table is None:
+                    opened.drop([table_id])
+        if table is None:
+            records.change(target.name, state=TargetState.RELEASED.value)
+    if table is not None and not found:
+        raise TargetTableUnknown(
+            "no target has such a table that is being synced",
+            subject=f"table {table}",
+            remedy="Use its name upstream, t or db.t. A table that was released before is an ordinary table already.",
+        )
+    return found
+
+
+def _server_and_database(address: Address) -> tuple[str, int, str]:
+    return address.endpoint.host.lower(), address.endpoint.port, address.database

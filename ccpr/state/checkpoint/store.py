@@ -1,0 +1,250 @@
+"""The table `ccpr_checkpoints`, in which checkpoints are stored. Source: docs/requirements.md C.
+
+It is in the same database as what the checkpoint is about, so that both are committed together: for the mirror in the
+catalog database, for a target in the target's database. Nothing here depends on subscriptions or leases.
+`checkpoints.create(engine, checkfirst=True)` creates this table only.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from ccpr.base.errors import CheckpointUnknown, StateUnreadable
+from ccpr.matrixone.errors import CcprError
+from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, typed
+from ccpr.state.tables import checkpoints
+
+BATCH = 100  # table points in one statement (C3)
+_GLOBAL = 0  # no table of MatrixOne has this id
+
+_STORED = sa.select(checkpoints).where(checkpoints.c.id == sa.bindparam("of"))
+_KEPT = ("id", "table_id", "is_global", "create_time")
+_UPDATED = [column.name for column in checkpoints.columns if column.name not in _KEPT]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """How far something has come; ordered.
+
+    Attributes
+    ----------
+    lsn : number of the iteration.
+    snapshot_ts : time of its snapshot in nanoseconds, by the upstream's clock.
+    """
+
+    lsn: int
+    snapshot_ts: int
+
+
+NOWHERE = Location(-1, 0)  # before the first iteration
+
+
+@dataclass(frozen=True, slots=True)
+class TableCheckpoint:
+    """A table point of a checkpoint: a location, and the table as it is there.
+
+    Attributes
+    ----------
+    schema, name : names of the database and the table. They are not the key; the table id is.
+    info_text : the table's description as JSON; None if it is not known.
+    """
+
+    location: Location
+    schema: str
+    name: str
+    info_text: str | None = field(default=None, repr=False)
+
+    @property
+    def info(self) -> dict[str, Any] | None:
+        """The description as it was saved. Raises StateUnreadable."""
+        if self.info_text is None:
+            return None
+        try:
+            value = json.loads(self.info_text)
+            if not isinstance(value, dict):
+                raise TypeError("it is not a JSON object")
+        except (TypeError, ValueError, RecursionError) as error:
+            subject = f"checkpoint of table {self.schema}.{self.name}"
+            raise StateUnreadable(f"a table's description cannot be read: {error}", subject=subject) from error
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalCheckpoint:
+    """The global point of a checkpoint: the location that every finished table has reached.
+
+    Attributes
+    ----------
+    safe_mode_exit : where safe mode ends; None if it is off (C7).
+    """
+
+    location: Location
+    safe_mode_exit: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoints:
+    """The stored points of one id.
+
+    Attributes
+    ----------
+    all_tables : the global point; None if it was never stored.
+    tables : table points by table id.
+    unfinished : ids of the tables for which changes up to a later location are pending.
+    """
+
+    all_tables: GlobalCheckpoint | None
+    tables: dict[int, TableCheckpoint]
+    unfinished: frozenset[int]
+
+
+class CheckpointStore:
+    """Reads and writes the rows of one id.
+
+    Parameters
+    ----------
+    bind : an engine; or a connection without an open transaction, if the rows have to be written by the session that
+        holds a lock.
+    clock : seconds since 1970.
+    """
+
+    def __init__(self, bind: sa.Engine | sa.Connection, id: str, clock: Callable[[], float]) -> None:
+        self._bind, self._clock = bind, clock
+        self.id = id
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction. Raises what the block raises; StateUnavailable or StateUnreadable if the database fails before
+        the end of the block; CheckpointUnknown if it fails after that, since it may then have committed.
+        """
+        at_commit = False
+        try:
+            with self._begin() as connection:
+                yield connection
+                at_commit = True
+        except (CcprError, exc.DBAPIError) as error:
+            if not at_commit:
+                raise
+            raise CheckpointUnknown(
+                f"the database failed at COMMIT: {error}", subject=f"checkpoint {self.id}"
+            ) from error
+
+    @repeatable
+    def load(self) -> StoredCheckpoints:
+        """Raises StateUnavailable, StateUnreadable."""
+        with self._begin() as connection:
+            rows = fetch(connection, _STORED, of=self.id)
+        all_tables, tables, unfinished = None, {}, set()
+        for row in rows:
+            location = Location(row.lsn, row.snapshot_ts)
+            if row.table_id == _GLOBAL:
+                leaves = None if row.exit_safe_lsn is None else Location(row.exit_safe_lsn, row.exit_safe_ts)
+                all_tables = GlobalCheckpoint(location, leaves)
+            else:
+                tables[row.table_id] = TableCheckpoint(location, row.table_schema, row.table_name, row.table_info)
+                if not row.is_finished:
+                    unfinished.add(row.table_id)
+        return StoredCheckpoints(all_tables, tables, frozenset(unfinished))
+
+    def write_tables(
+        self, connection: sa.Connection, tables: Mapping[int, TableCheckpoint], unfinished: Collection[int]
+    ) -> None:
+        """Write table points in the order of their ids, a batch in one statement."""
+        rows = [
+            self._row(
+                table_id,
+                point.location,
+                table_schema=point.schema,
+                table_name=point.name,
+                table_info=point.info_text,
+                is_finished=table_id not in unfinished,
+            )
+            for table_id, point in sorted(tables.items())
+        ]
+        for batch in batches(rows, BATCH):
+            connection.execute(self._upsert(), batch)
+
+    def write_global(self, connection: sa.Connection, point: GlobalCheckpoint) -> None:
+        leaves = point.safe_mode_exit
+        exit_safe = {"exit_safe_lsn": leaves.lsn, "exit_safe_ts": leaves.snapshot_ts} if leaves else {}
+        connection.execute(self._upsert(), self._row(_GLOBAL, point.location, **exit_safe))
+
+    def delete(self, connection: sa.Connection, table_ids: Iterable[int]) -> None:
+        """Delete table points."""
+        for batch in batches(sorted(table_ids), BATCH):
+            of_id = (checkpoints.c.id == self.id, checkpoints.c.table_id.in_(batch))
+            connection.execute(checkpoints.delete().where(*of_id))
+
+    def delete_tables(self, connection: sa.Connection) -> None:
+        """Delete all table points; the global point stays."""
+        connection.execute(checkpoints.delete().where(checkpoints.c.id == self.id, checkpoints.c.table_id != _GLOBAL))
+
+    def clear(self, connection: sa.Connection) -> None:
+        """Delete all points."""
+        connection.execute(checkpoints.delete().where(checkpoints.c.id == self.id))
+
+    def reset_connection(self) -> None:
+        """Close the connection; the next statement uses a new one. A database in memory, which exists as long as its
+        connection, is lost."""
+        if isinstance(self._bind, sa.Engine):
+            self._bind.dispose()
+        else:
+            self._bind.invalidate()
+
+    @contextmanager
+    def _begin(self) -> Iterator[sa.Connection]:
+        if isinstance(self._bind, sa.Engine):
+            with transaction(self._bind) as connection:
+                yield connection
+            return
+        with typed(self._bind.engine), self._bind.begin():
+            yield self._bind
+
+    def _row(self, table_id: int, location: Location, **values: object) -> dict[str, object]:
+        now = stored_time(datetime.fromtimestamp(self._clock(), UTC))
+        return {
+            "table_schema": "",
+            "table_name": "",
+            "exit_safe_lsn": None,
+            "exit_safe_ts": None,
+            "table_info": None,
+            "is_finished": True,
+            "id": self.id,
+            "table_id": table_id,
+            "lsn": location.lsn,
+            "snapshot_ts": location.snapshot_ts,
+            "is_global": table_id == _GLOBAL,
+            "create_time": now,
+            "update_time": now,
+            **values,
+        }
+
+    def _upsert(self) -> sa.Executable:
+        return _upsert(self._bind.dialect.name)
+
+
+@cache
+def _upsert(dialect: str) -> sa.Executable:
+    """An INSERT that updates a row that exists, but for `create_time`."""
+    if dialect == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        insert = sqlite.insert(checkpoints)
+        updated = {name: insert.excluded[name] for name in _UPDATED}
+        return insert.on_conflict_do_update(index_elements=[checkpoints.c.id, checkpoints.c.table_id], set_=updated)
+    from sqlalchemy.dialects import mysql  # imported only where it is the database's
+
+    insert = mysql.insert(checkpoints)
+    return insert.on_duplicate_key_update({name: insert.inserted[name] for name in _UPDATED})
+
+
+def json_text(info: Mapping[str, Any]) -> str:
+    """A description as it is stored. Equal descriptions give equal texts."""
+    return json.dumps(info, ensure_ascii=False, sort_keys=True)

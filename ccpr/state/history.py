@@ -1,0 +1,390 @@
+"""The points of a subscription in the catalog database: global points and table points, written in the transaction that
+ends the iteration.
+
+A table has a row for each point in which it changed; the row with the greatest lsn up to L is its state at L. So
+writing a point costs what changed, and reading an older one is one query. Source: docs/architecture.md, "One commit".
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from ccpr.base.errors import StateUnreadable
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
+from ccpr.mirror.points import LaggingTable, Point, TableRef
+from ccpr.state.context import Context
+from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.tables import mo_ccpr_log, point_definitions, points, table_points
+
+if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
+    from ccpr.mirror.head import Head
+    from ccpr.mirror.point_files import PointFile
+
+_TASK, _LSN = sa.bindparam("task"), sa.bindparam("of")
+_POINTS = sa.select(points).where(points.c.task_id == _TASK)
+_POINT = _POINTS.where(points.c.lsn == _LSN)
+_NEWEST = _POINTS.order_by(points.c.lsn.desc()).limit(1)
+_AFTER = _POINTS.where(points.c.lsn > _LSN).order_by(points.c.lsn)
+_WATERMARK = sa.select(mo_ccpr_log.c.watermark).where(mo_ccpr_log.c.task_id == _TASK)
+_INSERT_ROWS = 1000  # rows of one INSERT
+_DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 999 only
+
+
+def _head() -> sa.Select:
+    mine = points.c.task_id == mo_ccpr_log.c.task_id
+    oldest, newest = (sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max))
+    file = sa.select(points.c.file).where(mine).order_by(points.c.lsn.desc()).limit(1).scalar_subquery()
+    log = mo_ccpr_log.c
+    query = sa.select(oldest, newest, log.iteration_lsn, log.watermark, file, log.context)
+    return query.where(log.task_id == _TASK)
+
+
+_HEAD = _head()
+
+
+@dataclass(frozen=True, slots=True)
+class TablePoint:
+    """One table from a point on, until its next table point.
+
+    Attributes
+    ----------
+    ref : the table as the mirror's point names it; None = the table is gone from this point on.
+    lsn : the iteration that made the point.
+    appendable : number of live appendable objects, which may contain rows that were committed after the point.
+    """
+
+    table: Table
+    ref: TableRef | None
+    lsn: int
+    appendable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPoint:
+    """A point as the catalog database lists it: without its tables, with what it brought.
+
+    Attributes
+    ----------
+    lsn, at, snapshot, committed_at, ledger : as in `Point`.
+    tables_changed, objects_copied, bytes_copied : what the iteration did.
+    file : path of the point's file in the mirror; empty = it is of format 1.
+    """
+
+    lsn: int
+    at: Timestamp
+    snapshot: str
+    committed_at: datetime
+    ledger: str
+    tables_changed: int
+    objects_copied: int
+    bytes_copied: int
+    file: str = ""
+
+
+class PointHistory:
+    """The points of one subscription."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine = engine
+        self.task_id = task_id
+
+    @repeatable
+    def head(self) -> "Head":
+        """The committed state. Read by one statement, so that it is of one moment."""
+        from ccpr.mirror.head import Head
+
+        with transaction(self.engine) as connection:
+            found = fetch(connection, _HEAD, task=self.task_id)
+        if not found:
+            raise StateUnreadable(
+                "mo_ccpr_log has no row of it",
+                subject=f"task {self.task_id}",
+                remedy="Restore the catalog database.",
+            )
+        oldest_lsn, newest_lsn, iteration_lsn, watermark, path, text = found[0]
+        context = Context.from_text(text)
+        taken = tuple(ref for ref in (context.current, context.previous) if ref is not None)
+        return Head(oldest_lsn, newest_lsn, iteration_lsn, watermark, path or "", taken)
+
+    @repeatable
+    def watermark(self) -> int:
+        """Up to which time the replica is complete: nanoseconds, by the upstream's clock."""
+        with transaction(self.engine) as connection:
+            return int(connection.scalar(_WATERMARK, {"task": self.task_id}) or 0)
+
+    @repeatable
+    def files(self) -> "list[PointFile]":
+        """The files of all points, newest first."""
+        from ccpr.mirror.layout import point_path_1
+        from ccpr.mirror.point_files import PointFile
+
+        query = sa.select(points.c.file, points.c.lsn, points.c.snapshot_ts).where(points.c.task_id == self.task_id)
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query.order_by(points.c.lsn.desc()))
+        return [PointFile(path or point_path_1(lsn), lsn, at) for path, lsn, at in rows]
+
+    def set_files(self, connection: sa.Connection, files: "Iterable[PointFile]") -> None:
+        """The files of points were written again."""
+        key = (points.c.task_id == self.task_id, points.c.lsn == sa.bindparam("of_lsn"))
+        rows = [{"of_lsn": file.lsn, "path": file.path} for file in files]
+        for batch in batches(rows, _INSERT_ROWS):
+            connection.execute(points.update().where(*key).values(file=sa.bindparam("path")), batch)
+
+    @repeatable
+    def global_points(self, after: int = -1) -> list[GlobalPoint]:
+        """The points of a greater lsn than `after`, oldest first."""
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, _AFTER, task=self.task_id, of=after)
+        return [_global_point(row._mapping) for row in rows]
+
+    @repeatable
+    def point(self, lsn: int) -> GlobalPoint | None:
+        """None if there is no such point, or no more."""
+        return self._first(_POINT, of=lsn)
+
+    @repeatable
+    def point_of(self, snapshot_ts: int) -> GlobalPoint | None:
+        """The point of exactly this time; None if there is none, or no more."""
+        return self._first(sa.select(points).where(points.c.snapshot_ts == snapshot_ts))
+
+    @repeatable
+    def newest(self) -> GlobalPoint | None:
+        """None before the first point."""
+        return self._first(_NEWEST)
+
+    def _first(self, query: sa.Select, **parameters: object) -> GlobalPoint | None:
+        with transaction(self.engine) as connection:
+            found = fetch(connection, query, task=self.task_id, **parameters)
+        return _global_point(found[0]._mapping) if found else None
+
+    @repeatable
+    def tables(self, at_lsn: int, *, only: Sequence[int] | None = None) -> dict[int, TablePoint]:
+        """The tables that exist at a point, by id; `only`: of these ids."""
+        if only is not None:
+            parts = [self._tables(at_lsn, table_points.c.table_id.in_(ids)) for ids in batches(only, _DELETE_ROWS)]
+            return {table_id: table for part in parts for table_id, table in part.items()}
+        return self._tables(at_lsn)
+
+    def _tables(self, at_lsn: int, *where: sa.ColumnElement[bool]) -> dict[int, TablePoint]:
+        newest = (
+            sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
+            .where(table_points.c.task_id == self.task_id, table_points.c.lsn <= at_lsn, *where)
+            .group_by(table_points.c.table_id)
+            .subquery()
+        )
+        join = table_points.join(
+            newest, (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
+        )
+        query = (
+            sa.select(table_points)
+            .select_from(join)
+            .where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        )
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query)
+        return {row.table_id: _table_point(row._mapping) for row in rows}
+
+    @repeatable
+    def states(self) -> Iterator[TablePoint]:
+        """Every table point that has a manifest, by table and point."""
+        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query.order_by(table_points.c.table_id, table_points.c.lsn))
+        return (_table_point(row._mapping) for row in rows)
+
+    @repeatable
+    def changed(self, lsn: int) -> dict[int, TablePoint]:
+        """The table points of one iteration by table id, those of tables that are gone included."""
+        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn == lsn)
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query)
+        return {row.table_id: _table_point(row._mapping) for row in rows}
+
+    @repeatable
+    def after(self, lsn: int, table_id: int, most: int) -> list[TablePoint]:
+        """The present state of up to `most` tables, in the order of the points that changed them and of their ids, from
+        behind a place in this order. Tables that are gone are not among them."""
+        later, place = table_points.alias(), sa.tuple_(table_points.c.lsn, table_points.c.table_id)
+        replaced = (
+            sa.select(later.c.lsn)
+            .where(
+                later.c.task_id == table_points.c.task_id,
+                later.c.table_id == table_points.c.table_id,
+                later.c.lsn > table_points.c.lsn,
+            )
+            .exists()
+        )
+        mine = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False), ~replaced)
+        query = sa.select(table_points).where(*mine, place > sa.tuple_(lsn, table_id))
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query.order_by(table_points.c.lsn, table_points.c.table_id).limit(most))
+        return [_table_point(row._mapping) for row in rows]
+
+    @repeatable
+    def count_tables(self) -> int:
+        """How many tables there are now, index tables left out."""
+        newest = (
+            sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
+            .where(table_points.c.task_id == self.task_id)
+            .group_by(table_points.c.table_id)
+            .subquery()
+        )
+        same = (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
+        live = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        counted = (*live, table_points.c.kind != Kind.INDEX.value)
+        query = sa.select(sa.func.count()).select_from(table_points.join(newest, same)).where(*counted)
+        with transaction(self.engine) as connection:
+            return int(connection.scalar(query) or 0)
+
+    def changed_after(self, lsn: int) -> list[TablePoint]:
+        """The table points of all later iterations, oldest first, those of tables that are gone included."""
+        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn > lsn)
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query.order_by(table_points.c.lsn))
+        return [_table_point(row._mapping) for row in rows]
+
+    def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
+        """Delete the points before one, and what no remaining point shows: table points and definitions. Returns their
+        files."""
+        later = table_points.alias()
+        replaced = (
+            sa.select(later.c.lsn)
+            .where(
+                later.c.task_id == table_points.c.task_id,
+                later.c.table_id == table_points.c.table_id,
+                later.c.lsn > table_points.c.lsn,
+                later.c.lsn <= oldest_lsn,
+            )
+            .exists()
+        )
+        unseen = (
+            table_points.c.task_id == self.task_id,
+            table_points.c.lsn <= oldest_lsn,
+            replaced | table_points.c.gone.is_(True),
+        )
+        rows = connection.execute(
+            sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)
+        ).all()
+        key = sa.tuple_(table_points.c.table_id, table_points.c.lsn)
+        for batch in batches([(row.table_id, row.lsn) for row in rows], _DELETE_ROWS):
+            connection.execute(table_points.delete().where(table_points.c.task_id == self.task_id, key.in_(batch)))
+        connection.execute(points.delete().where(points.c.task_id == self.task_id, points.c.lsn < oldest_lsn))
+        return [row.manifest for row in rows if row.manifest] + self._drop_definitions_before(connection, oldest_lsn)
+
+    def _drop_definitions_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
+        """Returns the files that no later point names."""
+        mine, file = point_definitions.c.task_id == self.task_id, point_definitions.c.file
+        old = point_definitions.c.lsn < oldest_lsn
+        dropped = set(connection.scalars(sa.select(file).where(mine, old)))
+        if not dropped:
+            return []
+        connection.execute(point_definitions.delete().where(mine, old))
+        return sorted(dropped - set(connection.scalars(sa.select(file).where(mine).distinct())))
+
+    @repeatable
+    def definitions(self) -> dict[int, str]:
+        """The files of what the points have besides tables, by the points' lsn."""
+        columns = (point_definitions.c.lsn, point_definitions.c.file)
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, sa.select(*columns).where(point_definitions.c.task_id == self.task_id))
+        return {lsn: text_of(file) for lsn, file in rows}
+
+    @repeatable
+    def definitions_of(self, lsn: int) -> str:
+        """That of one point; empty if there is none."""
+        mine = (point_definitions.c.task_id == self.task_id, point_definitions.c.lsn == lsn)
+        with transaction(self.engine) as connection:
+            return connection.scalar(sa.select(point_definitions.c.file).where(*mine)) or ""
+
+    def write(
+        self, connection: sa.Connection, point: GlobalPoint, tables: Iterable[TablePoint], definitions: str = ""
+    ) -> None:
+        """Table points first, the global point last, in the caller's transaction. `definitions`: see `Point`."""
+        if definitions:
+            values = {"task_id": self.task_id, "lsn": point.lsn, "file": definitions}
+            connection.execute(point_definitions.insert().values(values))
+        rows = [self._table_values(table) for table in tables]
+        for batch in batches(rows, _INSERT_ROWS):
+            connection.execute(table_points.insert(), batch)
+        values = {
+            "task_id": self.task_id,
+            "lsn": point.lsn,
+            "snapshot_ts": point.at.physical,
+            "snapshot": point.snapshot,
+            "committed_at": stored_time(point.committed_at),
+            "ledger": point.ledger,
+            "file": point.file or None,
+            "tables_changed": point.tables_changed,
+            "objects_copied": point.objects_copied,
+            "bytes_copied": point.bytes_copied,
+        }
+        connection.execute(points.insert().values(values))
+
+    def _table_values(self, point: TablePoint) -> dict[str, object]:
+        table, ref = point.table, point.ref
+        return {
+            "task_id": self.task_id,
+            "table_id": table.id,
+            "lsn": point.lsn,
+            "gone": ref is None,
+            "database_name": table.database,
+            "table_name": table.name,
+            "kind": table.kind.value,
+            "table_schema": json.dumps(table.to_json(), ensure_ascii=False),
+            "manifest": ref.manifest if ref else "",
+            "objects": ref.objects if ref else 0,
+            "appendable": point.appendable,
+            "row_count": ref.rows if ref else 0,
+            "bytes": ref.bytes if ref else 0,
+        }
+
+
+def as_mirror_point(
+    point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, LaggingTable], definitions: str = ""
+) -> Point:
+    """The point as the mirror publishes it. It does not show tables that are behind."""
+    refs = {
+        table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind
+    }
+    return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs, behind, definitions)
+
+
+def _global_point(row: Mapping) -> GlobalPoint:
+    with _understood(row):
+        committed_at = row["committed_at"].replace(tzinfo=UTC)
+        numbers = (
+            integer_of(row["tables_changed"]),
+            integer_of(row["objects_copied"]),
+            integer_of(row["bytes_copied"]),
+        )
+        at = Timestamp(integer_of(row["snapshot_ts"]))
+        return GlobalPoint(
+            integer_of(row["lsn"]),
+            at,
+            text_of(row["snapshot"]),
+            committed_at,
+            text_of(row["ledger"]),
+            *numbers,
+            text_of(row["file"] or ""),
+        )
+
+
+def _table_point(row: Mapping) -> TablePoint:
+    with _understood(row):
+        table, lsn = Table.from_json(json.loads(row["table_schema"])), integer_of(row["lsn"])
+        if row["gone"]:
+            return TablePoint(table, None, lsn)
+        numbers = (integer_of(row["objects"]), integer_of(row["row_count"]), integer_of(row["bytes"]))
+        ref = TableRef(table.id, table.database, table.name, Kind(row["kind"]), lsn, text_of(row["manifest"]), *numbers)
+        return TablePoint(table, ref, lsn, integer_of(row["appendable"]))
+
+
+def _understood(row: Mapping) -> AbstractContextManager[None]:
+    table = f"table {row['table_id']}, " if "table_id" in row else ""
+    return understood("a stored point cannot be read", f"task {row['task_id']}, {table}point {row['lsn']}")

@@ -1,0 +1,261 @@
+"""The ledger of a mirror's files: size and checksum of each copied object, which tables refer to it at which points,
+and files to be deleted. Written in the transaction that commits a point, so that a sweep can rely on it.
+
+Several tables may refer to one object (CLONE). It is garbage when its last reference has ended at or before the oldest
+point that is kept.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from ccpr.mirror.layout import object_path
+from ccpr.mirror.object_rows import ObjectDiff
+from ccpr.state.database import batches, transaction
+from ccpr.state.settings import GRACE_SECONDS
+from ccpr.state.tables import garbage, objects, references
+
+_ROWS = 10_000  # rows of one INSERT or one page
+_NAMES = 500  # names in one IN (…)
+
+_WAITING = sa.select(sa.func.count(), sa.func.min(garbage.c.due_at), sa.func.max(garbage.c.due_at)).where(
+    garbage.c.task_id == sa.bindparam("task")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A copied object: size in bytes, SHA-256 of its content."""
+
+    name: str
+    size: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A table refers to an object from point `from_lsn` on. At `until_lsn` it no longer does; None if it still does."""
+
+    name: str
+    table_id: int
+    from_lsn: int
+    until_lsn: int | None
+
+
+def due_time(watermark: int) -> int:
+    """When a file may be deleted that nothing names since the watermark (nanoseconds): in seconds, by the upstream's
+    clock."""
+    return watermark // 10**9 + GRACE_SECONDS
+
+
+class Ledger:
+    """The ledger of one subscription."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine = engine
+        self.task_id = task_id
+
+    def record(
+        self,
+        connection: sa.Connection,
+        lsn: int,
+        copied: pa.Table,
+        diff: ObjectDiff,
+        kept: Collection[int],
+        gone: Iterable[int],
+    ) -> None:
+        """Record what a point changes, in the caller's transaction.
+
+        Parameters
+        ----------
+        copied : LEDGER_SCHEMA, the objects that the point copied, or found in the store.
+        kept : ids of the tables whose objects the mirror keeps; the ledger ignores all others.
+        gone : ids of the tables that do not exist any more at the point.
+        """
+        self._record_objects(connection, copied)
+        self._end_references(connection, lsn, diff.removed, kept, gone)
+        rows = [
+            {"task_id": self.task_id, "object_name": name, "table_id": table_id, "from_lsn": lsn}
+            for table_id, names in _names_by_table(diff.added, kept).items()
+            for name in names
+        ]
+        for batch in batches(rows, _ROWS):
+            connection.execute(references.insert(), batch)
+
+    def write(
+        self, connection: sa.Connection, entries: Iterable[LedgerEntry], references_to: Iterable[Reference]
+    ) -> None:
+        """Write a ledger that was empty, in the caller's transaction."""
+        rows = [{"task_id": self.task_id, "object_name": e.name, "size": e.size, "sha256": e.sha256} for e in entries]
+        for batch in batches(rows, _ROWS):
+            connection.execute(objects.insert(), batch)
+        named = [
+            {
+                "task_id": self.task_id,
+                "object_name": reference.name,
+                "table_id": reference.table_id,
+                "from_lsn": reference.from_lsn,
+                "until_lsn": reference.until_lsn,
+            }
+            for reference in references_to
+        ]
+        for batch in batches(named, _ROWS):
+            connection.execute(references.insert(), batch)
+
+    def _record_objects(self, connection: sa.Connection, copied: pa.Table) -> None:
+        for batch in copied.to_batches(_ROWS):
+            names, sizes, sums = (batch.column(name).to_pylist() for name in ("name", "size", "sha256"))
+            for page in batches(names, _NAMES):  # an object that is copied again is neither an old one nor garbage
+                paths = [object_path(name) for name in page]
+                connection.execute(
+                    objects.delete().where(objects.c.task_id == self.task_id, objects.c.object_name.in_(page))
+                )
+                connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path.in_(paths)))
+            rows = [
+                {"task_id": self.task_id, "object_name": name, "size": size, "sha256": sha256}
+                for name, size, sha256 in zip(names, sizes, sums, strict=True)
+            ]
+            connection.execute(objects.insert(), rows)
+
+    def _end_references(
+        self, connection: sa.Connection, lsn: int, removed: pa.Table, kept: Collection[int], gone: Iterable[int]
+    ) -> None:
+        def end(table_id: int, *also: sa.ColumnElement[bool]) -> None:
+            of_table = (
+                references.c.task_id == self.task_id,
+                references.c.table_id == table_id,
+                references.c.until_lsn.is_(None),
+            )
+            connection.execute(references.update().where(*of_table, *also).values(until_lsn=lsn))
+
+        for table_id, names in _names_by_table(removed, kept).items():
+            for page in batches(names, _NAMES):
+                end(table_id, references.c.object_name.in_(page))
+        for table_id in gone:
+            end(table_id)
+
+    def stored_objects(self) -> Iterator[LedgerEntry]:
+        """Every object of the ledger, by name. Reads a page at a time."""
+        last = ""
+        while True:
+            query = (
+                sa.select(objects)
+                .where(objects.c.task_id == self.task_id, objects.c.object_name > last)
+                .order_by(objects.c.object_name)
+                .limit(_ROWS)
+            )
+            with transaction(self.engine) as connection:
+                page = connection.execute(query).all()
+            yield from (LedgerEntry(row.object_name, row.size, row.sha256) for row in page)
+            if len(page) < _ROWS:
+                return
+            last = page[-1].object_name
+
+    def look_up(self, names: Sequence[str]) -> dict[str, LedgerEntry]:
+        """The entries of those names that the ledger has."""
+        found = {}
+        for page in batches(names, _NAMES):
+            query = sa.select(objects).where(objects.c.task_id == self.task_id, objects.c.object_name.in_(page))
+            with transaction(self.engine) as connection:
+                found |= {
+                    row.object_name: LedgerEntry(row.object_name, row.size, row.sha256)
+                    for row in connection.execute(query)
+                }
+        return found
+
+    def checksums(self, names: Sequence[str]) -> dict[str, bytes]:
+        """SHA-256 of those names that the ledger has."""
+        return {name: stored.sha256 for name, stored in self.look_up(names).items()}
+
+    def stored_bytes(self) -> int:
+        with transaction(self.engine) as connection:
+            return int(
+                connection.scalar(sa.select(sa.func.sum(objects.c.size)).where(objects.c.task_id == self.task_id)) or 0
+            )
+
+    def references_to(self, name: str) -> list[Reference]:
+        query = sa.select(references).where(references.c.task_id == self.task_id, references.c.object_name == name)
+        with transaction(self.engine) as connection:
+            return [Reference(name, row.table_id, row.from_lsn, row.until_lsn) for row in connection.execute(query)]
+
+    def kept_tables(self) -> set[int]:
+        """The tables that refer to objects, or did until a point that is kept: an index table's objects are listed in
+        manifests, and mostly not copied."""
+        query = sa.select(references.c.table_id).where(references.c.task_id == self.task_id).distinct()
+        with transaction(self.engine) as connection:
+            return set(connection.scalars(query))
+
+    def end_references(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
+        """Delete references that ended at or before the oldest point kept. Returns objects that lost their last one."""
+        ended = (references.c.task_id == self.task_id, references.c.until_lsn <= oldest_lsn)
+        names = set(connection.scalars(sa.select(references.c.object_name).where(*ended)))
+        connection.execute(references.delete().where(*ended))
+        for page in batches(sorted(names), _NAMES):
+            names -= self._referenced(connection, page)
+        return sorted(names)
+
+    def schedule_deletion(self, connection: sa.Connection, paths: Iterable[str], due_at: int) -> None:
+        """Record files to be deleted from `due_at` on, in seconds since 1970 by the upstream's clock. A file recorded
+        before keeps its time."""
+        known = set(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id)))
+        rows = [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in sorted(set(paths) - known)]
+        for batch in batches(rows, _ROWS):
+            connection.execute(garbage.insert(), batch)
+
+    def schedule_strays(self, connection: sa.Connection, names: Sequence[str], due_at: int) -> None:
+        """Record for deletion those objects that were copied and that no table refers to. The time of one recorded
+        before is set again: it was needed until now."""
+        for page in batches(names, _NAMES):
+            paths = [object_path(name) for name in sorted(set(page) - self._referenced(connection, page))]
+            if paths:
+                connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path.in_(paths)))
+                connection.execute(
+                    garbage.insert(), [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in paths]
+                )
+
+    def _referenced(self, connection: sa.Connection, names: Sequence[str]) -> set[str]:
+        """Those names that a table refers to."""
+        query = sa.select(references.c.object_name).where(
+            references.c.task_id == self.task_id, references.c.object_name.in_(names)
+        )
+        return set(connection.scalars(query))
+
+    def waiting(self) -> tuple[int, int, int]:
+        """How many files are recorded for deletion, and when the first and the last of them are due."""
+        with transaction(self.engine) as connection:
+            count, first, last = connection.execute(_WAITING, {"task": self.task_id}).one()
+        return count, first or 0, last or 0
+
+    def due_garbage(self, now: int, latest: int) -> tuple[list[str], int]:
+        """Paths of the files that may be deleted now (seconds since 1970 by the upstream's clock), and how many have to
+        wait. No file waits longer than until `latest`: a later time comes from a clock that was ahead."""
+        mine, due = garbage.c.task_id == self.task_id, garbage.c.due_at
+        with transaction(self.engine) as connection:
+            connection.execute(garbage.update().where(mine, due > latest).values(due_at=latest))
+            paths = list(connection.scalars(sa.select(garbage.c.path).where(mine, due <= now)))
+            waiting = connection.scalar(sa.select(sa.func.count()).where(mine, due > now))
+        return paths, waiting or 0
+
+    def garbage(self) -> set[str]:
+        """Paths of all files that are recorded for deletion."""
+        with transaction(self.engine) as connection:
+            return set(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id)))
+
+    def forget(self, path: str) -> None:
+        """Remove a file that has been deleted."""
+        name = path.removeprefix(object_path(""))
+        with transaction(self.engine) as connection:
+            connection.execute(objects.delete().where(objects.c.task_id == self.task_id, objects.c.object_name == name))
+            connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path == path))
+
+
+def _names_by_table(rows: pa.Table, kept: Collection[int]) -> dict[int, list[str]]:
+    """The object names of each kept table. A loop over objects, not over rows of users."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for name, table_id in zip(rows.column("name").to_pylist(), rows.column("table_id").to_pylist(), strict=True):
+        if table_id in kept:
+            found[table_id].append(name)
+    return found

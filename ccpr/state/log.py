@@ -1,0 +1,427 @@
+"""`mo_ccpr_log`: one row for each subscription, its lease, and the guarded commit.
+
+The rows as values are in `ccpr.state.log_rows`. Which state may follow which is data in
+`ccpr.state.states`. Source: docs/requirements.md N1, O3, O4, O5, B10; decision guarded-commit.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from ccpr.base.errors import (
+    CommitOutcomeUnknown,
+    LeaseLost,
+    StateUnavailable,
+    StateUnreadable,
+    SubscriptionBusy,
+    SubscriptionExists,
+    SubscriptionMissing,
+)
+from ccpr.matrixone.errors import CcprError
+from ccpr.state.context import Context
+from ccpr.state.database import exclusive, repeatable, stored_time, transaction
+from ccpr.state.log_rows import BadRow, Failures, LogRow, read_latest_dropped, read_row, read_rows, values_of
+from ccpr.state.states import Event, IterationState, Pair, State, after
+from ccpr.state.tables import mo_ccpr_log
+
+_LONGEST_MESSAGE = 5000  # characters of `error_message`
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to run iteration `lsn` of one subscription, until somebody raises the fence.
+
+    Attributes
+    ----------
+    row : the subscription's row as the claim left it.
+    """
+
+    task_id: str
+    name: str
+    owner: str
+    fence: int
+    lsn: int
+    row: LogRow
+
+
+class CcprLog:
+    """Reads and writes `mo_ccpr_log`.
+
+    Parameters
+    ----------
+    clock : seconds since 1970; a parameter so that tests can set it.
+    """
+
+    def __init__(self, engine: sa.Engine, clock: Callable[[], float] = time.time) -> None:
+        self.engine = engine
+        self._clock = clock
+
+    def insert(self, row: LogRow, check: Callable[[list[LogRow]], None] | None = None) -> None:
+        """Add a subscription. `check` is called with the rows of the others and may raise; none can be added meanwhile.
+
+        Raises SubscriptionExists.
+        """
+        try:
+            with exclusive(self.engine, "subscriptions") as connection:
+                if check is not None:
+                    check(read_rows(connection)[0])
+                live_name = None if row.state == State.DROPPED else row.subscription_name
+                connection.execute(mo_ccpr_log.insert().values(live_name=live_name, **values_of(row)))
+        except IntegrityError as error:
+            raise SubscriptionExists(
+                "there is a subscription of that name", subject=f"subscription {row.subscription_name}"
+            ) from error
+
+    def rows(self) -> list[LogRow]:
+        """The subscriptions that are not dropped and can be read, by name."""
+        return self.all_rows()[0]
+
+    @repeatable
+    def all_rows(self) -> tuple[list[LogRow], list[BadRow]]:
+        """The subscriptions that are not dropped, by name: those that can be read, and those that cannot."""
+        with transaction(self.engine) as connection:
+            return read_rows(connection)
+
+    @repeatable
+    def row(self, name: str) -> LogRow:
+        """Raises SubscriptionMissing."""
+        with transaction(self.engine) as connection:
+            found = read_row(connection, name=name)
+        if found is None:
+            raise _missing(name)
+        return found
+
+    @repeatable
+    def dropped_row(self, name: str) -> LogRow | None:
+        """The subscription of this name that was dropped last."""
+        with transaction(self.engine) as connection:
+            return read_latest_dropped(connection, name)
+
+    # ---- the lease
+
+    @repeatable
+    def claim(
+        self, name: str, owner: str, ttl_seconds: float, is_dead: Callable[[str], bool], *, task_id: str | None = None
+    ) -> Claim:
+        """Become the owner. With `task_id`, only of that subscription and of no later one of its name.
+
+        An iteration that a dead executor left pending or running is set to complete (O4): it is run again from its
+        recorded snapshot, which gives the same result. The owner may claim again and gets a new claim, so repeating
+        this is safe.
+
+        Raises SubscriptionBusy while a living executor other than this one is the owner, SubscriptionPaused,
+        SubscriptionMissing.
+        """
+        with transaction(self.engine) as connection:
+            row = read_row(connection, name=name, lock=True)
+            if row is None or task_id not in (None, row.task_id):
+                raise _missing(name)
+            pair = after(Event.CLAIM, row.pair, name)
+            now = self._now()
+            if row.cn_uuid not in (None, owner) and row.is_held(self._clock()) and not is_dead(row.cn_uuid):
+                seconds = (row.lease_expires_at - now) / 1000
+                raise SubscriptionBusy(
+                    f"another executor ({row.cn_uuid}) is running it; its lease ends in {seconds:.0f} s if not renewed",
+                    subject=f"subscription {name}",
+                )
+            values = {
+                "cn_uuid": owner,
+                "fence": row.fence + 1,
+                "lease_expires_at": now + round(ttl_seconds * 1000),
+                "state": pair.state,
+                "iteration_state": pair.iteration,
+            }
+            same = (mo_ccpr_log.c.fence == row.fence, mo_ccpr_log.c.iteration_lsn == row.iteration_lsn)
+            taken = connection.execute(
+                mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id, *same).values(values)
+            )
+            if taken.rowcount != 1:
+                raise SubscriptionBusy("another executor was faster", subject=f"subscription {name}")
+        return Claim(row.task_id, name, owner, row.fence + 1, row.iteration_lsn, replace(row, **values))
+
+    def is_held(self, row: LogRow) -> bool:
+        """See `LogRow.is_held`."""
+        return row.is_held(self._clock())
+
+    def renew(self, claim: Claim, ttl_seconds: float) -> bool:
+        """False if the claim has been taken over, or ended by a pause or a drop."""
+        with transaction(self.engine) as connection:
+            return _write_held(connection, claim, {"lease_expires_at": self._now() + round(ttl_seconds * 1000)})
+
+    @repeatable
+    def release(self, claim: Claim) -> LogRow | None:
+        """Free the lease. Nothing happens if another executor has it by now. Returns the row as it is afterwards, None
+        if it cannot be read."""
+        with transaction(self.engine) as connection:
+            _write_held(connection, claim, {"lease_expires_at": 0})
+            with suppress(StateUnreadable):
+                return read_row(connection, task_id=claim.task_id)
+        return None
+
+    # ---- the iteration
+
+    def start(self, claim: Claim, context: Context) -> None:
+        """The iteration begins to run. Records the name of its snapshot and ends state error."""
+        self._change(claim, {"context": context.to_text()}, Event.START)
+
+    def remember(self, claim: Claim, context: Context) -> None:
+        """Store a changed context, during the iteration or after it."""
+        self._change(claim, {"context": context.to_text()})
+
+    def commit_row(self, connection: sa.Connection, claim: Claim, context: Context, watermark: int) -> None:
+        """Write the iteration's outcome, in the transaction that writes the points (O5). One UPDATE whose WHERE names
+        everything that the owner believes.
+
+        Raises LeaseLost unless that changes exactly one row; the caller must then roll back the whole transaction. If
+        the connection is lost before COMMIT is answered, `has_committed` finds out what happened (B10).
+        """
+        values = {
+            "state": State.RUNNING,
+            "iteration_state": after(Event.COMMIT, Pair(State.RUNNING, IterationState.RUNNING), claim.name).iteration,
+            "iteration_lsn": claim.lsn + 1,
+            "watermark": watermark,
+            "context": context.to_text(),
+            "error_message": None,
+        }
+        running = {"iteration_lsn": claim.lsn, "state": State.RUNNING, "iteration_state": IterationState.RUNNING}
+        if not _write_held(connection, claim, self._stamped(values), also=running):
+            raise _lost(read_row(connection, task_id=claim.task_id), claim)
+
+    def has_committed(self, claim: Claim, lost: StateUnavailable) -> bool:
+        """Whether a commit whose answer was lost has happened. Reads the row under a lock, which waits until a commit
+        that is still under way has ended.
+
+        Raises LeaseLost if another executor has taken over meanwhile, CommitOutcomeUnknown if the database does not
+        come back.
+        """
+        try:
+            row = self._locked_row(claim)
+        except StateUnavailable as error:
+            raise CommitOutcomeUnknown(
+                f"the connection was lost during the commit ({lost.message})",
+                subject=f"subscription {claim.name}, lsn {claim.lsn}",
+            ) from error
+        if row is None or row.fence != claim.fence:
+            raise _lost(row, claim)
+        return row.iteration_lsn == claim.lsn + 1
+
+    @repeatable
+    def _locked_row(self, claim: Claim) -> LogRow | None:
+        with transaction(self.engine) as connection:
+            return read_row(connection, task_id=claim.task_id, lock=True)
+
+    def fail(self, claim: Claim, context: Context, error: CcprError, *, ends: bool) -> None:
+        """Store a failure in `error_message`.
+
+        `R:<count>:<first>:<last>:<text>` if it is tried again; else, if it `ends` the subscription until somebody acts,
+        `N:<first>:<text>` and state error.
+        """
+        now = round(self._clock())
+        if ends:
+            message, event = f"N:{now}:{error}", Event.FAIL
+        else:
+            before = Failures.of(self._message(claim))
+            count, first = (before.count, before.first) if before else (0, now)
+            message, event = f"R:{count + 1}:{first}:{now}:{error}", Event.RETRY
+        self._change(claim, {"error_message": message[:_LONGEST_MESSAGE], "context": context.to_text()}, event)
+
+    @repeatable
+    def _message(self, claim: Claim) -> str | None:
+        with transaction(self.engine) as connection:
+            row = read_row(connection, task_id=claim.task_id)
+        return None if row is None else row.error_message
+
+    @repeatable
+    def _change(self, claim: Claim, values: dict[str, Any], event: Event | None = None) -> None:
+        """Write values as the owner of the row; with an event, as a step of the open iteration. Safe to repeat."""
+        with transaction(self.engine) as connection:
+            row = read_row(connection, task_id=claim.task_id, lock=True)
+            if row is None or (row.cn_uuid, row.fence) != (claim.owner, claim.fence):
+                raise _lost(row, claim)
+            if event is not None:
+                if row.iteration_lsn != claim.lsn:
+                    raise LeaseLost(
+                        "the iteration has been committed", subject=f"subscription {claim.name}, lsn {claim.lsn}"
+                    )
+                pair = after(event, row.pair, claim.name)
+                values = {**values, "state": pair.state, "iteration_state": pair.iteration}
+            if not _write_held(connection, claim, self._stamped(values)):
+                raise _lost(row, claim)
+
+    def overwrite(self, claim: Claim, values: dict[str, Any], also: Callable[[sa.Connection], None]) -> None:
+        """Write values as the owner of the row, and what else belongs to them, in one transaction. Raises LeaseLost."""
+        with transaction(self.engine) as connection:
+            if not _write_held(connection, claim, self._stamped(values)):
+                raise _lost(read_row(connection, task_id=claim.task_id), claim)
+            also(connection)
+
+    # ---- administration
+
+    def pause(self, name: str) -> LogRow:
+        """No iteration begins any more. The one that runs cannot commit, because the fence is raised."""
+        return self._administer(name, Event.PAUSE, _without_owner)
+
+    def resume(self, name: str) -> LogRow:
+        """The subscription may run again, from its checkpoint and recorded snapshot. Clears an error."""
+        return self._administer(name, Event.RESUME, lambda row: {"error_message": None})
+
+    def alter(self, row: LogRow, values: dict[str, Any], *, reroute: bool) -> LogRow:
+        """Change the configuration of a subscription. With `reroute`, an iteration that runs against the
+        former upstream cannot commit any more.
+
+        Raises SubscriptionBusy if the configuration is no longer the one that `row` shows.
+        """
+
+        def change(now: LogRow) -> dict[str, Any]:
+            if (now.task_id, now.sync_config, now.upstream_conn, now.publication_name) != (
+                row.task_id,
+                row.sync_config,
+                row.upstream_conn,
+                row.publication_name,
+            ):
+                raise SubscriptionBusy(
+                    "it was altered by somebody else meanwhile",
+                    subject=f"subscription {row.subscription_name}",
+                    remedy="Alter it again.",
+                )
+            return {**values, **_without_owner(now)} if reroute else values
+
+        return self._administer(row.subscription_name, Event.REROUTE if reroute else None, change, repeat=False)
+
+    def drop(self, name: str, also: Callable[[sa.Connection, LogRow], None] = lambda *_: None) -> LogRow:
+        """End a subscription and free its name. Its recorded snapshots are to be dropped upstream; lsn and watermark
+        stay in the row. `also` is called in the same transaction, and may raise: then nothing is written."""
+
+        def change(row: LogRow) -> dict[str, Any]:
+            context = Context.from_text(row.context).released().to_text()
+            return {**_without_owner(row), "live_name": None, "drop_at": self._utc(), "context": context}
+
+        return self._write(name, Event.DROP, change, also)
+
+    def forget(self, name: str) -> LogRow:
+        """Drop a subscription whose row cannot be read: every value that could be wrong is overwritten.
+
+        Raises SubscriptionMissing.
+        """
+        with transaction(self.engine) as connection:
+            row = connection.execute(
+                sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.context).where(mo_ccpr_log.c.live_name == name)
+            ).first()
+            if row is None:
+                raise _missing(name)
+            try:
+                context = Context.from_text(row.context).released()
+            except StateUnreadable:
+                context = Context()
+            ended = {
+                "state": State.DROPPED,
+                "iteration_state": IterationState.CANCEL,
+                "live_name": None,
+                "drop_at": self._utc(),
+            }
+            nothing = dict.fromkeys(("account_id", "iteration_lsn", "watermark", "lease_expires_at"), 0)
+            values = {
+                **ended,
+                **nothing,
+                "fence": sa.cast(mo_ccpr_log.c.fence, sa.BigInteger) + 1,
+                "cn_uuid": None,
+                "created_at": self._utc(),
+            }
+            where = mo_ccpr_log.c.task_id == row.task_id
+            connection.execute(
+                mo_ccpr_log.update().where(where).values(self._stamped({**values, "context": context.to_text()}))
+            )
+            written = read_row(connection, task_id=row.task_id)
+        assert written is not None
+        return written
+
+    @repeatable
+    def clear_dropped(self, task_id: str, values: dict[str, Any]) -> None:
+        """Write what is left of a dropped subscription: `context`, `upstream_conn`."""
+        with transaction(self.engine) as connection:
+            where = (mo_ccpr_log.c.task_id == task_id, mo_ccpr_log.c.state == State.DROPPED)
+            connection.execute(mo_ccpr_log.update().where(*where).values(self._stamped(values)))
+
+    def _administer(
+        self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]], *, repeat: bool = True
+    ) -> LogRow:
+        """`repeat`: repeating the change is safe."""
+        write = repeatable(self._write) if repeat else self._write
+        return write(name, event, change)
+
+    def _write(
+        self,
+        name: str,
+        event: Event | None,
+        change: Callable[[LogRow], dict[str, Any]],
+        also: Callable[[sa.Connection, LogRow], None] = lambda *_: None,
+    ) -> LogRow:
+        with transaction(self.engine) as connection:
+            row = read_row(connection, name=name, lock=True)
+            if row is None:
+                raise _missing(name)
+            also(connection, row)
+            pair = row.pair if event is None else after(event, row.pair, name)
+            values = {**change(row), "state": pair.state, "iteration_state": pair.iteration}
+            connection.execute(
+                mo_ccpr_log.update().where(mo_ccpr_log.c.task_id == row.task_id).values(self._stamped(values))
+            )
+            written = read_row(connection, task_id=row.task_id)
+        assert written is not None
+        return written
+
+    def _stamped(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "updated_at": self._utc()}
+
+    def _utc(self) -> datetime:
+        return stored_time(datetime.fromtimestamp(self._clock(), UTC))
+
+    def _now(self) -> int:
+        return round(self._clock() * 1000)
+
+
+def _missing(name: str) -> SubscriptionMissing:
+    return SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+
+
+def _write_held(
+    connection: sa.Connection, claim: Claim, values: Mapping[str, Any], also: Mapping[str, Any] | None = None
+) -> bool:
+    """One UPDATE of the claim's row. False, and nothing is changed, if the claim is no longer valid, or `also` is not
+    so: columns with their values."""
+    where = {"task_id": claim.task_id, "cn_uuid": claim.owner, "fence": claim.fence, **(also or {})}
+    parameters = {f"old_{name}": value for name, value in where.items()}
+    parameters |= {f"new_{name}": value for name, value in values.items()}
+    return connection.execute(_update(tuple(where), tuple(values)), parameters).rowcount == 1
+
+
+@cache
+def _update(where: tuple[str, ...], values: tuple[str, ...]) -> sa.Update:
+    """Built once, see `ccpr.state.database.fetch`."""
+    same = (mo_ccpr_log.c[name] == sa.bindparam(f"old_{name}") for name in where)
+    return mo_ccpr_log.update().where(*same).values({name: sa.bindparam(f"new_{name}") for name in values})
+
+
+def _without_owner(row: LogRow) -> dict[str, Any]:
+    """The raised fence ends the owner's claim."""
+    return {"fence": row.fence + 1, "lease_expires_at": 0, "cn_uuid": None}
+
+
+def _lost(row: LogRow | None, claim: Claim) -> LeaseLost:
+    subject = f"subscription {claim.name}, lsn {claim.lsn}"
+    state = State.DROPPED if row is None else State(row.state)
+    if state is State.DROPPED:
+        return LeaseLost("the subscription was dropped meanwhile", subject=subject, remedy="Nothing is left to do.")
+    if state is State.PAUSED:
+        remedy = f"`ccpr resume {claim.name}`: the iteration goes on where it stopped."
+        return LeaseLost("the subscription was paused meanwhile", subject=subject, remedy=remedy)
+    if row is not None and row.cn_uuid is None:
+        return LeaseLost("the subscription's upstream was altered meanwhile", subject=subject)
+    return LeaseLost("the row is no longer ours: another executor has taken over", subject=subject)

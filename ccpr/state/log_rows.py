@@ -1,0 +1,186 @@
+"""The rows of the table `mo_ccpr_log` as values. Source: docs/requirements.md N1.
+
+Names and numeric codes are those of MatrixOne's table of the same name; the columns after `drop_at` are ours, and two
+others have another meaning here. `subscription_name` is the subscription's own name (MatrixOne: the publication's,
+which is in `publication_name` here). `account_id` is the publisher's (MatrixOne: the receiving account's; a replica
+outside MatrixOne has none).
+
+A row that cannot be read concerns one subscription only: the others are read without it (decision
+unreadable-rows-apart).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from ccpr.base.errors import BAD_ROW_REMEDY, StateUnreadable
+from ccpr.matrixone.schema import integer_of
+from ccpr.state.database import fetch
+from ccpr.state.states import IterationState, Pair, State
+from ccpr.state.tables import mo_ccpr_log
+
+# Ten times the lease of an executor. A lease that ends later was written by a clock that was ahead.
+LONGEST_LEASE_SECONDS = 300.0
+_READ = tuple(column for column in mo_ccpr_log.columns if column.name != "live_name")
+_BY_NAME = sa.select(*_READ).where(mo_ccpr_log.c.live_name == sa.bindparam("key"))
+_BY_TASK = sa.select(*_READ).where(mo_ccpr_log.c.task_id == sa.bindparam("key"))
+_LOCKING = {query: query.with_for_update() for query in (_BY_NAME, _BY_TASK)}
+_NUMBERS = ("account_id", "state", "iteration_state", "iteration_lsn", "watermark", "fence", "lease_expires_at")
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """A row as read. Times are UTC.
+
+    Attributes
+    ----------
+    state, iteration_state : codes of `State` and `IterationState`.
+    iteration_lsn : number of the next iteration.
+    watermark : up to which time of the upstream the replica is complete; its clock in nanoseconds, 0 = none.
+    context : `Context` as JSON.
+    cn_uuid : id of the executor that owns the row, None = nobody.
+    error_message : see `CcprLog.fail`; None if the last iteration did not fail.
+    fence : raised by each claim, pause, drop and change of the upstream.
+    lease_expires_at : milliseconds since 1970, 0 = free.
+    epoch : that of the mirror's identity, see `ccpr.mirror.head.Identity`; None until there is one.
+    mirror_url : where the mirror was last written; with the name of the machine where it is a folder.
+    """
+
+    task_id: str
+    subscription_name: str
+    subscription_account_name: str
+    sync_level: str
+    account_id: int
+    db_name: str
+    table_name: str
+    upstream_conn: str
+    sync_config: str
+    state: int
+    iteration_state: int
+    iteration_lsn: int
+    watermark: int
+    context: str | None
+    cn_uuid: str | None
+    error_message: str | None
+    created_at: datetime
+    drop_at: datetime | None
+    updated_at: datetime
+    publication_name: str
+    fence: int
+    lease_expires_at: int
+    epoch: str | None = None
+    mirror_url: str | None = None
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(State(self.state), IterationState(self.iteration_state))
+
+    def is_held(self, now: float) -> bool:
+        """Whether the lease has not expired by our clock (`now` is in seconds since 1970). Its owner may be dead.
+
+        A lease that ends implausibly late does not count. It was written before the clock was set back, and would keep
+        every executor out until then. If its owner is alive after all, the fence costs it no more than its work.
+        """
+        return 0 < self.lease_expires_at / 1000 - now <= LONGEST_LEASE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Consecutive failures after which trying again may help.
+
+    Attributes
+    ----------
+    count : how many.
+    first, last : times of the first and the last, in seconds since 1970 on our clock.
+    text : the last error.
+    """
+
+    count: int
+    first: int
+    last: int
+    text: str
+
+    @classmethod
+    def of(cls, message: str | None) -> "Failures | None":
+        """Parse `error_message`. None if the last iteration did not fail in this way."""
+        parts = (message or "").split(":", 4)
+        if len(parts) != 5 or parts[0] != "R" or not all(part.isdecimal() for part in parts[1:4]):
+            return None
+        return cls(int(parts[1]), int(parts[2]), int(parts[3]), parts[4])
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that cannot be read: its key, its name, and what is wrong with it."""
+
+    task_id: str
+    subscription_name: str
+    error: StateUnreadable
+
+
+def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
+    """The subscriptions that are not dropped, by name: those that can be read, and those that cannot."""
+    live = mo_ccpr_log.c.live_name.is_not(None)
+    try:
+        return [
+            _row(row) for row in fetch(connection, sa.select(*_READ).where(live).order_by(mo_ccpr_log.c.live_name))
+        ], []
+    except StateUnreadable:
+        pass  # one bad row fails the whole query, so each is read by itself
+    rows, bad = [], []
+    keys = sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.live_name).where(live).order_by(mo_ccpr_log.c.live_name)
+    for task_id, name in connection.execute(keys).all():
+        try:
+            found = read_row(connection, task_id=task_id)
+            if found is not None:
+                rows.append(found)
+        except StateUnreadable as error:
+            bad.append(BadRow(str(task_id), str(name), error))
+    return rows, bad
+
+
+def read_row(
+    connection: sa.Connection, *, name: str | None = None, task_id: str | None = None, lock: bool = False
+) -> LogRow | None:
+    """The row of a subscription that is not dropped, by its name, or any row by its task id. With `lock`, nobody else
+    can write the row until the transaction ends (in SQLite this is always so).
+
+    Raises StateUnreadable.
+    """
+    query, key = (_BY_NAME, name) if task_id is None else (_BY_TASK, task_id)
+    try:
+        found = fetch(connection, _LOCKING[query] if lock else query, key=key)
+    except StateUnreadable as error:
+        of_it = (mo_ccpr_log.c.live_name if task_id is None else mo_ccpr_log.c.task_id) == key
+        names = connection.execute(sa.select(mo_ccpr_log.c.subscription_name).where(of_it)).scalars().all()
+        raise _unreadable(error.message, *names[:1]) from error
+    return _row(found[0]) if found else None
+
+
+def read_latest_dropped(connection: sa.Connection, name: str) -> LogRow | None:
+    """The subscription of this name that was dropped last."""
+    where = (mo_ccpr_log.c.subscription_name == name, mo_ccpr_log.c.state == State.DROPPED)
+    found = fetch(connection, sa.select(*_READ).where(*where).order_by(mo_ccpr_log.c.drop_at.desc()).limit(1))
+    return _row(found[0]) if found else None
+
+
+def values_of(row: LogRow) -> dict[str, object]:
+    """By column name, for an INSERT."""
+    return {column.name: getattr(row, column.name) for column in _READ}
+
+
+def _row(row: sa.Row) -> LogRow:
+    """Raises StateUnreadable for values that this program would not have written."""
+    values = row._mapping
+    try:
+        for name in _NUMBERS:
+            integer_of(values[name])
+        Pair(State(values["state"]), IterationState(values["iteration_state"]))
+    except (TypeError, ValueError) as error:
+        raise _unreadable(f"its row of mo_ccpr_log cannot be read: {error}", values["subscription_name"]) from error
+    return LogRow(**values)
+
+
+def _unreadable(message: str, name: str = "?") -> StateUnreadable:
+    return StateUnreadable(message, subject=f"subscription {name}", remedy=BAD_ROW_REMEDY.replace("NAME", name))

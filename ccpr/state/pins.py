@@ -1,0 +1,195 @@
+"""Snapshots that others took through the relay: each pins a point, so that it stays readable until it is dropped.
+
+A pin is written in a transaction that locks the row of its point, and retention looks for pins in the transaction that
+drops points, after it has locked their rows: so no point goes while somebody pins it (docs/decisions/relay.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from ccpr.base.errors import FollowerMissing, PointGone, PointsPinned, RelayPinned, RelayPins
+from ccpr.base.wording import first_names
+from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.followers import SERVED, publication_of
+from ccpr.state.tables import followers, mo_ccpr_log, pins, points
+
+MOST_PINS = 1000  # of one subscription: so that no login can fill the database
+FORGET_SECONDS = 7 * 24 * 3600  # after which a pin that nobody has used is reported
+
+_NEEDED = sa.select(pins.c.lsn).where(pins.c.task_id == sa.bindparam("task"))
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A snapshot of the relay.
+
+    Attributes
+    ----------
+    name : in lower case.
+    lsn, at : the point that it shows; its time in nanoseconds.
+    table : None for the whole of the subscription.
+    created_at, seen_at : when it was made, and when its owner last asked for anything; by our clock, UTC.
+    login : of the relay, who made it; None if that is not known, or it is one of this
+        program's own.
+    """
+
+    name: str
+    lsn: int
+    at: int
+    table: str | None
+    created_at: datetime
+    seen_at: datetime
+    login: str | None = None
+
+    def is_forgotten(self, now: datetime, seconds: float = FORGET_SECONDS) -> bool:
+        return (now - self.seen_at).total_seconds() > seconds
+
+
+class Pins:
+    """The pins of one subscription. Thread-safe.
+
+    Parameters
+    ----------
+    follower : they are taken for this one, as long as it is served.
+    login : whose they are: no others are seen, made or dropped; None = all. Where the login is not known, they are
+        every login's, except a follower's.
+    """
+
+    def __init__(self, engine: sa.Engine, task_id: str, follower: str | None = None, login: str | None = None) -> None:
+        self.engine, self.task_id, self.follower, self.login = engine, task_id, follower, login
+
+    def seen_by(self, login: str) -> "Pins":
+        return Pins(self.engine, self.task_id, self.follower, login)
+
+    def _mine(self) -> sa.ColumnElement[bool]:
+        here = pins.c.task_id == self.task_id
+        if self.login is None:
+            return here
+        mine = pins.c.login_name == self.login
+        return here & (mine if self.follower is not None else mine | pins.c.login_name.is_(None))
+
+    @repeatable
+    def all(self) -> list[Pin]:
+        """The oldest point first. Raises StateUnreadable."""
+        query = sa.select(pins).where(self._mine()).order_by(pins.c.lsn, pins.c.snapshot_name)
+        with transaction(self.engine) as connection:
+            return [_pin(row._mapping) for row in fetch(connection, query)]
+
+    @repeatable
+    def find(self, name: str) -> Pin | None:
+        query = sa.select(pins).where(self._mine(), pins.c.snapshot_name == name)
+        with transaction(self.engine) as connection:
+            found = fetch(connection, query)
+        return _pin(found[0]._mapping) if found else None
+
+    def add(self, pin: Pin) -> None:
+        """Raises PointGone if the point or the subscription is not there, RelayPinned for a name that is taken,
+        RelayPins for too many, FollowerMissing if the follower has ended: what ended it has dropped its pins, or is
+        about to.
+        """
+        point = sa.select(points.c.snapshot_ts).where(points.c.task_id == self.task_id, points.c.lsn == pin.lsn)
+        dropped_at = sa.select(mo_ccpr_log.c.drop_at).where(mo_ccpr_log.c.task_id == self.task_id)
+        count = sa.select(sa.func.count()).select_from(pins).where(pins.c.task_id == self.task_id)
+        stage = sa.select(followers.c.stage).where(
+            followers.c.task_id == self.task_id, followers.c.follower_name == self.follower
+        )
+        values = {
+            "task_id": self.task_id,
+            "snapshot_name": pin.name,
+            "lsn": pin.lsn,
+            "snapshot_ts": pin.at,
+            "scope": "database" if pin.table is None else "table",
+            "table_name": pin.table or "",
+            "created_at": stored_time(pin.created_at),
+            "seen_at": stored_time(pin.seen_at),
+            "login_name": self.login,
+        }
+        subject = f"snapshot {pin.name}"
+        try:
+            with transaction(self.engine) as connection:
+                if connection.scalar(point.with_for_update()) != pin.at:
+                    raise PointGone(f"point {pin.lsn} has been dropped", subject=subject)
+                if connection.scalar(dropped_at) is not None:
+                    raise PointGone("the subscription has been dropped", subject=subject)
+                if self.follower is not None and connection.scalar(stage.with_for_update()) not in SERVED:
+                    raise FollowerMissing("it does not follow any more", subject=f"follower {self.follower}")
+                if (connection.scalar(count) or 0) >= MOST_PINS:
+                    raise RelayPins(f"the subscription has {MOST_PINS} pinned points", subject=subject)
+                connection.execute(pins.insert().values(values))
+        except IntegrityError as error:
+            raise RelayPinned("there is a snapshot of that name", subject=subject) from error
+
+    @repeatable
+    def drop(self, name: str) -> bool:
+        """Whether there was one."""
+        with transaction(self.engine) as connection:
+            done = connection.execute(pins.delete().where(self._mine(), pins.c.snapshot_name == name))
+        return done.rowcount > 0
+
+    @repeatable
+    def seen(self, name: str, now: datetime) -> None:
+        """Its owner asks for something now."""
+        with transaction(self.engine) as connection:
+            connection.execute(
+                pins.update().where(self._mine(), pins.c.snapshot_name == name).values(seen_at=stored_time(now))
+            )
+
+
+@repeatable
+def needed_by_pins(engine: sa.Engine, task_id: str) -> list[int]:
+    """The lsn of each pinned point."""
+    with transaction(engine) as connection:
+        return [row.lsn for row in fetch(connection, _NEEDED, task=task_id)]
+
+
+def pinned_before(connection: sa.Connection, task_id: str, lsn: int) -> bool:
+    """Whether a point before this one is pinned, in the transaction that is about to drop these. From now on none can
+    be pinned."""
+    _lock_points(connection, task_id, points.c.lsn < lsn)
+    query = sa.select(sa.func.count()).select_from(pins).where(pins.c.task_id == task_id, pins.c.lsn < lsn)
+    return bool(connection.scalar(query))
+
+
+def end_pins(connection: sa.Connection, task_id: str, *, force: bool) -> None:
+    """In the transaction that ends the subscription: raises PointsPinned if a point is pinned, or, with `force`,
+    forgets the pins. From now on none can be added."""
+    _lock_points(connection, task_id)
+    query = sa.select(pins).where(pins.c.task_id == task_id).order_by(pins.c.lsn, pins.c.snapshot_name)
+    if not force:
+        check_unpinned([_pin(row._mapping) for row in fetch(connection, query)])
+    connection.execute(pins.delete().where(pins.c.task_id == task_id))
+
+
+def check_unpinned(found: Sequence[Pin]) -> None:
+    """Raises PointsPinned if there are any."""
+    if found:
+        text = first_names(f"point {pin.lsn} was last used at {pin.seen_at:%Y-%m-%d %H:%M} UTC" for pin in found)
+        raise PointsPinned(text, subject=f"snapshots {first_names(pin.name for pin in found)}")
+
+
+def _lock_points(connection: sa.Connection, task_id: str, *which: sa.ColumnElement[bool]) -> None:
+    """Wait for pins that are being added; those that come later find what this transaction has done."""
+    connection.execute(sa.select(points.c.lsn).where(points.c.task_id == task_id, *which).with_for_update()).all()
+
+
+def give_to_followers(connection: sa.Connection) -> None:
+    """Snapshots without a login become those of the followers whose clusters took them: these have the number of the
+    subscription there in their names. States of before had no logins."""
+    query = sa.select(followers.c.task_id, followers.c.follower_name, followers.c.downstream_task)
+    for task_id, name, task in connection.execute(query.where(followers.c.downstream_task.is_not(None))).all():
+        taken = pins.c.snapshot_name.startswith(f"ccpr_{task}_", autoescape=True)
+        mine = pins.update().where(pins.c.task_id == task_id, pins.c.login_name.is_(None), taken)
+        connection.execute(mine.values(login_name=publication_of(task_id, name)))
+
+
+def _pin(row: Mapping) -> Pin:
+    with understood("its row cannot be read", f"snapshot {row['snapshot_name']} of task {row['task_id']}"):
+        created, seen = (row[key].replace(tzinfo=UTC) for key in ("created_at", "seen_at"))
+        table = row["table_name"] if row["scope"] == "table" else None
+        return Pin(
+            row["snapshot_name"], int(row["lsn"]), int(row["snapshot_ts"]), table, created, seen, row["login_name"]
+        )

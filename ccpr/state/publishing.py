@@ -1,0 +1,292 @@
+"""A mirror and what the catalog database knows of it: they are compared whenever the mirror is opened by the name of
+its subscription, and what is committed is published.
+
+Either of them may have been restored from an older copy, moved, or replaced by another. Then nothing is written, and
+the error says what to do. Source: docs/reliability.md; decision the-mirror-says-whose-it-is.
+"""
+
+import secrets
+import socket
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import sqlalchemy as sa
+
+from ccpr.base.errors import (
+    MirrorAhead,
+    MirrorBehind,
+    MirrorDamaged,
+    MirrorDisagrees,
+    MirrorForeign,
+    MirrorMissing,
+    StoreConflict,
+)
+from ccpr.mirror.head import Head, Identity
+from ccpr.mirror.layout import HEAD, IDENTITY, lsn_of_point
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.point_files import PointFile
+from ccpr.mirror.points import Point
+from ccpr.state.database import repeatable, together
+from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
+from ccpr.state.ledger import Ledger, due_time
+from ccpr.state.log import CcprLog, Claim
+from ccpr.state.log_rows import LogRow
+from ccpr.state.quarantine import Quarantine
+
+_NOTHING = Head(None, None, 0, 0)
+
+
+def publish_pending(log: CcprLog, name: str, mirror: Mirror, claim: Claim | None = None) -> None:
+    """Check that mirror and catalog database agree, and publish what was committed and not yet published: what a crash
+    in between left undone is done here. Repeating it writes the same.
+
+    Every executor may do it. One that was superseded may write a head that is old by now: each compares again after it
+    has written, so the last to write is also the last to compare.
+
+    Parameters
+    ----------
+    claim : of the executor that is going to write to the mirror. It marks a new mirror as the subscription's; without
+        it one without a mark stays as it is.
+
+    Raises MirrorMissing, MirrorForeign, MirrorAhead, MirrorBehind, and MirrorDamaged.
+    """
+    disagreed: tuple[int, str | None] | None = None
+    while True:
+        found = _Published.read(mirror)
+        known = _Committed.read(log, name, found)
+        row, history = known.row, known.history
+        try:
+            _check(known, found, mirror)
+        except MirrorDisagrees:
+            before, disagreed = disagreed, (row.iteration_lsn, row.epoch)
+            if before != disagreed:
+                continue  # the two were not read at one moment
+            raise
+        if claim is not None and row.epoch is None:
+            _mark(log, claim, history, mirror)
+        elif claim is not None and row.mirror_url != (url := mirror_url(mirror)):
+            log.overwrite(claim, {"mirror_url": url}, lambda _: None)
+        elif row.epoch is None or known.head == found.head or not known.head.iteration_lsn:
+            return
+        else:
+            missing = [point.file for point in known.later if point.file and mirror.store.size(point.file) is None]
+            if not missing:
+                mirror.publish_head(known.head)
+            elif claim is not None:
+                rewrite_points(log, claim, history, mirror)
+            else:
+                subject = mirror.files.subject(missing[0])
+                raise MirrorDamaged("the file of a committed point is missing", subject=subject)
+
+
+def write_point(mirror: Mirror, point: Point, changed: Mapping[int, TablePoint], earlier: list[PointFile]) -> str:
+    """Write the file of a point, in which these tables changed, and return its path. What is behind is not shown."""
+    refs = {table_id: table.ref for table_id, table in changed.items()}
+    return mirror.write_point(point, {**refs, **dict.fromkeys(point.behind)}, earlier)
+
+
+def new_epoch() -> str:
+    return secrets.token_hex(4)
+
+
+def mirror_url(mirror: Mirror) -> str:
+    """Where the mirror is; for a folder with the name of this machine, as a catalog database may be shared."""
+    return mirror.store.url.replace("file:///", f"file://{socket.gethostname()}/", 1)
+
+
+def check_agreement(log: CcprLog, row: LogRow, mirror: Mirror) -> None:
+    """Raises what `publish_pending` does; writes nothing."""
+    found = _Published.read(mirror)
+    history = PointHistory(log.engine, row.task_id)
+    _check(_Committed.of(row, history, found), found, mirror)
+
+
+def rewrite_points(
+    log: CcprLog, claim: Claim, history: PointHistory, mirror: Mirror, values: Mapping[str, Any] | None = None
+) -> None:
+    """Write the files of all points from what the catalog database knows, and record their names, with other values of
+    the subscription's row. The head that names the newest is yet to be published. Raises LeaseLost."""
+    before = [file.path for file in history.files()]
+    files = _write_points(history, mirror)
+    kept = {file.path for file in files}
+    old = [path for path in before if path not in kept and mirror.store.size(path) is not None]
+    due = due_time(history.head().watermark)
+
+    def record(connection: sa.Connection) -> None:
+        history.set_files(connection, files)
+        Ledger(log.engine, claim.task_id).schedule_deletion(connection, old, due)
+
+    log.overwrite(claim, dict(values or {}), record)
+
+
+def _write_points(history: PointHistory, mirror: Mirror) -> list[PointFile]:
+    """The files, oldest first."""
+    behind, definitions = Quarantine(history.engine, history.task_id).behind_by_point(), history.definitions()
+    files: list[PointFile] = []
+    for point in history.global_points():
+        late, file = behind.get(point.lsn, {}), definitions.get(point.lsn, "")
+        shown = as_mirror_point(point, history.tables(point.lsn), late, file)
+        path = write_point(mirror, shown, history.changed(point.lsn), files[::-1])
+        files.append(PointFile(path, point.lsn, point.at.physical))
+    mirror.store.sync("points")
+    return files
+
+
+def rewrite_damaged(log: CcprLog, name: str, mirror: Mirror, damaged: Collection[str]) -> None:
+    """Write those of HEAD and IDENTITY that are damaged from what the catalog database has.
+
+    Raises MirrorAhead if the mirror has the files of later iterations.
+    """
+    row = log.row(name)
+    committed = PointHistory(log.engine, row.task_id).head()
+    newest = max((lsn for file in mirror.store.names("points") if (lsn := lsn_of_point(file)) is not None), default=0)
+    if newest > committed.iteration_lsn:  # of the next iteration there may be one that was not committed
+        message = f"the mirror has a point {newest}, the catalog database is at {committed.iteration_lsn}"
+        raise MirrorAhead(message, subject=mirror.store.url)
+    if IDENTITY in damaged and row.epoch is not None:
+        mirror.write_identity(Identity(row.task_id, name, row.epoch))
+    if HEAD in damaged:
+        mirror.publish_head(committed)
+
+
+# ---- comparing
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What the mirror says."""
+
+    identity: Identity | None
+    head: Head | None
+
+    @classmethod
+    def read(cls, mirror: Mirror) -> "_Published":
+        return cls(mirror.identity(), mirror.published_head())
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """What the catalog database says, read after what is published, as that follows from it.
+
+    Attributes
+    ----------
+    point : the mirror's newest point; None if the database does not have it.
+    later : the points after that, if there were later iterations.
+    """
+
+    row: LogRow
+    history: PointHistory
+    head: Head
+    point: GlobalPoint | None
+    later: tuple[GlobalPoint, ...]
+
+    @classmethod
+    @repeatable
+    def read(cls, log: CcprLog, name: str, published: _Published) -> "_Committed":
+        with together(log.engine):
+            row = log.row(name)
+            return cls.of(row, PointHistory(log.engine, row.task_id), published)
+
+    @classmethod
+    def of(cls, row: LogRow, history: PointHistory, published: _Published) -> "_Committed":
+        there = published.head or _NOTHING
+        committed, newest = history.head(), there.newest_point
+        point = None if newest is None else history.point(newest)
+        is_later = committed.iteration_lsn != there.iteration_lsn
+        later = history.global_points(-1 if newest is None else newest) if is_later else ()
+        return cls(row, history, committed, point, tuple(later))
+
+
+def _check(known: _Committed, found: _Published, mirror: Mirror) -> None:
+    """Raises MirrorDisagrees unless what is published follows from what is committed."""
+    row, committed = known.row, known.head
+    if found.identity is None and found.head is None:
+        if committed.iteration_lsn and not (row.epoch is None and _is_there(known, mirror)):
+            raise MirrorMissing(_missing(row), subject=mirror.store.url)
+        return
+    _check_identity(row, found.identity, mirror)
+    published = found.head or _NOTHING
+    if published.iteration_lsn > committed.iteration_lsn:
+        message = (
+            f"the mirror is at iteration {published.iteration_lsn}, the catalog database at {committed.iteration_lsn}"
+        )
+        raise MirrorAhead(message, subject=mirror.store.url)
+    if published.newest_point is not None and not _is_known(known.point, mirror, published):
+        message = f"the catalog database does not have the mirror's point {published.newest_point}"
+        raise MirrorAhead(message, subject=mirror.store.url)
+    if published.iteration_lsn == committed.iteration_lsn:
+        if (published.newest_point, published.watermark) != (committed.newest_point, committed.watermark):
+            raise MirrorAhead("the mirror's last iteration was another one", subject=mirror.store.url)
+    elif not _is_there(known, mirror):
+        message = (
+            f"the mirror is at iteration {published.iteration_lsn}, the catalog database at {committed.iteration_lsn}"
+        )
+        raise MirrorBehind(f"{message}, and the files of points in between are missing", subject=mirror.store.url)
+
+
+def _check_identity(row: LogRow, identity: Identity | None, mirror: Mirror) -> None:
+    if identity is None:
+        if row.epoch is not None:
+            raise MirrorForeign("it does not say whose it is: mirror.json is missing", subject=mirror.store.url)
+        return
+    check_owner(identity, row.task_id, mirror)
+    if row.epoch not in (None, identity.epoch):
+        text = "another catalog database has taken it over, or one of the two was restored from a copy before that"
+        raise MirrorForeign(text, subject=mirror.store.url)
+
+
+def check_owner(identity: Identity, task_id: str, mirror: Mirror) -> None:
+    """Raises MirrorForeign if the mirror is another subscription's."""
+    if identity.task_id != task_id:
+        text = f"it belongs to subscription {identity.subscription!r} ({identity.task_id})"
+        remedy = "Name the right place: `ccpr alter NAME --mirror URL`. Or give a new subscription an empty place."
+        raise MirrorForeign(text, subject=mirror.store.url, remedy=remedy)
+
+
+def _missing(row: LogRow) -> str:
+    text = f"there is no mirror at this place, but the catalog database has {row.iteration_lsn} iterations in it"
+    return f"{text}; it was last written at {row.mirror_url}" if row.mirror_url else text
+
+
+def _is_known(known: GlobalPoint | None, mirror: Mirror, published: Head) -> bool:
+    """Whether the catalog database has the mirror's newest point, and not another one of that number."""
+    if known is None:
+        return False
+    if known.file and known.file == published.point:
+        return True
+    try:
+        point = mirror.point(published.newest_point)
+    except MirrorDamaged:
+        return known.snapshot in {ref.name for ref in published.snapshots}
+    return (point.snapshot, point.at) == (known.snapshot, known.at)
+
+
+def _is_there(known: _Committed, mirror: Mirror) -> bool:
+    """Whether the ledgers, definitions and manifests of the later points are in the mirror; so are their objects,
+    which are written first."""
+    points = known.later[::-1]
+    ledgers = (point.ledger for point in points if point.ledger)
+    changed = (known.history.changed(point.lsn).values() for point in points)
+    manifests = (table.ref.manifest for tables in changed for table in tables if table.ref)
+    besides = known.history.definitions() if points else {}
+    definitions = (besides[point.lsn] for point in points if point.lsn in besides)
+    return all(mirror.store.size(name) is not None for name in chain(ledgers, definitions, manifests))
+
+
+# ---- marking
+
+
+def _mark(log: CcprLog, claim: Claim, history: PointHistory, mirror: Mirror) -> None:
+    """Make the mirror the subscription's: an identity, and points with digests where it was of format 1."""
+    found = mirror.identity()
+    identity = found or Identity(claim.task_id, claim.name, new_epoch())
+    if found is None:
+        try:
+            mirror.write_identity(identity, new=True)
+        except StoreConflict as error:
+            raise MirrorForeign(
+                "another subscription has just begun to write here", subject=mirror.store.url
+            ) from error
+    rewrite_points(log, claim, history, mirror, {"epoch": identity.epoch, "mirror_url": mirror_url(mirror)})

@@ -1,0 +1,156 @@
+"""Tables that fail while the others go on, with the setting `consistency = isolated`.
+
+`ccpr_quarantine` has a row for each table that failed in the last iteration. Each iteration tries the table again; the
+commit that moves it to a newer point deletes the row. `ccpr_behind` has the tables that a point does not show: what is
+known of such a table is its state at an older point, so it cannot be read at this one (`PointNotReached`). Both are
+written in the transaction of the commit. Source: docs/requirements.md B4; decision lagging-tables-left-out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from ccpr.base.failure import Failure
+from ccpr.matrixone.schema import Table
+from ccpr.mirror.points import LaggingTable
+from ccpr.state.database import fetch, repeatable, stored_time, transaction
+from ccpr.state.tables import behind_tables, quarantine
+
+_TASK = sa.bindparam("task")
+_QUARANTINE = sa.select(quarantine).where(quarantine.c.task_id == _TASK).order_by(quarantine.c.table_id)
+_BEHIND = sa.select(behind_tables).where(behind_tables.c.task_id == _TASK).order_by(behind_tables.c.lsn)
+_BEHIND_AT = _BEHIND.where(behind_tables.c.lsn == sa.bindparam("of"))
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineEntry:
+    """A table in quarantine.
+
+    Attributes
+    ----------
+    since_lsn : the first iteration that failed to move it.
+    first_failed_at, last_failed_at : on our clock, UTC.
+    attempts : how many iterations failed to move it.
+    failure : the last one.
+    """
+
+    table_id: int
+    database: str
+    name: str
+    since_lsn: int
+    first_failed_at: datetime
+    last_failed_at: datetime
+    attempts: int
+    failure: Failure
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+class Quarantine:
+    """The rows of one subscription in both tables."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine = engine
+        self.task_id = task_id
+
+    @repeatable
+    def entries(self) -> list[QuarantineEntry]:
+        """The tables that are in quarantine now, by id."""
+        with transaction(self.engine) as connection:
+            return [_entry(row._mapping) for row in fetch(connection, _QUARANTINE, task=self.task_id)]
+
+    @repeatable
+    def behind(self, lsn: int) -> dict[int, LaggingTable]:
+        """By id the tables that a point does not show."""
+        return self._behind(_BEHIND_AT, of=lsn).get(lsn, {})
+
+    @repeatable
+    def behind_by_point(self) -> dict[int, dict[int, LaggingTable]]:
+        """By point and id, for all points that do not show all tables."""
+        return self._behind(_BEHIND)
+
+    def write(
+        self, connection: sa.Connection, lsn: int, now: datetime, failed: Mapping[int, tuple[Table, Failure]]
+    ) -> None:
+        """Replace the quarantine by the tables that failed in iteration `lsn`, in the caller's transaction."""
+        mine = quarantine.c.task_id == self.task_id
+        known = {row.table_id: row for row in fetch(connection, _QUARANTINE, task=self.task_id)}
+        stamp = stored_time(now)
+        if known:
+            connection.execute(quarantine.delete().where(mine))
+        rows = []
+        for table_id, (table, failure) in sorted(failed.items()):
+            before = known.get(table_id)
+            rows.append(
+                {
+                    "task_id": self.task_id,
+                    "table_id": table_id,
+                    "database_name": table.database,
+                    "table_name": table.name,
+                    "since_lsn": before.since_lsn if before else lsn,
+                    "first_failed_at": before.first_failed_at if before else stamp,
+                    "last_failed_at": stamp,
+                    "attempts": before.attempts + 1 if before else 1,
+                    "code": failure.code,
+                    "message": failure.message,
+                    "subject": failure.subject,
+                    "remedy": failure.remedy,
+                }
+            )
+        if rows:
+            connection.execute(quarantine.insert(), rows)
+
+    def write_behind(self, connection: sa.Connection, lsn: int, behind: Mapping[int, LaggingTable]) -> None:
+        """Record the tables that point `lsn` does not show, in the caller's transaction."""
+        rows = [
+            {
+                "task_id": self.task_id,
+                "lsn": lsn,
+                "table_id": table_id,
+                "database_name": entry.database,
+                "table_name": entry.name,
+                "stands_at": entry.lsn,
+            }
+            for table_id, entry in sorted(behind.items())
+        ]
+        if rows:
+            connection.execute(behind_tables.insert(), rows)
+
+    def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> None:
+        """Delete what was recorded of points before one, in the caller's transaction."""
+        connection.execute(
+            behind_tables.delete().where(behind_tables.c.task_id == self.task_id, behind_tables.c.lsn < oldest_lsn)
+        )
+
+    def _behind(self, query: sa.Select, **parameters: object) -> dict[int, dict[int, LaggingTable]]:
+        found: dict[int, dict[int, LaggingTable]] = {}
+        with transaction(self.engine) as connection:
+            for row in fetch(connection, query, task=self.task_id, **parameters):
+                found.setdefault(row.lsn, {})[row.table_id] = LaggingTable(
+                    row.database_name, row.table_name, row.stands_at
+                )
+        return found
+
+
+def _entry(row: Mapping) -> QuarantineEntry:
+    return QuarantineEntry(
+        row["table_id"],
+        row["database_name"],
+        row["table_name"],
+        row["since_lsn"],
+        row["first_failed_at"].replace(tzinfo=UTC),
+        row["last_failed_at"].replace(tzinfo=UTC),
+        row["attempts"],
+        Failure(row["code"], row["message"], row["subject"], row["remedy"]),
+    )
+
+
+@repeatable
+def tasks_in_quarantine(engine: sa.Engine) -> set[str]:
+    """Task ids of the subscriptions that have tables in quarantine."""
+    with transaction(engine) as connection:
+        return {row.task_id for row in fetch(connection, sa.select(quarantine.c.task_id).distinct())}

@@ -1,0 +1,133 @@
+"""The settings of a subscription: what the column `sync_config` holds."""
+
+import json
+import re
+from dataclasses import dataclass, fields
+
+from ccpr.matrixone.schema import InvalidText, Reading, ZeroDates
+from ccpr.state.patterns import NamePatterns
+
+MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
+DEFAULT_INTERVAL_SECONDS = 60
+SENSOR_SECONDS = 10  # how often Dagster's sensor looks which subscriptions are due
+GRACE_SECONDS = 3600  # how long readers may use a file that nothing names any more
+SPAN = r"^[0-9]{1,9}[smhd]?$"  # seconds, or a number with its unit
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds_of(span: str) -> int:
+    """`90`, `90s`, `15m`, `24h` or `7d` in seconds. Raises ValueError."""
+    if not re.fullmatch(SPAN, span):
+        raise ValueError("a number of seconds, or one with s, m, h or d")
+    number = span.rstrip("smhd")
+    return int(number) * _SECONDS[span[len(number) :]]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits for copying objects.
+
+    Attributes
+    ----------
+    sessions : upstream sessions at once, from 1 to MOST_SESSIONS.
+    mb_s : megabytes per second of all sessions together, on average; 0 = no limit.
+    """
+
+    sessions: int = 4
+    mb_s: float = 0.0
+
+    def part(self, number: int) -> "Budget":
+        """What each of a number of workers may take of it, one session at least."""
+        return Budget(max(1, self.sessions // number), self.mb_s / number)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The `sync_config` of a subscription.
+
+    Attributes
+    ----------
+    sync_interval : seconds between iterations when the sensor runs them.
+    retain, retain_for : how many points stay readable, and for how many seconds; see `maintenance.retention.Retention`.
+    retain_files : for how many seconds files stay that no point names any more: readers may still use them.
+    with_indexes : also copy the objects of hidden index tables.
+    flush : ``on_demand`` asks the upstream to flush a snapshot that is not flushed, ``wait`` waits for it (decision
+        flush-on-demand).
+    max_sessions, max_mb_s : limits for copying, see `Budget`.
+    mirror : URL of the mirror's store; empty for the folder ``mirrors/<name>`` of the state folder.
+    consistency : ``together`` moves all tables to one point or none; ``isolated`` leaves a failing table at an older
+        point (quarantine; docs/requirements.md B4).
+    resync_limit : how many bytes a full list may fetch without asking, where the upstream has lost the snapshot of the
+        last point; 0 = ask first.
+    shared : whether other users of this machine may read the files of the mirror, as far as the umask lets them
+        (decision private-files).
+    invalid_text : how `export` and targets get text that is not UTF-8, see `ccpr.matrixone.schema.InvalidText`. In a
+        target text columns stay text, so that ``binary`` is ``escape`` there.
+    zero_dates : what `export` gives for `0000-00-00`, see `ccpr.matrixone.schema.ZeroDates`. Targets have such dates,
+        so that only ``error`` concerns them.
+    objects_from : URL of the upstream's storage, from which objects are read without it; empty to ask the upstream for
+        them, see `ccpr.pipeline.storage`.
+    databases : patterns joined by commas, see `ccpr.state.patterns`: which databases of the account are
+        replicated, if the subscription is to several; empty for all of them.
+    tables, exclude_tables : likewise, which tables of the databases.
+    allow_overlap : it may have tables that another subscription has, too.
+    max_lag : the objective: how many seconds old the replica's state may be; 0 = two intervals and a minute.
+    """
+
+    sync_interval: int = DEFAULT_INTERVAL_SECONDS
+    retain: int = 0
+    retain_for: int = 0
+    retain_files: int = GRACE_SECONDS
+    with_indexes: bool = False
+    flush: str = "on_demand"
+    max_sessions: int = Budget().sessions
+    max_mb_s: float = 0.0
+    mirror: str = ""
+    consistency: str = "together"
+    resync_limit: int = 0
+    shared: bool = False
+    invalid_text: str = InvalidText.ESCAPE.value
+    zero_dates: str = ZeroDates.NULL.value
+    max_lag: int = 0
+    objects_from: str = ""
+    databases: str = ""
+    tables: str = ""
+    exclude_tables: str = ""
+    allow_overlap: bool = False
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(InvalidText(self.invalid_text), ZeroDates(self.zero_dates))
+
+    @property
+    def patterns(self) -> NamePatterns:
+        """Raises ValueError."""
+        return NamePatterns.of(self.tables, self.exclude_tables)
+
+    @property
+    def database_patterns(self) -> NamePatterns:
+        """Raises ValueError."""
+        return NamePatterns.of(self.databases)
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.max_sessions, self.max_mb_s)
+
+    @property
+    def isolated(self) -> bool:
+        return self.consistency == "isolated"
+
+    @classmethod
+    def from_text(cls, text: str) -> "Settings":
+        """Raises TypeError or ValueError for what this program would not have written."""
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise TypeError("sync_config is not a JSON object")
+        for setting in fields(cls):
+            wanted = float | int if isinstance(setting.default, float) else type(setting.default)
+            found = value.get(setting.name, setting.default)
+            if not isinstance(found, wanted) or isinstance(found, bool) != isinstance(setting.default, bool):
+                raise TypeError(f"{setting.name} in sync_config is {found!r:.40}")
+        settings = cls(**value)
+        _ = settings.patterns, settings.database_patterns
+        return settings

@@ -1,0 +1,368 @@
+"""Targets of a subscription, as rows of the catalog database. A target is a database into which its points are synced.
+
+The target itself stores which point it is at, in the transaction that wrote the rows. The catalog has a copy of that,
+for `ccpr status` and for retention, which has to know which points are still needed. The copy is written after the
+target has committed, so it is never ahead of the target.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from ccpr.base.errors import TargetExists, TargetMissing
+from ccpr.base.failure import Failure
+from ccpr.matrixone.client.retry import BACK_OFF
+from ccpr.matrixone.schema import Table, integer_of, text_of
+from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
+from ccpr.schema.dialects import Dialect
+from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.tables import points, table_points, targets
+
+_MOST_DOUBLINGS = 20
+_FIRST_WAIT_SECONDS = 60.0
+_ASK_AFTER_SECONDS, _ASK_AFTER_INTERVALS = 600.0, 3.0
+
+
+class TargetState(StrEnum):
+    ACTIVE = "active"
+    RELEASED = "released"  # its tables are ordinary ones now, and are not synced any more
+
+
+_TASK = sa.bindparam("task")
+_OF_ACTIVE = (targets.c.task_id == _TASK, targets.c.state == TargetState.ACTIVE.value)
+_NEEDED = sa.select(targets.c.needed_lsn).where(*_OF_ACTIVE, targets.c.needed_lsn.is_not(None))
+_NEWEST = sa.select(sa.func.max(points.c.lsn)).where(points.c.task_id == _TASK).scalar_subquery()
+_LACKS_A_POINT = targets.c.lsn.is_(None) | (targets.c.lsn < _NEWEST)
+_ACTIVE = sa.select(
+    targets.c.target_name,
+    targets.c.failure,
+    targets.c.attempts,
+    targets.c.last_failed_at,
+    sa.case((_LACKS_A_POINT, 1), else_=0).label("lacks_a_point"),
+).where(*_OF_ACTIVE)
+_LAGGING = _ACTIVE.where((targets.c.attempts > 0) | _LACKS_A_POINT)
+_IN_TROUBLE = (
+    sa.select(targets.c.task_id)
+    .where(targets.c.state == TargetState.ACTIVE.value, targets.c.failure.is_not(None) | (targets.c.behind != "[]"))
+    .distinct()
+)
+_TO_TRY_AGAIN = (
+    sa.select(targets.c.task_id).where(targets.c.state == TargetState.ACTIVE.value, targets.c.attempts > 0).distinct()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LaggingTargetTable:
+    """A table of a target that is not at the target's point.
+
+    Attributes
+    ----------
+    table : its name upstream, `db.t`.
+    failure : why.
+    statements : statements that would change its definition and wait for a person; empty if the reason is another.
+    again : whether it is tried again by itself, as the target's `retrying` says.
+    """
+
+    table: str
+    failure: Failure
+    statements: tuple[str, ...] = ()
+    again: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "LaggingTargetTable":
+        """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
+        again = value.get("again", False)
+        if not isinstance(again, bool):
+            raise TypeError("not a bool")
+        statements = tuple(map(text_of, value["statements"]))
+        return cls(text_of(value["table"]), Failure.from_json(value["failure"]), statements, again)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """Consecutive attempts to sync a target that left something to be tried again.
+
+    Attributes
+    ----------
+    first, last : times of the first and the last, on our clock, UTC.
+    """
+
+    attempts: int
+    first: datetime
+    last: datetime
+
+    def next_attempt(self, interval: float) -> datetime:
+        """When it is tried again: after the subscription's interval in seconds or a minute, if that is less, doubled
+        with each further failure, up to `BACK_OFF.longest`."""
+        doublings = min(max(self.attempts - 1, 0), _MOST_DOUBLINGS)
+        wait = min(min(interval, _FIRST_WAIT_SECONDS) * 2.0**doublings, BACK_OFF.longest)
+        return self.last + timedelta(seconds=wait)
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Consecutive failed attempts to sync a target as a whole.
+
+    Attributes
+    ----------
+    failure : the last one.
+    first, last : times of the first and the last, on our clock, UTC.
+    """
+
+    failure: Failure
+    attempts: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One target of a subscription.
+
+    Attributes
+    ----------
+    uri : without password.
+    source_database : of a subscription to several databases the one whose tables are synced; else empty.
+    duplicate_keys : what happens to a table of which two visible rows have one key.
+    max_drop : how many tables are dropped at once without being asked.
+    as_text : columns that are stored as long text whatever their type, `table.column`.
+    lsn, snapshot_ts : the point it is at; None before the first.
+    needed_lsn : the oldest point that one of its tables needs to be synced from; None if no point is needed.
+    behind : the tables that are not at that point.
+    failing : None if the last attempt succeeded.
+    retrying : the attempts until now, if it fails as a whole or in tables; None if nothing is tried again.
+    """
+
+    task_id: str
+    name: str
+    uri: str
+    sealed_password: str = field(repr=False)
+    dialect: Dialect
+    policy: DdlPolicy
+    created_at: datetime
+    as_text: tuple[str, ...] = ()
+    state: TargetState = TargetState.ACTIVE
+    lsn: int | None = None
+    snapshot_ts: int | None = None
+    needed_lsn: int | None = None
+    behind: tuple[LaggingTargetTable, ...] = ()
+    failing: Failing | None = None
+    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
+    source_database: str = ""
+    retrying: Retrying | None = None
+    max_drop: MaxDrop = DEFAULT_MAX_DROP
+
+    def takes(self, database: str) -> bool:
+        """Whether the tables of this database upstream are synced."""
+        return self.source_database in ("", database)
+
+
+class TargetRecords:
+    """The rows of one subscription's targets in the catalog database."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine = engine
+        self.task_id = task_id
+
+    @repeatable
+    def all(self) -> list[Target]:
+        """All targets, by name. Raises StateUnreadable."""
+        with transaction(self.engine) as connection:
+            rows = fetch(
+                connection, sa.select(targets).where(targets.c.task_id == self.task_id).order_by(targets.c.target_name)
+            )
+        return [_target(row._mapping) for row in rows]
+
+    def get(self, name: str) -> Target:
+        """Raises TargetMissing, StateUnreadable."""
+        for target in self.all():
+            if target.name == name:
+                return target
+        raise TargetMissing("the subscription has no target of that name", subject=f"target {name}")
+
+    def add(self, target: Target) -> None:
+        """Add a target that has no point yet. Raises TargetExists."""
+        values = {
+            "task_id": self.task_id,
+            "target_name": target.name,
+            "uri": target.uri,
+            "sealed_password": target.sealed_password,
+            "dialect": target.dialect.value,
+            "ddl_policy": target.policy.value,
+            "as_text": json.dumps(target.as_text, ensure_ascii=False),
+            "state": target.state.value,
+            "created_at": stored_time(target.created_at),
+            "behind": "[]",
+            "duplicate_keys": target.duplicate_keys.value,
+            "source_database": target.source_database or None,
+            "max_drop": target.max_drop.tables,
+            "attempts": 0,
+        }
+        try:
+            with transaction(self.engine) as connection:
+                connection.execute(targets.insert().values(values))
+        except IntegrityError as error:
+            raise TargetExists("the subscription has a target of that name", subject=f"target {target.name}") from error
+
+    def remove(self, name: str) -> None:
+        with transaction(self.engine) as connection:
+            connection.execute(targets.delete().where(targets.c.task_id == self.task_id, targets.c.target_name == name))
+
+    def record_sync(
+        self,
+        target: Target,
+        lsn: int,
+        snapshot_ts: int,
+        needed_lsn: int,
+        behind: Sequence[LaggingTargetTable],
+        now: datetime,
+    ) -> None:
+        """The target is at a point, except for the tables that are behind. Ends failing; what of these tables may pass
+        is tried again."""
+        again = any(table.again for table in behind)
+        before = target.retrying if target.failing is None else None
+        self.change(
+            target.name,
+            lsn=lsn,
+            snapshot_ts=snapshot_ts,
+            needed_lsn=needed_lsn,
+            behind=json.dumps([table.to_json() for table in behind], ensure_ascii=False),
+            failure=None,
+            **(_attempted(before, now) if again else NOT_RETRYING),
+        )
+
+    def record_failure(self, target: Target, failure: Failure, now: datetime) -> None:
+        """The target as a whole could not be synced."""
+        self.change(target.name, failure=failure.to_text(), **_attempted(target.failing, now))
+
+    @repeatable
+    def change(self, name: str, **values: Any) -> None:
+        """Set columns of a target's row. Nothing happens if there is no such target."""
+        with transaction(self.engine) as connection:
+            connection.execute(
+                targets.update()
+                .where(targets.c.task_id == self.task_id, targets.c.target_name == name)
+                .values(**values)
+            )
+
+
+NOT_RETRYING: dict[str, Any] = {"attempts": 0, "first_failed_at": None, "last_failed_at": None}
+
+
+def _attempted(before: Failing | Retrying | None, now: datetime) -> dict[str, Any]:
+    """The columns after one more attempt."""
+    attempts, first = (before.attempts + 1, before.first) if before else (1, now)
+    return {"attempts": attempts, "first_failed_at": stored_time(first), "last_failed_at": stored_time(now)}
+
+
+@repeatable
+def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
+    """The lsn of the oldest point that each target still needs. Retention keeps these points and all later ones."""
+    with transaction(engine) as connection:
+        return [row.needed_lsn for row in fetch(connection, _NEEDED, task=task_id)]
+
+
+@repeatable
+def known_definitions(engine: sa.Engine, task_id: str) -> list[Table]:
+    """Every definition of a table that a point of the subscription has, each once. Raises StateUnreadable."""
+    query = sa.select(table_points.c.table_schema).where(table_points.c.task_id == task_id).distinct()
+    with transaction(engine) as connection:
+        rows = fetch(connection, query)
+    with understood("a stored definition cannot be read", f"task {task_id}"):
+        return [Table.from_json(json.loads(row.table_schema)) for row in rows]
+
+
+@repeatable
+def tasks_with_targets(engine: sa.Engine) -> set[str]:
+    """Task ids of the subscriptions that have targets."""
+    with transaction(engine) as connection:
+        return {row.task_id for row in fetch(connection, sa.select(targets.c.task_id).distinct())}
+
+
+@repeatable
+def tasks_with_target_trouble(engine: sa.Engine) -> set[str]:
+    """Task ids of the subscriptions with a target that fails, or has tables that are behind."""
+    with transaction(engine) as connection:
+        return {row.task_id for row in fetch(connection, _IN_TROUBLE)}
+
+
+def may_be_restored(pause_seconds: float, interval: float) -> bool:
+    """Whether catalog database and mirror may be copies that were restored since the last iteration, so that targets
+    are asked where they are, although they are recorded at the newest point (decision asked-after-a-pause).
+
+    Parameters
+    ----------
+    pause_seconds : since the last iteration.
+    interval : seconds between two iterations.
+    """
+    return pause_seconds > max(_ASK_AFTER_SECONDS, _ASK_AFTER_INTERVALS * interval)
+
+
+def is_lagging(engine: sa.Engine, task_id: str, now: datetime, interval: float, *, ask: bool = False) -> bool:
+    """Whether a target has to be synced now although nothing may have changed, see `lagging_targets`."""
+    return bool(lagging_targets(engine, task_id, now, interval, ask=ask))
+
+
+@repeatable
+def lagging_targets(engine: sa.Engine, task_id: str, now: datetime, interval: float, *, ask: bool = False) -> list[str]:
+    """Names of the targets that have to be synced now although nothing may have changed: they are not at the newest
+    point, or failed, as a whole or in tables, and their wait is over (`Retrying.next_attempt`), or all are to be asked.
+    Tables that wait for a person do not count. A clock that was set back ends a wait.
+    """
+    with transaction(engine) as connection:
+        rows = fetch(connection, _ACTIVE if ask else _LAGGING, task=task_id)
+    return [row.target_name for row in rows if not _waits(row, now, interval)]
+
+
+@repeatable
+def tasks_to_try_again(engine: sa.Engine) -> set[str]:
+    """Task ids of the subscriptions with a target that is tried again after a failure, now or later."""
+    with transaction(engine) as connection:
+        return {row.task_id for row in fetch(connection, _TO_TRY_AGAIN)}
+
+
+def _waits(row: sa.Row, now: datetime, interval: float) -> bool:
+    if row.last_failed_at is None or (row.failure is None and row.lacks_a_point):
+        return False  # a new point does not wait for the tables that failed
+    last = row.last_failed_at.replace(tzinfo=UTC)
+    return last <= now < Retrying(int(row.attempts), last, last).next_attempt(interval)
+
+
+def _target(row: Mapping) -> Target:
+    with understood("its row cannot be read", f"target {row['target_name']} of task {row['task_id']}"):
+        failing = retrying = None
+        if row["last_failed_at"] is not None:
+            first, last = (row[key].replace(tzinfo=UTC) for key in ("first_failed_at", "last_failed_at"))
+            retrying = Retrying(integer_of(row["attempts"]), first, last)
+        if row["failure"] is not None:
+            first, last = (row[key].replace(tzinfo=UTC) for key in ("first_failed_at", "last_failed_at"))
+            failing = Failing(Failure.from_text(row["failure"]), integer_of(row["attempts"]), first, last)
+        return Target(
+            task_id=row["task_id"],
+            name=row["target_name"],
+            uri=row["uri"],
+            sealed_password=row["sealed_password"],
+            dialect=Dialect(row["dialect"]),
+            policy=DdlPolicy(row["ddl_policy"]),
+            created_at=row["created_at"].replace(tzinfo=UTC),
+            as_text=tuple(map(text_of, json.loads(row["as_text"]))),
+            state=TargetState(row["state"]),
+            lsn=row["lsn"],
+            snapshot_ts=row["snapshot_ts"],
+            needed_lsn=row["needed_lsn"],
+            behind=tuple(map(LaggingTargetTable.from_json, json.loads(row["behind"]))),
+            failing=failing,
+            duplicate_keys=DuplicateKeys(row["duplicate_keys"] or DuplicateKeys.ERROR),
+            source_database=text_of(row["source_database"] or ""),
+            retrying=retrying,
+            max_drop=MaxDrop(None if row["max_drop"] is None else integer_of(row["max_drop"])),
+        )

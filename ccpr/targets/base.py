@@ -1,0 +1,250 @@
+"""What a destination promises. `ccpr.targets.sync` relies on it, and `tests/targets/contract.py`
+tests it.
+
+A destination holds tables of one subscription. Each table has a *location*: the last point whose rows it has. The
+mirror comes first (decision mirror-is-the-first-destination). Destinations are synced from it, table by table, from a
+table's location directly to a newer point.
+
+The promises, for every destination (N, B and D are of docs/requirements.md):
+
+1. **A location says which rows are there.** It moves together with the rows, in one commit, or not at all. After a kill
+   at any moment `points()` of a new session says which rows the tables have.
+2. **Twice is once.** `apply` or `create` of a location that the table has reached does nothing and says so; an older
+   one is refused (PointTooOld). A caller that does not know whether an apply has happened may repeat it.
+3. **Nothing foreign is touched.** Only tables in the destination's own registry are altered, written to or dropped. A
+   name that somebody else's table has is TargetTableForeign. A table of ours that was dropped or renamed by hand is
+   TargetTableDropped from then on, and its checkpoint stays (N5). One whose mark was edited is MarkEdited (D5).
+4. **Readers never see less.** A table becomes visible when it is complete, in one step with what it replaces.
+5. **An unknown outcome is looked up, never guessed** (B10). If it cannot be, the error is of kind Unknown.
+6. **One writer.** A second session of the same subscription gets TargetBusy.
+7. **A table's failure concerns that table.** After an error of one table the session can go on with the next, unless
+   the error is TargetUnavailable or TargetOutcomeUnknown: then `close` and `open`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ccpr.matrixone.schema import Table
+from ccpr.state.checkpoint.store import Location
+
+
+class Rows(Protocol):
+    """A part of a change (`ccpr.mirror.delta.split.DeltaPart`).
+
+    Attributes
+    ----------
+    upserts : rows that are new or changed: the user's columns, and the hidden key column for a table without a key.
+    deletes : keys of rows that are gone: the key columns only. A key is in one of the two.
+    replaced : of the upserts, how many have a key that the table has; None if it is not known.
+    """
+
+    @property
+    def upserts(self) -> pa.Table: ...
+
+    @property
+    def deletes(self) -> pa.Table: ...
+
+    @property
+    def replaced(self) -> int | None: ...
+
+
+class MoreRowsThere(Exception):
+    """The table has rows with keys that are new by the change. Nothing was applied. Either two visible rows of the
+    source have one key, or somebody else has written to the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPart:
+    """A piece of an initial load, which is one transaction.
+
+    Attributes
+    ----------
+    key : identifies the rows: at one location the same key always means the same rows. At most 64 characters.
+    read : the rows, as tables or batches of bounded size. Called once for a piece that is not there yet, in a thread
+        of its own.
+    former_key : the key that an earlier release stored for the same rows. Called only if a load of such a release is
+        continued.
+    """
+
+    key: str
+    read: Callable[[], Iterable[pa.Table | pa.RecordBatch]]
+    former_key: Callable[[], str] | None = None
+
+
+class TableState(StrEnum):
+    LOADING = "loading"  # not visible yet
+    LIVE = "live"
+    DROPPED = "dropped"  # by somebody else
+    RELEASED = "released"  # an ordinary table now, not ours any more
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTable:
+    """A table as the destination is to have it.
+
+    Attributes
+    ----------
+    source : the table at the point whose rows it gets; its id identifies the table here, too.
+    database, name : in the destination.
+    create : CREATE TABLE as `ccpr.schema.sync_mark.for_sync` gave it, for that database and name. Empty if the
+        destination has no SQL.
+    stripped, disabled : what was removed from the statement, for the release (D5).
+    remarks : what differs from the source, for the plan.
+    """
+
+    source: Table
+    database: str
+    name: str
+    create: str = ""
+    stripped: Mapping[str, Any] | None = None
+    disabled: Mapping[str, Any] | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> int:
+        return self.source.id
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A table in the destination's registry.
+
+    Attributes
+    ----------
+    location : the last point whose rows it has; None while it is loading.
+    loading : the location whose rows are being loaded; None unless it is loading. A load of the same location keeps
+        what is there.
+    """
+
+    table: TargetTable
+    state: TableState
+    location: Location | None
+    loading: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an apply or a create has done.
+
+    Attributes
+    ----------
+    skipped : the table had reached the location before; then the numbers are 0.
+    upserted, deleted : rows written, and keys that were to be deleted.
+    missing : keys to be deleted that were not there. If it is not 0, somebody else wrote to the table. Not counted in
+        safe mode.
+    parts, parts_skipped : of a create: pieces loaded now, and pieces that an earlier attempt had loaded.
+    remarks : of a create: what the destination refused, so that the table is without it.
+    """
+
+    skipped: bool = False
+    upserted: int = 0
+    deleted: int = 0
+    missing: int = 0
+    parts: int = 0
+    parts_skipped: int = 0
+    remarks: tuple[str, ...] = ()
+
+
+class Destination(Protocol):
+    """A session with a destination, for one subscription. One thread at a time."""
+
+    def open(self) -> None:
+        """Connect, become the one writer, and complete what an interrupted session has left: changes of definitions are
+        continued, and those that cannot be are in `stuck`. Raises TargetUnavailable, TargetDenied, TargetBusy,
+        TargetUnsupported.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the session. What was not committed is undone. May be called twice, and after any error."""
+        ...
+
+    def tables(self) -> dict[int, Registered]:
+        """The registry, by table id."""
+        ...
+
+    def points(self) -> dict[int, Location]:
+        """The location of each live table, by table id."""
+        ...
+
+    def global_point(self) -> Location:
+        """The location that all tables have reached; `NOWHERE` before the first."""
+        ...
+
+    def stuck(self) -> dict[int, str]:
+        """Tables whose change of definition cannot be continued, by id, with the reason. Rows for them are refused
+        (TargetChangeStuck)."""
+        ...
+
+    def begin(self, location: Location) -> None:
+        """Announce that all tables are going to be synced to a location. If the session ends before `advance` has
+        reached it, the next one is in safe mode up to that location (C7).
+        """
+        ...
+
+    def create(
+        self,
+        table: TargetTable,
+        parts: Sequence[LoadPart],
+        location: Location,
+        *,
+        replaces: Sequence[int] = (),
+        again: bool = False,
+    ) -> Applied:
+        """Make a table with all its rows at a location. It becomes visible when it is complete.
+
+        `replaces` are ids of tables that are dropped in the step that shows it: the one whose name it takes, as after a
+        TRUNCATE, or one that is rebuilt under the same id. Until then the rows are loaded into a shadow table. An
+        interrupted attempt is continued if location and definition are the same, and otherwise starts again. `again`:
+        even if the table is at the location, because a person said that its rows are not the source's. A default that
+        the destination refuses is left out.
+        """
+        ...
+
+    def apply(
+        self, table_id: int, parts: Iterable[Rows], location: Location, *, keys_are_unique: bool = False
+    ) -> Applied:
+        """Sync a live table to a location: new values replace old ones, and deleted keys are removed. All of it or
+        nothing. Raises MoreRowsThere, unless the caller knows that the source's keys are unique.
+
+        Columns are matched by name with the definition in the registry. If the definition has changed, `alter` comes
+        first.
+        """
+        ...
+
+    def alter(self, tables: Sequence[TargetTable]) -> None:
+        """Change the live tables with these ids into what is given here: new names for any number of tables, or a new
+        definition for one. Locations do not move.
+
+        Before a statement runs, the destination stores what it is and how to find out whether it has run. So after a
+        kill the next `open` runs what is missing, and nothing twice. `tables` are all tables whose definition or name
+        changes.
+        """
+        ...
+
+    def drop(self, table_ids: Sequence[int]) -> None:
+        """Drop tables that are gone upstream, with their points."""
+        ...
+
+    def forget(self, table_ids: Sequence[int]) -> None:
+        """Remove tables that somebody else dropped, or that were released, from the registry with their points: they
+        may be created again."""
+        ...
+
+    def release(self, table_id: int) -> tuple[str, ...]:
+        """Make the table an ordinary one (D5), and do not touch it from now on. Returns descriptions of what could not
+        be brought back."""
+        ...
+
+    def advance(self, location: Location, behind: Sequence[int] = ()) -> Location:
+        """All tables but those `behind` have reached the location: move the global point, as far as the ones behind
+        allow. Returns it."""
+        ...

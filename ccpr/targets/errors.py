@@ -1,0 +1,246 @@
+"""What can go wrong at a target, each with a code and a remedy."""
+
+from ccpr.matrixone.errors import Terminal, Transient, Unknown
+
+
+class TargetUnavailable(Transient):
+    """The target database does not answer now: it restarts, is locked, is full, or has no free connection. A
+    transaction that was under way was undone there."""
+
+    code = "TARGET_UNAVAILABLE"
+    about = "target"
+    default_remedy = "Wait until the target answers, then run it again. What the target has is not sent twice."
+
+
+class TargetBusy(Transient):
+    """Another process is syncing the same subscription to this target."""
+
+    code = "TARGET_BUSY"
+    about = "target"
+    default_remedy = (
+        "Wait until the other process has ended: the server frees the lock when its connection ends. If its machine is "
+        "dead, the server may not know: find the connection in SHOW PROCESSLIST there, and end it with KILL <number>."
+    )
+
+
+class TargetAhead(Terminal):
+    """The target is at a point that the subscription's history here does not have: it was synced from another copy of
+    the subscription's state."""
+
+    code = "TARGET_AHEAD"
+    about = "target"
+    default_remedy = (
+        "Nothing was changed. Use the state folder or catalog database from which it was synced last; an old copy must "
+        "not be used. If that one is lost, add another database as a target, and drop the tables of this one."
+    )
+
+
+class TargetRegistryEdited(Terminal):
+    """A row of the program's own tables in the target is not what this subscription's own data gives: somebody else
+    wrote it, or it is about a definition that no kept point has. Nothing that it asks for was run."""
+
+    code = "TARGET_REGISTRY_EDITED"
+    about = "target or table"
+    default_remedy = (
+        "Find out who can write to the target's `ccpr_` tables; nobody but the program's login should. A row of "
+        "`ccpr_intents` can be deleted by hand, and its tables rebuilt with `ccpr target rebuild NAME TARGET TABLE`. "
+        "A table of `ccpr_registry` that is not in the subscription can be deleted there, too."
+    )
+
+
+class TargetOutcomeUnknown(Unknown):
+    """The connection was lost while a transaction was being committed, and the target does not answer whether it
+    was."""
+
+    code = "TARGET_OUTCOME_UNKNOWN"
+    about = "table"
+    default_remedy = (
+        "Run it again when the target answers. Its checkpoint row says what was committed, and nothing is applied "
+        "twice."
+    )
+
+
+class TargetDenied(Transient):
+    """The target refuses the login, or does not permit it to do this. It is tried again all the same: a server that
+    starts, or a login that is being changed, refuses for a while."""
+
+    code = "TARGET_DENIED"
+    about = "target"
+    default_remedy = (
+        "Check user and password, and grant on the database: SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, "
+        "INDEX, CREATE TEMPORARY TABLES, REFERENCES. The server has to allow LOAD DATA LOCAL (local_infile = ON)."
+    )
+
+
+class TargetTlsFailed(Terminal):
+    """The connection to the target cannot be encrypted as its URI asks: the server does not offer TLS, its certificate
+    is not trusted, or a certificate file cannot be read."""
+
+    code = "TARGET_TLS_FAILED"
+    about = "target"
+    default_remedy = (
+        "Check ssl-mode, ssl-ca, ssl-cert and ssl-key of the target's URI, and set another URI with "
+        "`ccpr target alter NAME TARGET --to …`."
+    )
+
+
+class TargetWantsPassword(Terminal):
+    """The target's server asks for the password in clear text, or encrypted with a key that it chose, over a line on
+    which its certificate was not checked. It did not get the password. MySQL 8 asks for this once for each user of
+    its default login method, and so does anybody who answers in its place."""
+
+    code = "TARGET_WANTS_PASSWORD"
+    about = "target"
+    default_remedy = (
+        "Have the certificate checked: add ?ssl-mode=verify_ca&ssl-ca=FILE to the target's URI "
+        "(`ccpr target alter NAME TARGET --to …`); verify_identity checks the host name, too. "
+        "Or let the target's user log in with mysql_native_password."
+    )
+
+
+class TargetRefused(Transient):
+    """The target answered a statement with an error of which this program does not know that trying again is in vain;
+    the message has its number and text. The other tables go on meanwhile."""
+
+    code = "TARGET_REFUSED"
+    about = "target or table"
+    default_remedy = (
+        "It is tried again by itself. If the error stays, look up its number in the documentation of the target. The "
+        "statement's transaction was undone there."
+    )
+
+
+class TargetValueRefused(Terminal):
+    """The target cannot hold a value as it is, for example a NaN, or a time beyond 838 hours. The transaction was
+    undone there."""
+
+    code = "TARGET_VALUE_REFUSED"
+    about = "table"
+    default_remedy = (
+        "Keep the named column as text: `ccpr target alter NAME TARGET --as-text table.column`, then run it again. "
+        "The mirror has the value in any case."
+    )
+
+
+class TargetKeyRefused(TargetValueRefused):
+    """The target refuses a row because another one has its key, in the primary key or a unique index."""
+
+
+class TargetDuplicateKeys(Terminal):
+    """Two visible rows of the source have the same primary key, which the target cannot have. The upstream does not
+    check keys in LOAD DATA. The table stays at its point, and the other tables go on. The message names the key and
+    both rows."""
+
+    code = "TARGET_DUPLICATE_KEYS"
+    about = "table"
+    default_remedy = (
+        "Delete one of the rows upstream. Or keep the row with the later commit: "
+        "`ccpr target alter NAME TARGET --duplicate-keys last`, then run it again."
+    )
+
+
+class TargetTableForeign(Terminal):
+    """The target has a table of this name that this subscription did not make, so the table is not touched."""
+
+    code = "TARGET_TABLE_FOREIGN"
+    about = "table"
+    default_remedy = (
+        "Rename or drop the table in the target if it is not needed, or use another database for the subscription."
+    )
+
+
+class TargetTableDropped(Terminal):
+    """A table that is being synced was dropped or renamed in the target by somebody else. It is not created again; its
+    checkpoint is kept."""
+
+    code = "TARGET_TABLE_DROPPED"
+    about = "table"
+    default_remedy = (
+        "`ccpr target rebuild NAME TARGET TABLE` rebuilds it from the mirror. "
+        "If it is restored from a backup, with its mark, it continues from its checkpoint."
+    )
+
+
+class TargetTableAltered(Terminal):
+    """Somebody else altered a table that is being synced: a column is missing, its type or collation differs, or the
+    key differs, so that values could change when they are written. The table is not touched; its checkpoint is kept.
+    """
+
+    code = "TARGET_TABLE_ALTERED"
+    about = "table"
+    default_remedy = (
+        "Alter it back to what the message says. Or drop it there, and rebuild it with "
+        "`ccpr target rebuild NAME TARGET TABLE`. Or release it with `ccpr release`. Indexes may be added."
+    )
+
+
+class TargetDropsHeld(Terminal):
+    """Most of a target's tables are gone at once, or all. They stay, and rows of the others go on. Whoever dropped
+    them upstream may have meant it; a wrong database that was restored there looks the same."""
+
+    code = "TARGET_DROPS_HELD"
+    about = "table"
+    default_remedy = (
+        "If they are to go: `ccpr target approve NAME TARGET` drops those that `ccpr status NAME` lists. When they are "
+        "there again upstream, they are synced again. `ccpr target alter NAME TARGET --max-drop NUMBER` sets how many "
+        "go without asking."
+    )
+
+
+class TargetTableUnknown(Terminal):
+    """The target's registry has no such table, or has it in a state in which rows are not applied to it."""
+
+    code = "TARGET_TABLE_UNKNOWN"
+    about = "table"
+    default_remedy = (
+        "Nothing was changed. Create the table in the target first. A released table is not written to any more."
+    )
+
+
+class TargetChangeStuck(Transient):
+    """A change of a table's definition was begun, and one of its statements fails. The table is between two definitions
+    and waits; the statement is tried again with each sync."""
+
+    code = "TARGET_CHANGE_STUCK"
+    about = "table"
+    default_remedy = (
+        "If it does not pass, remove the cause that the message names. The change then continues by itself."
+    )
+
+
+class TargetUnsupported(Terminal):
+    """The server is of a kind or version that cannot be written to."""
+
+    code = "TARGET_UNSUPPORTED"
+    about = "target"
+    default_remedy = "Use MariaDB 10.6 or later, MySQL 8.0.23 or later, or a MatrixOne."
+
+
+class FileRequestRefused(Terminal):
+    """The target asked for a file that it was not offered. It got nothing, and the connection was ended."""
+
+    code = "FILE_REQUEST_REFUSED"
+    about = "target"
+    default_remedy = (
+        "A proper server does not do this: find out what answers at that address before anything is sent to it again."
+    )
+
+
+class BadTargetUri(Terminal):
+    """The text is not the URI of a target."""
+
+    code = "BAD_TARGET_URI"
+    about = "URI"
+    default_remedy = "Write it as mysql://user:password@host:3306/database, with options as ?ssl-mode=…&ssl-ca=…"
+
+
+class DeltaUnfit(Terminal):
+    """The columns of a change do not match the table in the target. Nothing was applied."""
+
+    code = "DELTA_UNFIT"
+    about = "table"
+    default_remedy = "Apply the change of the table's definition first. If the error remains, report it with this text."
+
+
+# These keep one table from being synced until they pass. Every other Transient error is the whole target's.
+PASSING_OF_A_TABLE = (TargetDenied, TargetRefused, TargetChangeStuck)

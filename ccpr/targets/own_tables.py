@@ -1,0 +1,136 @@
+"""What our own data says about a target's tables: the catalog database has every definition that a kept point shows.
+
+A target's registry is in the target, where others may write. What is run there is therefore made from our own
+definitions. What the registry says is compared with them, and only names its tables.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ccpr.matrixone.ddl.definition import CreateTable, IndexKind, format_create_table
+from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
+from ccpr.matrixone.schema import Table
+from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.schema.dialects import Dialect
+from ccpr.schema.render import target_table
+from ccpr.schema.sync_mark import NotSyncable, for_sync
+from ccpr.schema.types import TargetUnfit
+from ccpr.targets.base import TargetTable
+from ccpr.targets.errors import TargetRegistryEdited
+
+RETIRED, SWAPPING = "ccpr_gone_{}", "ccpr_between_{}"  # names that no user's table has
+_AS_TEXT = "longtext"
+
+
+def _nothing() -> Iterable[Table]:
+    return ()
+
+
+@dataclass(frozen=True)
+class OwnTables:
+    """The definitions of one subscription.
+
+    Attributes
+    ----------
+    read : every definition that a kept point has, in any order; called once, when the first one is needed.
+    as_text : the target's columns that are kept as long text, `table.column` by their names upstream.
+    """
+
+    read: Callable[[], Iterable[Table]] = field(default=_nothing)
+    as_text: tuple[str, ...] = ()
+
+    def prepare(self) -> None:
+        """Read the definitions now. Raises StateUnavailable, StateUnreadable."""
+        _ = self._names
+
+    @cached_property
+    def _sources(self) -> frozenset[Table]:
+        return frozenset(self.read())
+
+    @cached_property
+    def _names(self) -> frozenset[tuple[int, str]]:
+        return frozenset((table.logical_id, table.name) for table in self._sources)
+
+    def check_name(self, table: TargetTable, database: str) -> None:
+        """Raises TargetRegistryEdited unless the table has a name that its table upstream has, or had at a point that
+        is kept."""
+        free = (RETIRED.format(table.id), SWAPPING.format(table.id))
+        if table.database != database or (
+            table.name not in free and (table.source.logical_id, table.name) not in self._names
+        ):
+            raise TargetRegistryEdited(
+                "the registry names a table that no kept point of this subscription has",
+                subject=f"table {table.qualified_name}",
+            )
+
+    def expected(self, table: TargetTable, dialect: Dialect) -> TargetTable:
+        """The table as our own definition of it gives it, under the same name. Raises TargetRegistryEdited if no kept
+        point has this definition."""
+        subject = f"table {table.qualified_name}"
+        if table.source not in self._sources:
+            raise TargetRegistryEdited(
+                "the registry has a definition that no kept point of this subscription has", subject=subject
+            )
+        try:
+            stored = {column.name: column.type.name for column in parse_create_table(table.create).columns}
+            as_text = [name for name in columns_as_text(self.as_text, table.source.name) if stored[name] == _AS_TEXT]
+            made = target_of(table.source, dialect, table.database, as_text=as_text)
+            made = without_defaults(made, lacking_defaults(table))
+        except (DdlUnreadable, TargetUnfit, NotSyncable, KeyError) as error:
+            raise TargetRegistryEdited(
+                f"the registry's definition is not one that is made here: {error!s:.200}", subject=subject
+            ) from error
+        return named(made, table.name)
+
+    def check_definition(self, table: TargetTable, dialect: Dialect) -> None:
+        """Raises TargetRegistryEdited unless the table is as our own definition gives it, except that columns may be
+        nullable, and unique indexes missing, until its rows are applied."""
+        made = parse_create_table(self.expected(table, dialect).create)
+        stored = parse_create_table(table.create)
+        nullable = {column.name for column in stored.columns if column.nullable}
+        columns = tuple(replace(column, nullable=column.nullable or column.name in nullable) for column in made.columns)
+        indexes = tuple(
+            index for index in made.indexes if index in stored.indexes or index.kind is not IndexKind.UNIQUE
+        )
+        if stored != replace(made, columns=columns, indexes=indexes):
+            raise TargetRegistryEdited(
+                "the registry's definition is not the one that is made here", subject=f"table {table.qualified_name}"
+            )
+
+
+def columns_as_text(names: Collection[str], table: str) -> list[str]:
+    """The columns of a table among names of the form `table.column`."""
+    return [name.rpartition(".")[2] for name in names if name.rpartition(".")[0] == table]
+
+
+def target_of(source: Table, dialect: Dialect, database: str, *, as_text: Collection[str] = ()) -> TargetTable:
+    """The table for a database, with remarks about what differs from the source. Raises TargetUnfit, NotSyncable,
+    DdlUnreadable."""
+    target = target_table(create_table_of(source), dialect, database=database, as_text=as_text)
+    synced = for_sync(target.create, dialect)
+    return TargetTable(source, database, source.name, synced.create, synced.stripped, synced.disabled, target.remarks)
+
+
+def lacking_defaults(table: TargetTable) -> set[str]:
+    """The columns of a target's table that have no default. Their source may have one: the target refused it."""
+    return {column.name for column in parse_create_table(table.create).columns if column.default is None}
+
+
+def without_defaults(table: TargetTable, names: Collection[str]) -> TargetTable:
+    """The table without the defaults of these columns, as far as they have one; with a remark for each."""
+    create, remarks, columns = parse_create_table(table.create), list(table.remarks), []
+    for column in create.columns:
+        if column.name in names and column.default is not None:
+            remarks.append(f"column {column.name}: the default {column.default} is left out: the target refuses it")
+            column = replace(column, default=None)
+        columns.append(column)
+    if tuple(columns) == create.columns:
+        return table
+    return replace(table, create=format_create_table(replace(create, columns=tuple(columns))), remarks=tuple(remarks))
+
+
+def named(table: TargetTable, name: str) -> TargetTable:
+    """The same table under another name."""
+    created: CreateTable = replace(parse_create_table(table.create), name=name)
+    return replace(table, name=name, create=format_create_table(created))

@@ -1,0 +1,3 @@
+from tests.support.dagster_fixtures import home, instance
+
+__all__ = ["home", "instance"]

@@ -1,0 +1,132 @@
+"""What the service reports to a Dagster instance without a run: the events of a run (`ccpr.dagster.events`)."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ccpr.base.failure import Failure
+from ccpr.dagster import metadata
+from ccpr.dagster.health import REPLICA_CURRENT, health_key
+from ccpr.dagster.reporter import MOST_WAITING, DagsterReporter
+from ccpr.schema.choices import DdlPolicy
+from ccpr.schema.dialects import Dialect
+from ccpr.service.daemon.holding import Holding
+from ccpr.service.daemon.replicator import Replicator
+from ccpr.service.target_sync import TargetOutcome
+from ccpr.service.workspace import Workspace
+from ccpr.state.targets import Target, TargetRecords
+from tests.end_to_end.replica import NAME, Replica, replaying
+
+STEPS = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
+pytestmark = pytest.mark.recordings
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path) -> Iterator[Replica]:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        yield replica
+
+
+def iterate(workspace: Workspace, reporter: DagsterReporter, times: int) -> None:
+    replicator = Replicator(workspace, [reporter])
+    holding = Holding(workspace, workspace.log.row(NAME))
+    reporter.subscriptions_read(workspace.log.rows())
+    for _ in range(times):
+        replicator._iterate(workspace.log.row(NAME), holding)
+    replicator.stop()
+
+
+def test_iterations_are_materializations_with_the_figures_of_a_run(
+    replica: Replica, instance: dg.DagsterInstance
+) -> None:
+    with closing(Workspace()) as workspace:
+        reporter = DagsterReporter(workspace, lambda: instance)
+        reporter.start()
+        iterate(workspace, reporter, 2)
+        assert reporter.flush(120)
+    assert instance.get_dynamic_partitions("ccpr_subscription") == [NAME]
+    for asset in STEPS:
+        records = instance.fetch_materializations(dg.AssetKey(asset), limit=10).records
+        assert [record.partition_key for record in records] == [NAME, NAME], asset
+        newest = records[0].asset_materialization
+        assert newest is not None
+        assert newest.tags[metadata.LSN_TAG] == "1" if newest.tags else False
+    assert (reporter.dropped, len(instance.get_runs())) == (0, 0)
+    replica.assert_equal_to_source(2)
+
+
+def test_a_target_that_fails_after_its_iteration_is_red_without_another_one(
+    replica: Replica, instance: dg.DagsterInstance
+) -> None:
+    health = dg.AssetCheckKey(health_key(NAME), REPLICA_CURRENT)
+    with closing(Workspace()) as workspace:
+        reporter = DagsterReporter(workspace, lambda: instance)
+        reporter.start()
+        iterate(workspace, reporter, 1)
+        row = workspace.log.row(NAME)
+        records, now = TargetRecords(workspace.log.engine, row.task_id), datetime.now(UTC)
+        to = "mysql://u@127.0.0.1:3306/d"
+        records.add(Target(row.task_id, "report", to, "", Dialect.MARIADB, DdlPolicy.FULL, now))
+        away = Failure("TARGET_UNAVAILABLE", "the target does not answer now", "target", "Wait.")
+        seen: list[bool] = []
+        for failure in (None, away, away):
+            if failure is not None:
+                records.record_failure(records.get("report"), failure, now)
+            reporter.target_synced(row, TargetOutcome("report", None, failure, 0.1))
+            assert reporter.flush(120)
+            (record,) = instance.event_log_storage.get_asset_check_execution_history(health, limit=1)
+            evaluation = record.evaluation
+            assert evaluation is not None
+            seen.append(evaluation.passed)
+        reporter.stop()
+        count = len(instance.event_log_storage.get_asset_check_execution_history(health, limit=100))
+    assert seen == [True, False, False]
+    assert count == 2, "one for the iteration, one for the change"
+    assert reporter.dropped == 0
+
+
+def test_an_instance_that_fails_or_hangs_neither_delays_nor_fails_an_iteration(replica: Replica) -> None:
+    def broken() -> dg.DagsterInstance:
+        raise OSError("the storage is away")
+
+    with closing(Workspace()) as workspace:
+        reporter = DagsterReporter(workspace, broken)
+        reporter.start()
+        iterate(workspace, reporter, 2)
+    replica.assert_equal_to_source(2)
+    for _ in range(MOST_WAITING * 2):
+        reporter._put(0, list)
+    assert len(reporter._waiting) <= MOST_WAITING
+    reporter.stop()
+
+
+def test_a_report_that_fails_is_counted_and_the_next_one_is_made(
+    replica: Replica, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of the followers, of which one at a time waits."""
+    monkeypatch.setattr("ccpr.dagster.reporter._RETRY_SECONDS", 0.01)
+    opened: list[int] = []
+
+    def at_last() -> dg.DagsterInstance:
+        opened.append(1)
+        if len(opened) < 3:
+            raise ZeroDivisionError
+        return instance
+
+    with closing(Workspace()) as workspace:
+        reporter = DagsterReporter(workspace, at_last)
+        reporter._put(0, reporter._followers)
+        reporter._followers_wait = True
+        reporter.subscriptions_read(workspace.log.rows())
+        reporter.start()
+        assert reporter.flush(60)
+        reporter.subscriptions_read(workspace.log.rows())
+        assert reporter.flush(60)
+        assert (reporter.loop.errors, reporter.dropped, reporter._followers_wait) == (2, 2, False)
+        assert reporter.loop.trouble() is None
+    assert instance.get_dynamic_partitions("ccpr_subscription") == [NAME]

@@ -1,0 +1,83 @@
+"""Reading by several threads gives what reading by one does, errors included; SQL over it as well."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from ccpr.emulator.engine.storage import Storage
+from ccpr.matrixone.errors import CcprError
+from ccpr.mirror import read_ahead
+from ccpr.mirror.read_ahead import batches_ahead
+from ccpr.mirror.sql import PointDatabase
+from ccpr.mirror.table_read import plan_read
+from tests.support.simulated_mirror import SimulatedMirror
+
+ROWS = 5000
+
+
+@pytest.fixture
+def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedMirror:
+    """A table of many objects, with deleted rows in each; every object is a share of its own."""
+    monkeypatch.setattr(read_ahead, "SHARE_BYTES", 1)
+    simulated = SimulatedMirror(Storage(object_rows=256), tmp_path / "mirror")
+    storage = simulated.storage
+    storage.create_database("b")
+    storage.create_table("b", "t", {"id": "bigint", "name": "varchar(40)"}, primary_key=["id"])
+    for start in range(0, ROWS, 500):
+        numbers = list(range(start, start + 500))
+        with storage.begin() as transaction:
+            transaction.insert("b", "t", {"id": numbers, "name": [f"n{number % 100}" for number in numbers]})
+        storage.flush("b", "t")
+    with storage.begin() as transaction:
+        transaction.delete("b", "t", pc.field("id").isin(list(range(0, ROWS, 3))))
+    simulated.take_points()
+    point = simulated.points[-1]
+    monkeypatch.setattr(simulated.mirror, "point", lambda at=None: point, raising=False)
+    return simulated
+
+
+def test_several_threads_give_the_rows_of_one(simulated: SimulatedMirror) -> None:
+    read = plan_read(simulated.mirror, "b.t")
+    assert len(set(read.shares(1).column("task").to_pylist())) > 8
+    one = pa.Table.from_batches(read.batches(mirror=simulated.mirror), read.schema).sort_by("id")
+    several = pa.Table.from_batches(batches_ahead(read, simulated.mirror), read.schema).sort_by("id")
+    assert several.equals(one)
+    assert one.column("id").to_pylist() == [number for number in range(ROWS) if number % 3]
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ("id >= 1000 AND id < 1003", 2),
+        ("id > 4990", sum(number % 3 > 0 for number in range(4991, ROWS))),
+        ("name = 'n7' AND id < 300", 2),
+        ("id = 3", 0),
+        ("id < 0", 0),
+    ],
+)
+def test_blocks_that_are_left_out_hold_no_row_that_is_wanted(
+    simulated: SimulatedMirror, where: str, count: int
+) -> None:
+    with PointDatabase(simulated.mirror, simulated.points[-1], "b") as database:
+        found = database.query(f"SELECT id FROM t WHERE {where}").read_all()
+    assert found.num_rows == count
+
+
+def test_a_reader_that_stops_early_ends_the_threads(simulated: SimulatedMirror) -> None:
+    batches = batches_ahead(plan_read(simulated.mirror, "b.t"), simulated.mirror)
+    assert next(batches).num_rows > 0
+    batches.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert next(batches, None) is None
+
+
+def test_a_missing_file_is_the_error_of_the_query(simulated: SimulatedMirror, tmp_path: Path) -> None:
+    names = plan_read(simulated.mirror, "b.t").shares(1).column("name").to_pylist()
+    (tmp_path / "mirror" / "objects" / names[len(names) // 2]).unlink()
+    with (
+        PointDatabase(simulated.mirror, simulated.points[-1], "b") as database,
+        pytest.raises(CcprError) as raised,
+    ):
+        pa.Table.from_batches(database.batches("SELECT count(name) FROM t")[1])
+    assert raised.value.code != "QUERY_FAILED"

@@ -1,0 +1,192 @@
+"""Who copies: by what was measured on this machine, and by where Spark runs."""
+
+import json
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ccpr.base.errors import BadSetting
+from ccpr.mirror.local_store import LocalStore
+from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
+from ccpr.pipeline.spark.rates import CONNECT, JOB, START, Rates
+from ccpr.pipeline.spark.server import Found, Server, State
+from ccpr.pipeline.spark.session import SparkSettings, settings_of
+from ccpr.pipeline.spark.tasks import is_here
+from ccpr.pipeline.spark.watching import Tally, Watch
+
+UPSTREAM = "db:6001"
+ABSENT = Found(State.ABSENT)
+SERVER = Server(2, 1, "", "", "", "", "", "local[*]", 0.0, 15.0)
+READY = Found(State.READY, SERVER)
+FOLDER, BUCKET = "file:///mirror", "s3://bucket/mirror"
+MB, GB = 10**6, 10**9
+
+
+def measured(**values: float) -> Rates:
+    names = {"start": START, "connect": CONNECT, "job": JOB, "process": f"copy process {UPSTREAM}"}
+    names |= {"spark": f"copy spark {UPSTREAM}"}
+    return Rates(Path("rates.json"), {names[name]: (value,) for name, value in values.items()})
+
+
+USUAL = measured(start=15, connect=1, job=0.3, process=100e6, spark=100e6)
+
+
+def chosen(
+    size: int,
+    *,
+    asked: str = "auto",
+    store: str = FOLDER,
+    warm: Found = ABSENT,
+    rates: Rates = USUAL,
+    connected: bool = False,
+    **settings: str,
+) -> Choice:
+    where = SparkSettings(Path("java"), **settings)  # pyright: ignore[reportArgumentType]
+    return choose(asked, size, store, where, warm, rates, UPSTREAM, connected=connected)
+
+
+@pytest.mark.parametrize(
+    ("size", "warm", "connected", "expected"),
+    [
+        (6_000, ABSENT, False, Place.PROCESS),
+        (300 * MB, ABSENT, False, Place.PROCESS),  # 3 s, and Spark would take 15 to start
+        (2 * GB, ABSENT, False, Place.COLD),
+        (6_000, READY, False, Place.PROCESS),
+        (300 * MB, READY, False, Place.PROCESS),  # the client's second would be more than a tenth
+        (2 * GB, READY, False, Place.WARM),
+        (6_000, READY, True, Place.PROCESS),
+        (400 * MB, READY, True, Place.WARM),
+        (2 * GB, Found(State.OTHER_CODE, SERVER), False, Place.COLD),
+    ],
+)
+def test_auto_takes_spark_where_it_costs_little(size: int, warm: Found, connected: bool, expected: Place) -> None:
+    found = chosen(size, warm=warm, connected=connected)
+    assert found.place is expected
+    assert found.size == size
+    assert len(found.text) > 20
+
+
+def test_what_was_measured_decides_not_a_size() -> None:
+    fast, slow = measured(start=15, process=1e9), measured(start=15, process=10e6)
+    assert chosen(2 * GB, rates=fast).place is Place.PROCESS
+    assert chosen(300 * MB, rates=slow).place is Place.COLD
+    assert chosen(300 * MB, warm=READY, rates=measured(process=50e6, spark=100e6)).place is Place.WARM
+    assert chosen(9 * GB, warm=READY, rates=measured(process=100e6, spark=50e6)).place is Place.PROCESS
+
+
+def test_the_choice_says_why() -> None:
+    assert (
+        "300.0 MB take it about 3.0 s, a start of Spark 15.0 s; a warm session is not running" in chosen(300 * MB).why
+    )
+    assert "other code" in chosen(300 * MB, warm=Found(State.OTHER_CODE, SERVER)).why
+
+
+@pytest.mark.parametrize("size", [6_000, 9 * GB])
+def test_a_cluster_copies_whatever_there_is(size: int) -> None:
+    assert chosen(size, store=BUCKET, master="spark://far:7077").place is Place.CLUSTER
+    assert chosen(size, store=BUCKET, master="yarn").place is Place.CLUSTER
+    assert chosen(size, store=BUCKET, remote="sc://far:15002").place is Place.CLUSTER
+    assert chosen(size, store=BUCKET, master="k8s://far", warm=READY).place is Place.WARM
+
+
+def test_a_cluster_does_not_have_a_folder_of_this_machine() -> None:
+    refused = chosen(9 * GB, master="spark://far:7077")
+    assert (refused.place, "folder of this machine" in refused.why) == (Place.PROCESS, True)
+    assert chosen(1, master="spark://127.0.0.1:7077").place is Place.CLUSTER
+    assert is_here("local[*]")
+    assert is_here("spark://localhost:7077")
+    assert not is_here("spark://127.0.0.1.far:7077")
+    assert not is_here("yarn")
+
+
+def test_what_was_asked_for_is_taken() -> None:
+    assert chosen(9 * GB, asked="process", warm=READY).place is Place.PROCESS
+    assert chosen(1, asked="spark").place is Place.COLD
+    assert chosen(1, asked="spark", warm=READY).place is Place.WARM
+    assert chosen(1, asked="spark", master="spark://far:7077").place is Place.CLUSTER
+    with pytest.raises(BadSetting):
+        check_engine("fast")
+
+
+def test_a_token_is_not_shown() -> None:
+    text = chosen(1, asked="spark", remote="sc://far:15002/;use_ssl=true;token=hush;x=1").text
+    assert "hush" not in text
+    assert "sc://far:15002/;use_ssl=true;token=…" in text
+
+
+def test_rates_are_kept_the_newest_of_each_kind_and_the_best_counts(tmp_path: Path) -> None:
+    rates = Rates.of(tmp_path / "new")
+    assert rates.copy_rate("process", UPSTREAM) > 0
+    for seconds in (1.0, 4.0, 3.0, 3.0, 3.0, 2.0):
+        rates = rates.with_copy("process", UPSTREAM, 100 * MB, seconds)
+    rates.with_copy("spark", UPSTREAM, 100, 0.2).with_value(START, 9.0).keep()
+    read = Rates.of(tmp_path / "new")
+    assert read.copy_rate("process", UPSTREAM) == 50e6  # the one of 100 MB/s was too long ago
+    assert read.copy_rate("process", "other:6001") == 50e6
+    assert (read.job_seconds(), read.start_seconds()) == (0.2, 9.0)
+    assert (tmp_path / "new" / "rates.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"start": "x"}', '{"start": [-1, 0, null, true, "9", 1e400]}', '{"start": []}']
+)
+def test_damaged_rates_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rates.json").write_text(text)
+    assert Rates.of(tmp_path).start_seconds() == Rates(tmp_path).start_seconds()
+
+
+def test_the_environment_names_master_server_and_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCPR_SPARK_MASTER", "spark://far:7077")
+    monkeypatch.setenv("CCPR_SPARK_CONF_spark_executor_memory", "2g")
+    monkeypatch.setenv("CCPR_SPARK_CONF_spark_kubernetes_driver_label_a__b", "c")
+    settings = settings_of(tmp_path)
+    assert (settings.master, settings.remote) == ("spark://far:7077", None)
+    assert settings.config == {"spark.executor.memory": "2g", "spark.kubernetes.driver.label.a_b": "c"}
+    assert settings_of(tmp_path, master="local[1]").master == "local[1]"
+    monkeypatch.setenv("CCPR_SPARK_REMOTE", "sc://far:15002")
+    with pytest.raises(BadSetting, match="CCPR_SPARK_MASTER, CCPR_SPARK_REMOTE"):
+        settings_of(tmp_path)
+    monkeypatch.delenv("CCPR_SPARK_MASTER")
+    assert settings_of(tmp_path).remote == "sc://far:15002"
+    monkeypatch.setenv("CCPR_SPARK_CONF_EXECUTOR_MEMORY", "2g")
+    with pytest.raises(BadSetting, match="case-sensitive"):
+        settings_of(tmp_path)
+
+
+def test_progress_is_what_is_in_the_store(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    rows = [("a", 3, 0), ("b", 2, 1), ("c", 5, 0), ("d", 1, 1)]
+    assigned = pa.table(dict(zip(("name", "size", "task"), map(list, zip(*rows, strict=True)), strict=True)))
+    seen: list[int] = []
+    with Watch(store, assigned, seen.append) as watch:
+        watch._seconds = 0.01
+        for name, content in (("a", b"aaa"), ("b", b"b")):  # b is not whole
+            (tmp_path / "objects").mkdir(exist_ok=True)
+            (tmp_path / "objects" / name).write_bytes(content)
+        limit = time.monotonic() + 60
+        while sum(seen) < 3:
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+    assert (seen[0], sum(seen)) == (3, 11)
+
+
+def test_progress_ends_with_an_error_and_claims_nothing(tmp_path: Path) -> None:
+    assigned = pa.table({"name": ["a"], "size": [3], "task": [0]})
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="x"), Watch(LocalStore(tmp_path), assigned, seen.append):
+        raise ValueError("x")
+    assert seen == []
+
+
+def test_bytes_that_another_engine_finds_again_count_once() -> None:
+    seen: list[int] = []
+    tally = Tally(seen.append)
+    tally(5)
+    tally(2)
+    again = tally.again()
+    for _ in range(4):
+        again(3)
+    assert sum(seen) == 12
+    assert json.dumps(seen) == "[5, 2, 2, 3]"

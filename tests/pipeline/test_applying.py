@@ -1,0 +1,70 @@
+"""What makes an iteration idle: no row became visible, also none in an object that had been copied before."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA_1, object_path
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, with_checksums
+from ccpr.pipeline.applying import holds_later_rows, live_objects, write_table
+from ccpr.state.history import TablePoint
+from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
+from tests.support.values import a_table
+
+LAST, NOW = Timestamp(100), Timestamp(200)
+
+
+def appendable_table(mirror: Mirror, committed: Timestamp, **options: int) -> TablePoint:
+    """A table with an appendable object of two rows, the last of which was committed at a time."""
+    times = [Timestamp(1), committed]
+    raw = b"".join(time.logical.to_bytes(4, "little") + time.physical.to_bytes(8, "little") for time in times)
+    columns = {0: (22, column_entry(22, bytes(8), 2)), 1: (100, column_entry(100, raw, 2))}
+    file = object_file([(2, columns)], appendable=True, **options)
+    stats = stats_bytes(file, rows=2, blocks=1, flags=0x01)
+    mirror.store.put(object_path(ObjectStats.parse(stats).name), [file])
+    rows = [{"stats": stats, "create_physical": 1, "create_logical": 0, "is_tombstone": False}]
+    listed = as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA_1))
+    return write_table(mirror, 0, 1, a_table(1, "t"), with_checksums(listed, LEDGER_SCHEMA.empty_table()))
+
+
+def test_what_cannot_be_read_may_hold_later_rows(tmp_path: Path) -> None:
+    """A point that is left out would lack rows to a release that can read them."""
+    mirror = Mirror(LocalStore(tmp_path))
+    assert holds_later_rows(mirror, appendable_table(mirror, NOW, meta_version=4), Timestamp(300), Timestamp(400))
+
+
+@pytest.mark.parametrize(
+    ("committed", "later"),
+    [
+        (Timestamp(99, 7), False),
+        (Timestamp(100), False),
+        (Timestamp(100, 1), True),
+        (Timestamp(150), True),
+        (Timestamp(200), True),
+        (Timestamp(200, 1), False),
+    ],
+)
+def test_a_row_is_later_by_time_and_tie_breaker(committed: Timestamp, later: bool, tmp_path: Path) -> None:
+    mirror = Mirror(LocalStore(tmp_path))
+    assert holds_later_rows(mirror, appendable_table(mirror, committed), LAST, NOW) is later
+
+
+def test_a_manifest_made_of_many_before_is_one_batch(tmp_path: Path) -> None:
+    """Each batch costs whoever reads the manifest: with one for each point before, iterations got slower for ever."""
+    mirror = Mirror(LocalStore(tmp_path))
+    point: TablePoint | None = None
+    for number in range(1, 20):
+        stats = stats_bytes(b"x" * 500, rows=2, blocks=1, object_id=number.to_bytes(18))
+        row = {"stats": stats, "create_physical": number, "create_logical": 0, "is_tombstone": False}
+        added = as_listed(1, pa.Table.from_pylist([row], schema=MANIFEST_SCHEMA_1))
+        added = with_checksums(added, LEDGER_SCHEMA.empty_table())
+        objects = live_objects(mirror, point, added, LISTED_SCHEMA.empty_table())
+        point = write_table(mirror, number, 1, a_table(1, "t"), objects)
+        assert point.ref is not None
+        found = mirror.manifest(point.ref).objects
+        assert (found.num_rows, found.column("stats").num_chunks) == (number, 1)
