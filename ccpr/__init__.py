@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ccpr.api.values import At, Location, Point, TableInfo
     from ccpr.base.errors import (
         BadName,
+        HoldMissing,
         MirrorDamaged,
         PointGone,
         PointNotReached,
@@ -45,6 +46,7 @@ __all__ = [
     "Changes",
     "ExtraMissing",
     "FilterTuple",
+    "HoldMissing",
     "KeyChanged",
     "LaggingTable",
     "Location",
@@ -78,6 +80,7 @@ _HOMES = {
     "Changes": "ccpr.api.changes",
     "ExtraMissing": "ccpr.mirror.errors",
     "FilterTuple": "ccpr.mirror.filters",
+    "HoldMissing": "ccpr.base.errors",
     "KeyChanged": "ccpr.mirror.errors",
     "LaggingTable": "ccpr.mirror.points",
     "Location": "ccpr.api.values",

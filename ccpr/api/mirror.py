@@ -83,9 +83,9 @@ class Mirror:
 
         Parameters
         ----------
-        at : an lsn, a datetime, a text (an lsn, or an ISO time such as ``2026-11-21T09:30``), a `Point`; None = the
-            newest point. A time without a zone is UTC. The newest point that is not later is taken; an lsn of an
-            iteration that found nothing new reads as the point before it.
+        at : an lsn, a datetime, a text (an lsn, an ISO time such as ``2026-11-21T09:30``, or the name of a held
+            point), a `Point`; None = the newest point. A time without a zone is UTC. The point that was the newest then
+            is taken; an lsn of an iteration that found nothing new reads as the point before it.
 
         Raises
         ------
@@ -93,6 +93,8 @@ class Mirror:
             The mirror does not reach up to there.
         PointGone
             The point was there and is no longer retained.
+        HoldMissing
+            No point is held by that name.
         BadOption
             `at` is none of these.
         """

@@ -240,6 +240,38 @@ class PointGone(Terminal):
     default_remedy = "See `ccpr points NAME` for the points that are retained."
 
 
+class HoldMissing(Terminal):
+    """No point of the mirror is held by this name."""
+
+    code = "HOLD_MISSING"
+    about = "held point"
+    default_remedy = "`ccpr points NAME` shows the held points with their names."
+
+
+class HoldExists(Terminal):
+    """A point is held by this name already."""
+
+    code = "HOLD_EXISTS"
+    about = "held point"
+    default_remedy = "Choose another name, or release the other one: `ccpr points release NAME HELD`."
+
+
+class PointNeeded(Terminal):
+    """The point cannot be dropped: it is the newest, is held, or something is still made from it."""
+
+    code = "POINT_NEEDED"
+    about = "point"
+    default_remedy = "`ccpr points NAME` says what needs it. Release a held point first: `ccpr points release`."
+
+
+class PointsHeld(Terminal):
+    """The mirror has held points, and was to be deleted."""
+
+    code = "POINTS_HELD"
+    about = "held points"
+    default_remedy = "Release them with `ccpr points release NAME HELD`, or repeat it with --force."
+
+
 class MirrorDamaged(Terminal):
     """A file of the mirror is missing or is not what was written."""
 

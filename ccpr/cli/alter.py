@@ -31,6 +31,10 @@ def alter(
     retain_for: Annotated[
         str | None, typer.Option(help="How long points stay readable, for example 90m, 24h, 7d.")
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(help="Which points stay by the calendar: all:2h,hourly:48,daily:14,weekly:8,yearly:7; '': none."),
+    ] = None,
     retain_files: Annotated[
         str | None, typer.Option(help="How long files stay that no point names any more, for who still reads: 10m, 1h.")
     ] = None,
@@ -98,6 +102,7 @@ def alter(
         "sync_interval": interval,
         "retain": retain,
         "retain_for": None if retain_for is None else seconds_option(retain_for, "--retain-for"),
+        "keep": keep,
         "retain_files": None if retain_files is None else seconds_option(retain_files, "--retain-files"),
         "max_sessions": max_sessions,
         "max_mb_s": max_mb_s,

@@ -29,7 +29,10 @@ def schema(
         typer.Argument(metavar="TABLE", help="The table, view or sequence, t or db.t; if not given, all of them."),
     ] = None,
     at: Annotated[
-        str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")
+        str | None,
+        typer.Option(
+            help="A point: its lsn, a time (ISO, UTC), or the name of a held one; the newest one if not given."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -85,7 +85,9 @@ def check(
     mirror: Annotated[
         str | None, typer.Option("--mirror", metavar="NAME", help="Compare a point of this subscription's mirror.")
     ] = None,
-    at: Annotated[str | None, typer.Option(help="The point: its lsn, or a time (ISO, UTC).")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="The point: its lsn, a time (ISO, UTC), or the name of a held one.")
+    ] = None,
     target: Annotated[
         str | None, typer.Option("--target", metavar="NAME.TARGET", help="Compare a target of a subscription.")
     ] = None,

@@ -31,6 +31,7 @@ def plan(
 
     The iteration stays open: a run, or the sensor, continues it.
     """
+    from ccpr.service.held_points import expiring_after
     from ccpr.service.target_sync import plan_targets
     from ccpr.service.workspace import Workspace
 
@@ -38,12 +39,14 @@ def plan(
         iteration.take_snapshot()
         found = iteration.plan()
         targets = plan_targets(workspace, iteration)
+        expiring = expiring_after(workspace, found)
     if as_json:
-        show_json(
-            {**plan_json(found), "targets": {target: target_output.plan_json(one) for target, one in targets.items()}}
-        )
+        planned = {target: target_output.plan_json(one) for target, one in targets.items()}
+        show_json({**plan_json(found), "targets": planned, "expiring_points": expiring})
         return
     show_plan(found, whole=whole)
+    if expiring:
+        out.print(f"points that expire with it: {first_names(map(str, expiring), most=10)}", markup=False)
     for target, one in targets.items():
         target_output.show_plan(target, one)
     out.print(f"do exactly this with: ccpr run {name} --plan {found.id}", markup=False)

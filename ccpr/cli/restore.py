@@ -31,7 +31,8 @@ def restore(
     name: Annotated[str | None, typer.Argument(help="The subscription; not with --mirror.")] = None,
     into: Annotated[str, typer.Option("--into", help="mysql://sys#user:env:NAME@host:port of the MatrixOne.")] = "",
     at: Annotated[
-        str | None, typer.Option("--at", help="The point: its lsn or a time; the newest if not given.")
+        str | None,
+        typer.Option("--at", help="The point: its lsn, a time, or the name of a held one; the newest if not given."),
     ] = None,
     database: Annotated[
         str | None, typer.Option(help="Which database, where the mirror has several; restore them one by one.")

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from ccpr.mirror.sql import PointDatabase
     from ccpr.service.workspace import Workspace
 
-At = Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")]
+At = Annotated[
+    str | None,
+    typer.Option(help="A point: its lsn, a time (ISO, UTC), or the name of a held one; the newest one if not given."),
+]
 MOST_SHOWN = 1000  # rows on a screen; --limit for more
 
 

@@ -1,4 +1,4 @@
-"""`ccpr subscriptions`, `ccpr tables`, `ccpr points`: lists of what there is."""
+"""`ccpr subscriptions`, `ccpr tables`: lists of what there is."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -85,7 +85,9 @@ def subscriptions(as_json: AsJson = False) -> None:
 
 def tables(
     name: Name,
-    at: Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC).")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="A point: its lsn, a time (ISO, UTC), or the name of a held one.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the tables of a point: the newest one, or that of --at."""
@@ -115,7 +117,7 @@ def tables(
                     for ref in refs
                 ],
                 "consistent": point.consistent,
-                "behind": _behind(point.behind),
+                "behind": behind_json(point.behind),
             }
         )
         return
@@ -129,7 +131,7 @@ def tables(
         cells,
         empty="the point has no tables",
     )
-    for late in _behind(point.behind):
+    for late in behind_json(point.behind):
         where = "has no point yet" if late["lsn"] is None else f"is at point {late['lsn']}"
         out.print(f"behind: {late['table']} {where}", style="yellow", markup=False)
     for table, columns in unreadable.items():
@@ -140,51 +142,7 @@ def tables(
             out.print(f"zero dates: column {column} of {table}: {count} times 0000-00-00", markup=False)
 
 
-def points(name: Name, as_json: AsJson = False) -> None:
-    """List the points that can be read."""
-    from ccpr.service.workspace import Workspace
-    from ccpr.state.history import PointHistory
-    from ccpr.state.quarantine import Quarantine
-
-    with handle_errors(as_json=as_json), Workspace() as workspace:
-        task_id = workspace.log.row(name).task_id
-        found = PointHistory(workspace.log.engine, task_id).global_points()
-        behind = Quarantine(workspace.log.engine, task_id).behind_by_point()
-    if as_json:
-        show_json(
-            [
-                {
-                    "lsn": point.lsn,
-                    "snapshot_ts": point.at.physical,
-                    "at": clock_text(point.at),
-                    "snapshot": point.snapshot,
-                    "committed_at": point.committed_at.isoformat(),
-                    "tables_changed": point.tables_changed,
-                    "objects_copied": point.objects_copied,
-                    "bytes_copied": point.bytes_copied,
-                    "consistent": point.lsn not in behind,
-                    "behind": _behind(behind.get(point.lsn, {})),
-                }
-                for point in found
-            ]
-        )
-        return
-    cells = [
-        (
-            point.lsn,
-            clock_text(point.at),
-            point.tables_changed,
-            point.objects_copied,
-            size_text(point.bytes_copied),
-            ", ".join(late["table"] for late in _behind(behind.get(point.lsn, {}))),
-        )
-        for point in found
-    ]
-    columns = ("point", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied", "tables behind")
-    show_table(columns, cells, empty="no point yet")
-
-
-def _behind(late: Mapping[int, LaggingTable]) -> list[dict[str, Any]]:
+def behind_json(late: Mapping[int, LaggingTable]) -> list[dict[str, Any]]:
     """The tables that a point does not show; `lsn` is the newest point that shows the table, null if none does."""
     return [
         {"table_id": table_id, "table": entry.qualified_name, "lsn": entry.lsn}
@@ -192,12 +150,14 @@ def _behind(late: Mapping[int, LaggingTable]) -> list[dict[str, Any]]:
     ]
 
 
-def at_option(text: str | None) -> int | datetime | None:
-    """The value of --at. Raises typer.BadParameter."""
+def at_option(text: str | None) -> int | datetime | str | None:
+    """The value of --at: an lsn, a time, or the name of a held point. Raises typer.BadParameter."""
     try:
         return None if text is None else parse_at(text)
     except ValueError as error:
-        raise typer.BadParameter("an lsn or an ISO time such as 2026-11-21T01:15:00", param_hint="--at") from error
+        raise typer.BadParameter(
+            "an lsn, an ISO time such as 2026-11-21T01:15:00, or the name of a held point", param_hint="--at"
+        ) from error
 
 
 def _error_text(row: dict[str, Any]) -> str:

@@ -49,6 +49,9 @@ def subscribe(
         str,
         typer.Option(help="How long points stay readable, for example 90m, 24h, 7d; those of --retain stay anyway."),
     ] = "0",
+    keep: Annotated[
+        str, typer.Option(help="Which points stay by the calendar: all:2h,hourly:48,daily:14,weekly:8,yearly:7.")
+    ] = "",
     retain_files: Annotated[
         str, typer.Option(help="How long files stay that no point names any more, for who still reads: 10m, 1h.")
     ] = f"{_DEFAULT.retain_files}s",
@@ -114,6 +117,7 @@ def subscribe(
         sync_interval=interval,
         retain=retain,
         retain_for=seconds_option(retain_for, "--retain-for"),
+        keep=keep,
         retain_files=seconds_option(retain_files, "--retain-files"),
         with_indexes=with_indexes,
         flush=flush,

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from ccpr.state.settings import MOST_SESSIONS, SPAN, seconds_of
+from ccpr.state.settings import MOST_SESSIONS
+from ccpr.state.spans import SPAN, seconds_of
 
 _MOST = 10**9
 
@@ -62,6 +63,9 @@ class Policy(Part):
         default=None, description="How many points stay readable; 0 keeps all."
     )
     retain_for: Span | None = Field(default=None, description="How long points stay readable: 90m, 24h, 7d.")
+    keep: str | None = Field(
+        default=None, description="Which points stay by the calendar: 'all:2h,hourly:48,daily:14,weekly:8,yearly:7'."
+    )
     retain_files: Span | None = Field(
         default=None, description="How long files stay that no point names any more, for who still reads: 10m, 1h."
     )

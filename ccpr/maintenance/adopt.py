@@ -19,6 +19,7 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.head import Head, Identity
+from ccpr.mirror.kept import Kept
 from ccpr.mirror.layout import LEDGER_SCHEMA, digest_in, object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile
@@ -34,6 +35,7 @@ from ccpr.state.checkpoint.store import (
 )
 from ccpr.state.context import Context
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.kept import KeptRecords, KeptState
 from ccpr.state.lease import Lease
 from ccpr.state.ledger import Ledger, LedgerEntry, Reference
 from ccpr.state.publishing import check_owner, mirror_url, new_epoch, publish_pending
@@ -49,6 +51,9 @@ _ADOPTED = (
     catalog.garbage,
     catalog.quarantine,
     catalog.behind_tables,
+    catalog.holds,
+    catalog.kept,
+    catalog.kept_points,
 )
 
 
@@ -92,7 +97,7 @@ def adopt(lease: Lease, mirror: Mirror) -> Adopted:
     snapshots = [*(head.snapshots or ([] if newest is None else [_snapshot(newest)])), None, None]
     kept = Context(current=snapshots[0], previous=snapshots[1])
     due = tuple(name for name in recorded.recorded() if name not in kept.recorded())
-    identity = Identity(claim.task_id, claim.name, new_epoch())
+    identity = Identity(claim.task_id, claim.name, new_epoch(), guarded=identity is not None and identity.guarded)
     row = {
         "iteration_lsn": lsn,
         "watermark": head.watermark,
@@ -117,6 +122,7 @@ def adopt(lease: Lease, mirror: Mirror) -> Adopted:
 class _Found:
     """Rows to be written. `points` and `changes` are in the order of the points."""
 
+    kept: Kept
     points: list[Point] = field(default_factory=list)
     files: list[PointFile] = field(default_factory=list)
     changes: list[list[TablePoint]] = field(default_factory=list)
@@ -127,7 +133,7 @@ class _Found:
 
 def _read(mirror: Mirror, head: Head) -> _Found:
     files = mirror.point_files()
-    found, shown = _Found(), _Shown(mirror)
+    found, shown = _Found(files.kept), _Shown(mirror)
     for file in reversed(list(files.all())):
         point = files.load(file)
         found.points.append(point)
@@ -232,7 +238,15 @@ def _write(connection: sa.Connection, lease: Lease, found: _Found, head: Head) -
         history.write(connection, listed, changes, point.definitions)
         quarantine.write_behind(connection, point.lsn, point.behind)
     ledger.write(connection, found.objects.values(), found.references)
+    if head.kept:
+        _write_kept(connection, KeptRecords(log.engine, task_id), found, head)
     _write_checkpoint(connection, lease, found, head)
+
+
+def _write_kept(connection: sa.Connection, records: KeptRecords, found: _Found, head: Head) -> None:
+    chain_from = head.oldest_point or 0
+    records.write(connection, KeptState(), KeptState(head.kept_revision, head.kept, chain_from, found.kept.holds))
+    records.write_nexts(connection, {one.lsn: (one.next_lsn, one.next_at) for one in found.kept.points})
 
 
 def _write_checkpoint(connection: sa.Connection, lease: Lease, found: _Found, head: Head) -> None:

@@ -9,22 +9,64 @@ nothing expires by it (decision expiry-by-upstream-clock).
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
+from ccpr.maintenance.dropping import Replica, drop_points
 from ccpr.maintenance.strays import find_strays
-from ccpr.mirror.layout import object_path
-from ccpr.mirror.mirror import Mirror
+from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.points import LaggingTable
 from ccpr.state.database import batches, repeatable, together, transaction
-from ccpr.state.history import GlobalPoint, PointHistory
-from ccpr.state.ledger import Ledger
-from ccpr.state.pins import needed_by_pins, pinned_before
-from ccpr.state.quarantine import Quarantine
+from ccpr.state.history import GlobalPoint
+from ccpr.state.keep_rules import KeepRules
+from ccpr.state.kept import KeptChanged, KeptState
+from ccpr.state.pins import needed_by_pins
+from ccpr.state.settings import Settings
 from ccpr.state.targets import needed_points
 
 _CONFIRMED_FILES = 50  # files deleted between two checks of the lease
 _SECOND = 10**9  # nanoseconds
+EVERYTHING, NEWEST, COUNT, SPAN, HELD, NEEDED = "all points", "newest", "--retain", "--retain-for", "held", "needed"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What decides which points stay.
+
+    Attributes
+    ----------
+    points : all of the subscription, oldest first.
+    watermark : up to which time the replica is complete; the upstream's clock, nanoseconds.
+    behind : the tables that the newest point does not show.
+    needed : lsn of points that targets need, or a relay has pinned.
+    kept : what is held, and what stays by itself.
+    """
+
+    points: Sequence[GlobalPoint]
+    watermark: int
+    behind: Collection[LaggingTable] = ()
+    needed: Iterable[int] = ()
+    kept: KeptState = field(default_factory=KeptState)
+
+    def after(self, lsn: int, at: Timestamp, *, point: bool) -> "Found":
+        """What it will be after the iteration of this number and time; `point`: that it makes a point."""
+        made = [GlobalPoint(lsn, at, "", datetime.fromtimestamp(0, UTC), "", 0, 0, 0)] if point else []
+        return replace(self, points=[*self.points, *made], watermark=at.physical)
+
+    @property
+    def held(self) -> dict[int, list[str]]:
+        """The names of holds by lsn."""
+        names: dict[int, list[str]] = {}
+        for hold in self.kept.holds:
+            if not hold.has_ended(self.watermark):
+                names.setdefault(hold.lsn, []).append(hold.name)
+        return names
+
+    @property
+    def floor(self) -> int | None:
+        """The oldest point that is needed as a start: from there on all stay. None if none is."""
+        shown = [late.lsn for late in self.behind if late.lsn is not None]
+        return min([*shown, *self.needed], default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,41 +74,53 @@ class Retention:
     """Which points stay.
 
     A point stays if it is among the newest `points`, or was the newest point at some time during the last `seconds`
-    before the watermark; so the newest of the older ones stays, too. The newest point always stays, and all points
-    since the newest one that shows a table which is behind, or since one that a target needs or a relay has pinned.
+    before the watermark, or a rule keeps it; so the newest of the older ones stays, too. Whatever the rules say, the
+    newest point stays, those that are held do, and all points since the newest one that shows a table which is behind,
+    or since one that a target needs or a relay has pinned.
 
     Attributes
     ----------
-    points, seconds : 0 = no point stays by this rule; if both are 0, all points stay.
+    points, seconds : 0 = no point stays by this rule.
+    rules : what stays by the calendar. If there is no rule at all, all points stay.
     """
 
     points: int = 0
     seconds: int = 0
+    rules: KeepRules = field(default_factory=KeepRules)
 
-    def oldest_kept(
-        self,
-        points: Sequence[GlobalPoint],
-        watermark: int,
-        behind: Iterable[LaggingTable] = (),
-        needed: Iterable[int] = (),
-    ) -> int | None:
-        """The lsn of the oldest point to keep; None if all stay.
+    @classmethod
+    def of(cls, settings: Settings) -> "Retention":
+        return cls(settings.retain, settings.retain_for, settings.keep_rules)
 
-        Parameters
-        ----------
-        points : oldest first.
-        watermark : up to which time the replica is complete; the upstream's clock, nanoseconds.
-        behind : the tables that the newest point does not show.
-        needed : lsn of points that targets need.
-        """
-        if not points or not (self.points or self.seconds):
-            return None
-        kept = [points[-max(self.points, 1) :][0].lsn]
-        if self.seconds:
-            start = watermark - self.seconds * _SECOND
-            kept += [point.lsn for point, successor in pairwise(points) if successor.at.physical > start][:1]
-        shown = [late.lsn for late in behind if late.lsn is not None]
-        return min(kept + shown + list(needed))
+    def reasons(self, found: Found) -> dict[int, list[str]]:
+        """Why each point stays, by lsn; without reasons it goes."""
+        points, floor, held = found.points, found.floor, found.held
+        if not (self.points or self.seconds or self.rules):
+            return {point.lsn: [EVERYTHING, *_held(held.get(point.lsn, []))] for point in points}
+        newest = {point.lsn for point in points[-max(self.points, 1) :]}
+        spans = {SPAN: self.seconds, f"all:{self.rules.span}s": self.rules.span}
+        starts = {name: found.watermark - seconds * _SECOND for name, seconds in spans.items() if seconds}
+        ends = {lsn: at for lsn, (_, at) in found.kept.ends(points).items()} if starts else {}
+        rules = self.rules.kept([(point.lsn, point.at.physical) for point in points])
+        reasons: dict[int, list[str]] = {}
+        for point in points:
+            lsn = point.lsn
+            why = [NEWEST] if point is points[-1] else []
+            why += [COUNT] if self.points and lsn in newest else []
+            why += [name for name, start in starts.items() if lsn not in ends or ends[lsn] > start]
+            why += rules.get(lsn, [])
+            why += _held(held.get(lsn, []))
+            why += [NEEDED] if floor is not None and lsn >= floor else []
+            reasons[lsn] = why
+        return reasons
+
+    def expired(self, found: Found) -> list[int]:
+        """The points that go, by lsn, oldest first."""
+        return [lsn for lsn, why in self.reasons(found).items() if not why]
+
+
+def _held(names: Sequence[str]) -> list[str]:
+    return [f"{HELD}: {', '.join(sorted(names))}"] if names else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +131,17 @@ class Swept:
     ----------
     points_dropped : points that are no longer readable.
     files_waiting : files that are recorded for deletion.
+    changed : whether the head is to be published again.
     """
 
     points_dropped: int
     files_deleted: int
     files_waiting: int
+    changed: bool = False
 
 
 def sweep(
-    history: PointHistory,
-    ledger: Ledger,
-    quarantine: Quarantine,
-    mirror: Mirror,
+    replica: Replica,
     retention: Retention,
     age_seconds: float,
     *,
@@ -107,46 +160,45 @@ def sweep(
     grace_seconds : how long files stay that no point names any more.
     strays : look for files of attempts that came to nothing, which lists the whole mirror.
     """
-    points, watermark, behind, needed, (waiting, first, last) = _look(history, quarantine, ledger)
-    now = watermark // _SECOND
+    found, (waiting, first, last) = _look(replica)
+    now = found.watermark // _SECOND
     latest = now + math.ceil(age_seconds) + grace_seconds
-    oldest = retention.oldest_kept(points, watermark, behind, needed)
-    dropped = [point for point in points if oldest is not None and point.lsn < oldest]
-    if not (dropped or strays) and (not waiting or (now < first and last <= latest)):
+    dropped, held = retention.expired(found), found.kept.holds
+    holds = tuple(hold for hold in held if not hold.has_ended(found.watermark))
+    if not (dropped or strays or holds != held) and (not waiting or (now < first and last <= latest)):
         return Swept(0, 0, waiting)
-    if dropped and oldest is not None:
+    changed = False
+    if dropped or holds != held:
         confirm()
-        with transaction(history.engine) as connection:
-            if pinned_before(connection, history.task_id, oldest):  # since they were read; the next sweep knows it
-                dropped = []
-            else:
-                paths = history.drop_before(connection, oldest)
-                paths += [object_path(name) for name in ledger.end_references(connection, oldest)]
-                paths += [point.ledger for point in dropped if point.ledger]
-                paths += mirror.points_not_needed(oldest)
-                quarantine.drop_before(connection, oldest)
-                ledger.schedule_deletion(connection, paths, latest)
-    if strays and (found := list(find_strays(history, ledger, mirror))):
+        try:
+            changed = drop_points(replica, found.points, found.kept, dropped, holds, latest)
+        except KeptChanged:  # since it was read; the next sweep knows it
+            dropped = []
+    if strays and (lost := list(find_strays(replica.history, replica.ledger, replica.mirror))):
         confirm()
-        with transaction(history.engine) as connection:
-            ledger.schedule_deletion(connection, found, latest)
-    due, waiting = ledger.due_garbage(now, latest)
+        with transaction(replica.history.engine) as connection:
+            replica.ledger.schedule_deletion(connection, lost, latest)
+    due, waiting = replica.ledger.due_garbage(now, latest)
     for batch in batches(due, _CONFIRMED_FILES):
         confirm()
         for path in batch:
-            mirror.store.delete(path)
-            ledger.forget(path)
-    return Swept(len(dropped), len(due), waiting)
+            replica.mirror.store.delete(path)
+            replica.ledger.forget(path)
+    return Swept(len(dropped) if changed else 0, len(due), waiting, changed)
+
+
+def look(replica: Replica) -> Found:
+    """What decides which points stay, as it is now."""
+    return _look(replica)[0]
 
 
 @repeatable
-def _look(
-    history: PointHistory, quarantine: Quarantine, ledger: Ledger
-) -> tuple[list[GlobalPoint], int, Collection[LaggingTable], list[int], tuple[int, int, int]]:
-    """The points, oldest first, the watermark, the tables that the newest point does not show, the points that are
-    needed, `Ledger.waiting`."""
+def _look(replica: Replica) -> tuple[Found, tuple[int, int, int]]:
+    """And `Ledger.waiting`."""
+    history = replica.history
     with together(history.engine):
         points = history.global_points()
-        behind = quarantine.behind(points[-1].lsn).values() if points else ()
+        behind = replica.quarantine.behind(points[-1].lsn).values() if points else ()
         needed = needed_points(history.engine, history.task_id) + needed_by_pins(history.engine, history.task_id)
-        return points, history.watermark(), behind, needed, ledger.waiting()
+        found = Found(points, history.watermark(), behind, needed, replica.kept.state())
+        return found, replica.ledger.waiting()

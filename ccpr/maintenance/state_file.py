@@ -32,7 +32,8 @@ from ccpr.matrixone.client.endpoint import format_uri, parse_uri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.head import Identity
-from ccpr.mirror.layout import DIGEST, lsn_of_point, object_path, point_path_1
+from ccpr.mirror.holds import HOLD_NAME
+from ccpr.mirror.layout import DIGEST, lsn_of_point, object_path, point_path_1, revision_of_kept
 from ccpr.mirror.mirror import Mirror
 from ccpr.state import tables as catalog
 from ccpr.state.context import Context
@@ -57,7 +58,8 @@ _MANIFEST = re.compile(rf"manifests/([0-9]{{1,20}})/[0-9]{{1,19}}-[0-9]{{1,19}}(
 _LEDGER = re.compile(rf"ledger/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
 _DEFINITIONS = re.compile(rf"definitions/[0-9]{{1,19}}-[0-9]{{1,19}}-{DIGEST}\.json")
 _POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
-_FILES = (_MANIFEST, _LEDGER, _DEFINITIONS, _POINT)
+_KEPT = re.compile(rf"kept/([0-9]{{12,19}})-{DIGEST}\.json")
+_FILES = (_KEPT, _MANIFEST, _LEDGER, _DEFINITIONS, _POINT)
 _GARBAGE = re.compile("|".join((rf"objects/{_OBJECT}", *(one.pattern for one in _FILES))))
 _Rows = list[dict[str, Any]]
 
@@ -313,6 +315,7 @@ def _check_points(state: SubscriptionState) -> None:
             raise ValueError(f"{row['ledger']!r:.80} is not a ledger's name")
         if row["file"] is not None and lsn_of_point(row["file"]) != row["lsn"]:
             raise ValueError(f"{row['file']!r:.80} is not the name of point {row['lsn']}")
+    _check_kept(state, made)
     for row in state.of(catalog.point_definitions):
         if row["lsn"] not in made or not _DEFINITIONS.fullmatch(row["file"]):
             raise ValueError(f"{row['file']!r:.80} is not the name of what point {row['lsn']} has besides tables")
@@ -329,6 +332,18 @@ def _check_points(state: SubscriptionState) -> None:
             raise ValueError(f"{row['manifest']!r:.80} is not a manifest's name of table {table.id}")
 
 
+def _check_kept(state: SubscriptionState, made: set[int]) -> None:
+    for row in state.of(catalog.holds):
+        if not HOLD_NAME.fullmatch(row["hold_name"]) or row["lsn"] not in made:
+            raise ValueError(f"{row['hold_name']!r:.80} does not hold a point")
+    for row in state.of(catalog.kept_points):
+        if row["lsn"] not in made or not row["lsn"] < row["next_lsn"] < state.row.iteration_lsn:
+            raise ValueError(f"point {row['next_lsn']} cannot have come after point {row['lsn']}")
+    for row in state.of(catalog.kept):
+        if row["revision"] < 1 or revision_of_kept(row["file"]) != row["revision"]:
+            raise ValueError(f"{row['file']!r:.80} is not the name of a list of kept points")
+
+
 def _check_files(state: SubscriptionState) -> None:
     """The files that are recorded as garbage will be deleted, so none of them may be needed."""
     objects = {row["object_name"] for row in state.of(catalog.objects)}
@@ -342,7 +357,7 @@ def _check_files(state: SubscriptionState) -> None:
     needed = {object_path(name) for name in named} | {row["manifest"] for row in state.of(catalog.table_points)}
     for row in state.of(catalog.points):
         needed |= {row["ledger"], row["file"] or point_path_1(row["lsn"])}
-    needed |= {row["file"] for row in state.of(catalog.point_definitions)}
+    needed |= {row["file"] for table in (catalog.point_definitions, catalog.kept) for row in state.of(table)}
     for row in state.of(catalog.garbage):
         if not _GARBAGE.fullmatch(row["path"]) or row["path"] in needed:
             raise ValueError(f"{row['path']!r:.80} may not be deleted")
@@ -432,6 +447,6 @@ def import_state(
             "Drop it first. If it was dropped here, its record stays in this catalog database: set another CCPR_HOME."
         )
         raise SubscriptionExists(text, subject=f"subscription {name}", remedy=remedy) from error
-    if row.epoch is not None:
-        mirror.write_identity(Identity(row.task_id, name, row.epoch))
+    if identity is not None and row.epoch is not None:
+        mirror.write_identity(Identity(row.task_id, name, row.epoch, guarded=identity.guarded))
     return row

@@ -18,9 +18,10 @@ def find_strays(history: PointHistory, ledger: Ledger, mirror: Mirror) -> Iterat
     named = {object_path(entry.name) for entry in ledger.stored_objects()}
     named |= {state.ref.manifest for state in history.states() if state.ref is not None}
     named |= {point.ledger for point in history.global_points()} | set(history.definitions().values())
-    files = history.files()
-    points, oldest = {file.path for file in files}, min((file.lsn for file in files), default=0)
-    for folder in ("objects", "manifests", "ledger", "definitions"):
+    named.add(history.head().kept)
+    points = {file.path for file in history.files()}
+    oldest = min((file.lsn for file in history.chain()), default=0)
+    for folder in ("objects", "manifests", "ledger", "definitions", "kept"):
         yield from (path for path in mirror.store.names(folder) if path not in named and path not in waiting)
     for path in mirror.store.names("points"):
         lsn = lsn_of_point(path)  # those before the oldest may be what it differs from; they go with it

@@ -23,7 +23,6 @@ from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.point_files import PointFile
 from ccpr.mirror.points import TableRef
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
@@ -222,8 +221,9 @@ class Verifier:
         return len(found)
 
     def _points(self) -> Iterator[Damage]:
-        files = self._history.files()[::-1]
-        problems = {file.path: problem for file in files if (problem := self._problem_of_point(file)) is not None}
+        paths = [file.path for file in self._history.files()[::-1]]
+        paths += [path for path in (self._history.head().kept,) if path]
+        problems = {path: problem for path in paths if (problem := self._problem_of_point(path)) is not None}
         repaired = bool(problems) and self._connect is not None
         if repaired:
             with self._lease(self._name) as lease:
@@ -234,9 +234,10 @@ class Verifier:
         for path, problem in problems.items():
             yield Damage(path, problem, repaired, {} if repaired else self._shown())
 
-    def _problem_of_point(self, file: PointFile) -> str | None:
+    def _problem_of_point(self, path: str) -> str | None:
+        """Of a point's file, or of the list of kept points."""
         try:
-            self._mirror.files.read_json(file.path)
+            self._mirror.files.read_json(path)
         except MirrorDamaged as error:
             return error.message
         return None

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from ccpr.base.errors import MirrorDamaged
 from ccpr.mirror.arrow_files import read_arrow_file
-from ccpr.mirror.layout import FORMAT, digest_in, digest_of
+from ccpr.mirror.layout import FORMAT, GUARDED, digest_in, digest_of
 from ccpr.mirror.store import Store
 
-_READABLE = (1, FORMAT)
+_READABLE = (1, FORMAT, GUARDED)
 _DIGEST = "digest"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.mirror.layout import lsn_of_point
+from ccpr.mirror.layout import GUARDED, lsn_of_point, revision_of_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +15,13 @@ class Head:
 
     Attributes
     ----------
-    oldest_point, newest_point : lsn of the points that can be read; None before the first.
+    oldest_point, newest_point : lsn of the points between which all can be read; None before the first.
     iteration_lsn : the next iteration's lsn; idle iterations, which make no point, count too.
     watermark : time up to which the replica is complete, by the upstream's clock, in nanoseconds.
     point : path of the newest point's file; empty before the first, and in format 1.
     snapshots : those of the last iterations, the newest first: what the next difference can start from.
+    kept : path of the file of earlier points that stay, and of held ones (`ccpr.mirror.kept`); empty if there never
+        were any.
     """
 
     oldest_point: int | None
@@ -28,6 +30,11 @@ class Head:
     watermark: int
     point: str = ""
     snapshots: tuple[SnapshotRef, ...] = ()
+    kept: str = ""
+
+    @property
+    def kept_revision(self) -> int:
+        return revision_of_kept(self.kept) or 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -37,6 +44,7 @@ class Head:
             "watermark": self.watermark,
             "point": self.point,
             "snapshots": [ref.to_json() for ref in self.snapshots],
+            **({"kept": self.kept} if self.kept else {}),
         }
 
     @classmethod
@@ -51,7 +59,10 @@ class Head:
         point = text_of(value["point"])
         if (point == "") != (newest is None) or (point and lsn_of_point(point) != newest):
             raise ValueError(f"its newest point is {newest} and {point!r:.80}")
-        return cls(oldest, newest, lsn, watermark, point, tuple(map(SnapshotRef.from_json, value["snapshots"])))
+        kept = text_of(value.get("kept", ""))
+        if revision_of_kept(kept) is None:
+            raise ValueError(f"its kept points are {kept!r:.80}")
+        return cls(oldest, newest, lsn, watermark, point, tuple(map(SnapshotRef.from_json, value["snapshots"])), kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +75,20 @@ class Identity:
     subscription : its name when the file was written.
     epoch : random; a new one is made whenever another catalog database takes the mirror over, so that the former one
         cannot go on with it.
+    guarded : releases that do not know held points cannot write to the mirror.
     """
 
     task_id: str
     subscription: str
     epoch: str
+    guarded: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {"task_id": self.task_id, "subscription": self.subscription, "epoch": self.epoch}
+        format_ = {"format": GUARDED} if self.guarded else {}
+        return {**format_, "task_id": self.task_id, "subscription": self.subscription, "epoch": self.epoch}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Identity":
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
-        return cls(text_of(value["task_id"]), text_of(value["subscription"]), text_of(value["epoch"]))
+        known = tuple(text_of(value[key]) for key in ("task_id", "subscription", "epoch"))
+        return cls(*known, guarded=value["format"] == GUARDED)

@@ -14,9 +14,10 @@ from ccpr.matrixone.objects.stats import STATS_SIZE
 
 FORMAT = 2
 COMPLETE_EVERY = 16  # a reader of a point reads at most this many files of points
+GUARDED = 3  # of `mirror.json`: releases that do not know held points may read the mirror, and must not write to it
 HEAD = "head.json"
 IDENTITY = "mirror.json"
-FOLDERS = ("objects", "manifests", "ledger", "definitions", "points", "work")
+FOLDERS = ("objects", "manifests", "ledger", "definitions", "points", "kept", "work")
 MANIFEST_SCHEMA = pa.schema(
     [
         pa.field("stats", pa.binary(STATS_SIZE), nullable=False),
@@ -36,6 +37,7 @@ LEDGER_SCHEMA = pa.schema(
 )
 DIGEST = "[0-9a-f]{16}"
 _DIGEST_IN_NAME = re.compile(rf".*-({DIGEST})\.(?:arrow|json)")
+_KEPT = re.compile(rf"kept/([0-9]{{12,19}})-{DIGEST}\.json")
 _POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
 
 
@@ -73,6 +75,16 @@ def point_path(lsn: int, digest: str) -> str:
 def point_path_1(lsn: int) -> str:
     """Of format 1."""
     return f"points/{lsn:012}.json"
+
+
+def kept_path(revision: int, digest: str) -> str:
+    return f"kept/{revision:012}-{digest}.json"
+
+
+def revision_of_kept(name: str) -> int | None:
+    """The revision in the path of a file of kept points; None for any other path, 0 where there is none yet."""
+    found = _KEPT.fullmatch(name)
+    return int(found[1]) if found else (0 if name == "" else None)
 
 
 def lsn_of_point(name: str) -> int | None:

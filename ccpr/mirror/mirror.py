@@ -7,6 +7,7 @@ Layout below the mirror's store, all immutable but `head.json`, `mirror.json` an
     manifests/<table id>/<lsn>-<fence>-<digest>.arrow   the live objects of one table, and its schema
     ledger/<lsn>-<fence>-<digest>.arrow             name, size, sha256 of each object that the point brought
     definitions/<lsn>-<fence>-<digest>.json         views, sequences: what a point has besides tables
+    kept/<revision>-<digest>.json                   earlier points that stay by themselves, and points held by name
     points/<lsn>-<digest>.json                      the point's tables: what differs from the one before; every 16th
                                                     complete
     head.json                                       the newest point, the next lsn, the watermark
@@ -29,7 +30,8 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
+from ccpr.base.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
+from ccpr.base.wording import first_names
 from ccpr.matrixone.definitions import Definitions, definitions_json, definitions_of
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
@@ -41,6 +43,7 @@ from ccpr.mirror.arrow_files import arrow_file
 from ccpr.mirror.files import MirrorFiles, json_bytes
 from ccpr.mirror.filters import Condition, Filter, conditions, satisfying
 from ccpr.mirror.head import Head, Identity
+from ccpr.mirror.kept import Kept
 from ccpr.mirror.layout import (
     FORMAT,
     HEAD,
@@ -50,6 +53,7 @@ from ccpr.mirror.layout import (
     definitions_path,
     digest_in,
     digest_of,
+    kept_path,
     ledger_path,
     lsn_of_point,
     manifest_path,
@@ -130,19 +134,23 @@ class Mirror:
         return [files.load(file) for file in files.all()][::-1]
 
     def points_not_needed(self, oldest_lsn: int) -> list[str]:
-        """Files of points before one that is kept, from which no delta up to it or later starts."""
+        """Files of points before the chain, if this is its first point, from which no difference in it starts."""
         first = self.point_files().oldest_needed(oldest_lsn)
         names = ((name, lsn_of_point(name)) for name in self.store.names("points"))
         return [name for name, lsn in names if lsn is not None and lsn < first]
 
-    def point(self, at: int | datetime | None = None) -> Point:
-        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), None
-        for the newest.
+    def kept(self) -> Kept:
+        """The points before the chain, and those that are held."""
+        return self.point_files().kept
+
+    def point(self, at: int | datetime | str | None = None) -> Point:
+        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), the
+        name of a held point, None for the newest.
 
         An idle iteration makes no point: its lsn reads as the point before it. A datetime counts to the end of its
-        microsecond, so that a point is found by its own time.
+        microsecond, so that a point is found by its own time. What a point showed that has gone, no other is taken for.
 
-        Raises PointNotReached, PointGone.
+        Raises PointNotReached, PointGone, HoldMissing.
         """
         head = self.published_head()
         if head is None or head.newest_point is None:
@@ -152,8 +160,11 @@ class Mirror:
                 remedy="Run the first iteration: `ccpr run NAME`.",
             )
         newest = f"; the newest is lsn {head.newest_point}, reached up to {instant_text(head.watermark)}"
+        files = PointFiles(self.files, head)
         if at is None:
             at = head.newest_point
+        if isinstance(at, str):
+            at = self._held(files, at)
         if isinstance(at, int) and at < 10**15:
             asked, late, reached = f"lsn {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
         else:
@@ -162,12 +173,19 @@ class Mirror:
             late = partial(_is_after, instant + slack)
         if not reached:
             raise PointNotReached(f"{asked} is not reached{newest}", subject=self.store.url)
-        files = PointFiles(self.files, head)
         found = files.find(late)
         if found is None:
-            message = f"{asked} is before the oldest point, lsn {head.oldest_point}"
-            raise PointGone(message, subject=self.store.url)
+            raise PointGone(_gone(asked, *files.around(late)), subject=self.store.url)
         return files.load(found)
+
+    def _held(self, files: PointFiles, name: str) -> int:
+        """The lsn of a held point. Raises HoldMissing."""
+        found = files.kept.hold(name)
+        if found is None:
+            known = first_names(hold.name for hold in files.kept.holds)
+            message = f"no point is held by that name{f'; those held are {known}' if known else ''}"
+            raise HoldMissing(message, subject=f"held point {name[:80]}")
+        return found.lsn
 
     def manifest(self, ref: TableRef) -> Manifest:
         """Raises MirrorDamaged, which names the table."""
@@ -304,6 +322,12 @@ class Mirror:
         """See `ccpr.mirror.point_files.write_point`."""
         return write_point(self.files, point, changed, earlier)
 
+    def write_kept(self, kept: Kept, revision: int) -> str:
+        """Its path. Nobody sees it until a head names it."""
+        path = self.files.write_json(partial(kept_path, revision), kept.to_json())
+        self.store.sync("kept")
+        return path
+
     def publish_head(self, head: Head) -> None:
         """Make committed points readable without a catalog."""
         self.files.write_sealed(HEAD, head.to_json())
@@ -319,6 +343,14 @@ def _has_lsn_after(lsn: int, file: PointFile) -> bool:
 
 def _is_after(instant: int, file: PointFile) -> bool:
     return file.at > instant
+
+
+def _gone(asked: str, before: PointFile | None, after: PointFile | None) -> str:
+    """Why no point shows what was asked for, and which are next to it."""
+    if before is None:
+        return f"{asked} is before the oldest point, lsn {after.lsn if after else None}"
+    later = "" if after is None else f" and lsn {after.lsn} of {instant_text(after.at)}"
+    return f"the point of {asked} was dropped; next to it are lsn {before.lsn} of {instant_text(before.at)}{later}"
 
 
 @contextmanager

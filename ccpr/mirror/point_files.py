@@ -2,18 +2,21 @@
 
 A point's file names the files of points before it: the one directly before, and those 2, 4, 8, … before. So any point
 is found by reading few files, none is taken that another history left in the folder, and the folder is never listed.
-Source: docs/format/mirror.md; decision points-name-those-before.
+Such a chain has no gap; points before it, which stay by themselves, are in a list that the head names. Source:
+docs/format/mirror.md; decisions points-name-those-before, kept-points-are-listed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.files import MirrorFiles
 from ccpr.mirror.head import Head
+from ccpr.mirror.kept import Kept, KeptPoint
 from ccpr.mirror.layout import COMPLETE_EVERY, lsn_of_point, point_path, point_path_1
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 
@@ -35,8 +38,21 @@ class PointFiles:
         self._read: dict[str, dict[str, Any]] = {}
         self._old: list[int] | None = None  # lsn of the files of format 1, newest first
 
+    @cached_property
+    def kept(self) -> Kept:
+        """The points before the chain, and those that are held."""
+        if not self._head.kept:
+            return Kept()
+        value = self._files.read_json(self._head.kept)
+        with self._files.understood(self._head.kept):
+            return Kept.from_json(value, self._head.oldest_point)
+
     def all(self) -> Iterator[PointFile]:
         """Those that can be read, newest first."""
+        yield from self._chain()
+        yield from map(_file_of, reversed(self.kept.points))
+
+    def _chain(self) -> Iterator[PointFile]:
         file = self.newest()
         while file is not None and self._head.oldest_point is not None and file.lsn >= self._head.oldest_point:
             yield file
@@ -49,12 +65,31 @@ class PointFiles:
         return self._file(self._head.point or point_path_1(self._head.newest_point))
 
     def find(self, late: Callable[[PointFile], bool]) -> PointFile | None:
-        """The newest that is not too late; None if all are. None is too late before one that is not."""
-        file = self.newest()
-        while file is not None and late(file):
+        """The newest that is not too late, if the one directly after it is; None if there is no such point, or no more.
+        None is too late before one that is not."""
+        found = self._find_in_chain(late)
+        if found is not None:
+            return found
+        kept = next((one for one in reversed(self.kept.points) if not late(_file_of(one))), None)
+        return None if kept is None or not late(PointFile("", kept.next_lsn, kept.next_at)) else _file_of(kept)
+
+    def around(self, late: Callable[[PointFile], bool]) -> tuple[PointFile | None, PointFile | None]:
+        """The newest that can be read and is not too late, and the oldest that is too late."""
+        before = after = None
+        for file in self.all():
+            if not late(file):
+                return file, after
+            after = file
+        return before, after
+
+    def _find_in_chain(self, late: Callable[[PointFile], bool]) -> PointFile | None:
+        file, oldest = self.newest(), self._head.oldest_point or 0
+        while file is not None and file.lsn >= oldest:
+            if not late(file):
+                return file
             before = self._before(file)
             file = next((one for one in reversed(before) if late(one)), before[0] if before else None)
-        return None if file is None or file.lsn < (self._head.oldest_point or 0) else file
+        return None
 
     def load(self, file: PointFile) -> Point:
         layers = list(self._layers(file))
@@ -75,8 +110,8 @@ class PointFiles:
             return Point(file.lsn, at, snapshot, committed, ledger, tables, behind, definitions)
 
     def oldest_needed(self, lsn: int) -> int:
-        """The lsn of the oldest file that the point of this lsn needs."""
-        file = self.find(lambda one: one.lsn > lsn)
+        """The lsn of the oldest file that the point of this lsn needs, which is in the chain."""
+        file = self._find_in_chain(lambda one: one.lsn > lsn)
         return lsn if file is None else list(self._layers(file))[-1][0].lsn
 
     def _layers(self, file: PointFile) -> Iterator[tuple[PointFile, Mapping[str, Any]]]:
@@ -138,6 +173,10 @@ class PointFiles:
         return self._read[path]
 
 
+def _file_of(kept: KeptPoint) -> PointFile:
+    return PointFile(kept.path, kept.lsn, kept.at)
+
+
 def write_point(
     files: MirrorFiles, point: Point, changed: Mapping[int, TableRef | None], earlier: Sequence[PointFile]
 ) -> str:
@@ -146,7 +185,7 @@ def write_point(
     Parameters
     ----------
     changed : what differs from the point before; None = the table is gone.
-    earlier : all points that can be read and are before it, newest first.
+    earlier : all points of the chain that are before it, newest first; none for a point that stays by itself.
     """
     distances = [2**power - 1 for power in range(len(earlier).bit_length())]
     near = earlier[0] if earlier else None

@@ -8,6 +8,7 @@ from typing import Any
 from ccpr.base.errors import PointNotReached, TableMissingInMirror
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, integer_of, text_of
+from ccpr.mirror.holds import HOLD_NAME
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -148,14 +149,15 @@ def instant_text(nanoseconds: int) -> str:
     return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
-def parse_at(text: str) -> int | datetime:
-    """Parse what a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC without a zone).
+def parse_at(text: str) -> int | datetime | str:
+    """Parse what a person writes for a point: an lsn, nanoseconds since 1970, an ISO time (UTC without a zone), or the
+    name of a held point, which begins with a letter.
 
     Raises ValueError.
     """
     if text.isdecimal():
         return int(text)
-    return as_utc(datetime.fromisoformat(text))
+    return text if HOLD_NAME.fullmatch(text) else as_utc(datetime.fromisoformat(text))
 
 
 def nanoseconds_of(instant: datetime) -> int:

@@ -137,18 +137,21 @@ def reading_of(invalid_text: str, zero_dates: str) -> Reading:
 
 
 def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:
-    """As `Mirror.point`; `at` may also be text: an lsn, or an ISO time (UTC unless it names a zone).
+    """As `Mirror.point`; `at` may also be text: an lsn, an ISO time (UTC unless it names a zone), or the name of a held
+    point.
 
-    Raises PointNotReached, PointGone, BadOption.
+    Raises PointNotReached, PointGone, HoldMissing, BadOption.
     """
-    remedy = "Write an lsn, or an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone)."
+    remedy = (
+        "Write an lsn, an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone), or the name of a held point."
+    )
     if isinstance(at, str):
         try:
             at = parse_at(at.strip())
         except ValueError as error:
             message = f"at = {at!r:.80} is neither an lsn nor a time"
             raise BadOption(message, subject=mirror.store.url, remedy=remedy) from error
-    if isinstance(at, bool) or not isinstance(at, int | datetime | None):
+    if isinstance(at, bool) or not isinstance(at, int | datetime | str | None):
         message = f"at = {at!r:.80} ({type(at).__name__}) is neither an lsn nor a time"
         raise BadOption(message, subject=mirror.store.url, remedy=remedy)
     return mirror.point(at)

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from ccpr.base.errors import CheckpointUnknown, StateUnavailable
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.maintenance.dropping import Replica
 from ccpr.maintenance.retention import Retention, Swept, sweep
 from ccpr.matrixone.definitions import Definitions
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -210,7 +211,7 @@ class PointCommitter:
         point = GlobalPoint(lsn, ref.at, ref.name, now, path, *numbers)
         changed = {table.table.id: table for table in points}
         shown = as_mirror_point(point, last.tables | changed, result.behind, definitions)
-        point = replace(point, file=write_point(self._mirror, shown, changed, self.history.files()))
+        point = replace(point, file=write_point(self._mirror, shown, changed, self.history.chain()))
         self._mirror.store.sync("points")
         ended = {table.table.id for table in points if table.ref is None} | result.listed.rebuilt
 
@@ -261,16 +262,13 @@ class PointCommitter:
         """Expire points that need not stay, delete files that no point has named for long enough. For `age_seconds`
         and `strays` see `retention.sweep`."""
         swept = sweep(
-            self.history,
-            self.ledger,
-            self.quarantine,
-            self._mirror,
-            Retention(settings.retain, settings.retain_for),
+            Replica.of(self.history.engine, self.history.task_id, self._mirror),
+            Retention.of(settings),
             age_seconds,
             confirm=self._lease.confirm,
             grace_seconds=settings.retain_files,
             strays=strays,
         )
-        if swept.points_dropped:
+        if swept.changed:
             self.publish_pending()
         return swept

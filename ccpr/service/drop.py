@@ -14,11 +14,13 @@ from ccpr.base.errors import (
     FollowerInUse,
     MirrorForeign,
     MirrorInUse,
+    PointsHeld,
     StateUnreadable,
     StoreFailed,
     SubscriptionMissing,
     TargetInUse,
 )
+from ccpr.base.wording import first_names
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.endpoint import format_uri
 from ccpr.matrixone.client.errors import PublicationMissing
@@ -35,6 +37,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import repeatable, transaction
 from ccpr.state.followers import FollowerRecords
+from ccpr.state.kept import KeptRecords
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import end_pins
 from ccpr.state.subscription import Subscription
@@ -79,7 +82,8 @@ def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = 
     stays readable; `purge` deletes its files and its points in the catalog database. With `force` a subscription whose
     row cannot be read is ended as well; its mirror is not purged, because its place is not known. Raises
     SubscriptionMissing; unless it is forced, TargetInUse if there are targets that were not released, FollowerInUse if
-    there are followers, and PointsPinned if other clusters have snapshots of it.
+    there are followers, PointsPinned if other clusters have snapshots of it, and PointsHeld if held points would be
+    purged.
     """
     try:
         return _drop_readable(workspace, name, purge=purge, force=force)
@@ -118,7 +122,9 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
         row = workspace.log.dropped_row(name)
         if row is None or not (Context.from_text(row.context).to_drop or purge):
             raise
+        _check_not_held(workspace, row, purge=purge, force=force)
         return row, None, False
+    _check_not_held(workspace, row, purge=purge, force=force)
     opened = Context.from_text(row.context).open
     Subscription.from_row(row)  # raises StateUnreadable before anything is written
     records = TargetRecords(workspace.log.engine, row.task_id)
@@ -135,6 +141,15 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
         records.remove(target.name)
     followers.remove_all()
     return dropped, opened.name if held and opened is not None and opened.physical is None else None, held
+
+
+def _check_not_held(workspace: Workspace, row: LogRow, *, purge: bool, force: bool) -> None:
+    held = KeptRecords(workspace.log.engine, row.task_id).holds() if purge and not force else []
+    if held:
+        text = first_names(f"{hold.name} (point {hold.lsn})" for hold in held)
+        raise PointsHeld(
+            f"they would be deleted with the mirror: {text}", subject=f"subscription {row.subscription_name}"
+        )
 
 
 def _drop_snapshots(

@@ -149,6 +149,10 @@ def check_settings(settings: Settings, database: str, table: str | None) -> None
         patterns, databases = settings.patterns, settings.database_patterns
     except ValueError as error:
         raise BadSetting(str(error), subject="databases, tables or exclude_tables") from error
+    try:
+        _ = settings.keep_rules
+    except ValueError as error:
+        raise BadSetting(str(error), subject="keep") from error
     if table is not None and patterns:
         raise BadSetting(
             "a subscription to one table has no patterns",

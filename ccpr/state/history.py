@@ -20,7 +20,7 @@ from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
-from ccpr.state.tables import mo_ccpr_log, point_definitions, points, table_points
+from ccpr.state.tables import kept, kept_points, mo_ccpr_log, point_definitions, points, table_points
 
 if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
     from ccpr.mirror.head import Head
@@ -36,12 +36,20 @@ _INSERT_ROWS = 1000  # rows of one INSERT
 _DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 999 only
 
 
+def _chain_from(task_id: sa.ColumnElement[str]) -> sa.ColumnElement[int]:
+    """Points before it are not in the chain (`ccpr.mirror.kept`)."""
+    return sa.func.coalesce(sa.select(kept.c.chain_from).where(kept.c.task_id == task_id).scalar_subquery(), 0)
+
+
 def _head() -> sa.Select:
-    mine = points.c.task_id == mo_ccpr_log.c.task_id
-    oldest, newest = (sa.select(end(points.c.lsn)).where(mine).scalar_subquery() for end in (sa.func.min, sa.func.max))
-    file = sa.select(points.c.file).where(mine).order_by(points.c.lsn.desc()).limit(1).scalar_subquery()
     log = mo_ccpr_log.c
-    query = sa.select(oldest, newest, log.iteration_lsn, log.watermark, file, log.context)
+    mine = points.c.task_id == log.task_id
+    linked = (mine, points.c.lsn >= _chain_from(log.task_id))
+    oldest = sa.select(sa.func.min(points.c.lsn)).where(*linked).scalar_subquery()
+    newest = sa.select(sa.func.max(points.c.lsn)).where(mine).scalar_subquery()
+    file = sa.select(points.c.file).where(mine).order_by(points.c.lsn.desc()).limit(1).scalar_subquery()
+    besides = sa.select(kept.c.file).where(kept.c.task_id == log.task_id).scalar_subquery()
+    query = sa.select(oldest, newest, log.iteration_lsn, log.watermark, file, log.context, besides)
     return query.where(log.task_id == _TASK)
 
 
@@ -107,10 +115,10 @@ class PointHistory:
                 subject=f"task {self.task_id}",
                 remedy="Restore the catalog database.",
             )
-        oldest_lsn, newest_lsn, iteration_lsn, watermark, path, text = found[0]
+        oldest_lsn, newest_lsn, iteration_lsn, watermark, path, text, besides = found[0]
         context = Context.from_text(text)
         taken = tuple(ref for ref in (context.current, context.previous) if ref is not None)
-        return Head(oldest_lsn, newest_lsn, iteration_lsn, watermark, path or "", taken)
+        return Head(oldest_lsn, newest_lsn, iteration_lsn, watermark, path or "", taken, besides or "")
 
     @repeatable
     def watermark(self) -> int:
@@ -118,13 +126,21 @@ class PointHistory:
         with transaction(self.engine) as connection:
             return int(connection.scalar(_WATERMARK, {"task": self.task_id}) or 0)
 
-    @repeatable
     def files(self) -> "list[PointFile]":
         """The files of all points, newest first."""
+        return self._files()
+
+    def chain(self) -> "list[PointFile]":
+        """Those of the points that are linked with the newest, newest first."""
+        return self._files(points.c.lsn >= _chain_from(points.c.task_id))
+
+    @repeatable
+    def _files(self, *where: sa.ColumnElement[bool]) -> "list[PointFile]":
         from ccpr.mirror.layout import point_path_1
         from ccpr.mirror.point_files import PointFile
 
-        query = sa.select(points.c.file, points.c.lsn, points.c.snapshot_ts).where(points.c.task_id == self.task_id)
+        mine = (points.c.task_id == self.task_id, *where)
+        query = sa.select(points.c.file, points.c.lsn, points.c.snapshot_ts).where(*mine)
         with transaction(self.engine) as connection:
             rows = fetch(connection, query.order_by(points.c.lsn.desc()))
         return [PointFile(path or point_path_1(lsn), lsn, at) for path, lsn, at in rows]
@@ -249,24 +265,20 @@ class PointHistory:
             rows = fetch(connection, query.order_by(table_points.c.lsn))
         return [_table_point(row._mapping) for row in rows]
 
-    def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
-        """Delete the points before one, and what no remaining point shows: table points and definitions. Returns their
-        files."""
-        later = table_points.alias()
+    def drop_between(self, connection: sa.Connection, until: int, after: int = -1) -> list[str]:
+        """Delete the points between two that stay, and what no remaining point shows: table points and definitions.
+        Returns their files. `after` is -1 where none before them stays."""
+        other = table_points.alias()
+        of_table = (other.c.task_id == table_points.c.task_id, other.c.table_id == table_points.c.table_id)
         replaced = (
-            sa.select(later.c.lsn)
-            .where(
-                later.c.task_id == table_points.c.task_id,
-                later.c.table_id == table_points.c.table_id,
-                later.c.lsn > table_points.c.lsn,
-                later.c.lsn <= oldest_lsn,
-            )
-            .exists()
+            sa.select(other.c.lsn).where(*of_table, other.c.lsn > table_points.c.lsn, other.c.lsn <= until).exists()
         )
+        shown_before = sa.select(other.c.lsn).where(*of_table, other.c.lsn <= after).exists()
         unseen = (
             table_points.c.task_id == self.task_id,
-            table_points.c.lsn <= oldest_lsn,
-            replaced | table_points.c.gone.is_(True),
+            table_points.c.lsn > after,
+            table_points.c.lsn <= until,
+            replaced | (table_points.c.gone.is_(True) & ~shown_before),
         )
         rows = connection.execute(
             sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)
@@ -274,13 +286,16 @@ class PointHistory:
         key = sa.tuple_(table_points.c.table_id, table_points.c.lsn)
         for batch in batches([(row.table_id, row.lsn) for row in rows], _DELETE_ROWS):
             connection.execute(table_points.delete().where(table_points.c.task_id == self.task_id, key.in_(batch)))
-        connection.execute(points.delete().where(points.c.task_id == self.task_id, points.c.lsn < oldest_lsn))
-        return [row.manifest for row in rows if row.manifest] + self._drop_definitions_before(connection, oldest_lsn)
+        for table in (points, kept_points):
+            between = (table.c.task_id == self.task_id, table.c.lsn > after, table.c.lsn < until)
+            connection.execute(table.delete().where(*between))
+        definitions = self._drop_definitions_between(connection, until, after)
+        return [row.manifest for row in rows if row.manifest] + definitions
 
-    def _drop_definitions_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
-        """Returns the files that no later point names."""
+    def _drop_definitions_between(self, connection: sa.Connection, until: int, after: int) -> list[str]:
+        """Returns the files that no remaining point names."""
         mine, file = point_definitions.c.task_id == self.task_id, point_definitions.c.file
-        old = point_definitions.c.lsn < oldest_lsn
+        old = (point_definitions.c.lsn > after) & (point_definitions.c.lsn < until)
         dropped = set(connection.scalars(sa.select(file).where(mine, old)))
         if not dropped:
             return []

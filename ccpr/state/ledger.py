@@ -1,8 +1,7 @@
 """The ledger of a mirror's files: size and checksum of each copied object, which tables refer to it at which points,
 and files to be deleted. Written in the transaction that commits a point, so that a sweep can rely on it.
 
-Several tables may refer to one object (CLONE). It is garbage when its last reference has ended at or before the oldest
-point that is kept.
+Several tables may refer to one object (CLONE). It is garbage when no point that stays has a reference to it.
 """
 
 from collections import defaultdict
@@ -188,9 +187,11 @@ class Ledger:
         with transaction(self.engine) as connection:
             return set(connection.scalars(query))
 
-    def end_references(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
-        """Delete references that ended at or before the oldest point kept. Returns objects that lost their last one."""
-        ended = (references.c.task_id == self.task_id, references.c.until_lsn <= oldest_lsn)
+    def end_references(self, connection: sa.Connection, until: int, after: int = -1) -> list[str]:
+        """Delete references that no point has any more, as those between two were dropped, or all before one. Returns
+        objects that lost their last one."""
+        between = (references.c.from_lsn > after, references.c.until_lsn > after, references.c.until_lsn <= until)
+        ended = (references.c.task_id == self.task_id, *between)
         names = set(connection.scalars(sa.select(references.c.object_name).where(*ended)))
         connection.execute(references.delete().where(*ended))
         for page in batches(sorted(names), _NAMES):

@@ -4,7 +4,7 @@ A pin is written in a transaction that locks the row of its point, and retention
 drops points, after it has locked their rows: so no point goes while somebody pins it (docs/decisions/relay.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -146,18 +146,18 @@ def needed_by_pins(engine: sa.Engine, task_id: str) -> list[int]:
         return [row.lsn for row in fetch(connection, _NEEDED, task=task_id)]
 
 
-def pinned_before(connection: sa.Connection, task_id: str, lsn: int) -> bool:
-    """Whether a point before this one is pinned, in the transaction that is about to drop these. From now on none can
-    be pinned."""
-    _lock_points(connection, task_id, points.c.lsn < lsn)
-    query = sa.select(sa.func.count()).select_from(pins).where(pins.c.task_id == task_id, pins.c.lsn < lsn)
-    return bool(connection.scalar(query))
+def any_pinned(connection: sa.Connection, task_id: str, lsns: Collection[int]) -> bool:
+    """Whether one of these points is pinned, in the transaction that is about to drop them. From now on none can be
+    pinned, nor held."""
+    lock_points(connection, task_id, points.c.lsn <= max(lsns))
+    pinned = connection.scalars(sa.select(pins.c.lsn).where(pins.c.task_id == task_id, pins.c.lsn <= max(lsns)))
+    return not set(lsns).isdisjoint(pinned)
 
 
 def end_pins(connection: sa.Connection, task_id: str, *, force: bool) -> None:
     """In the transaction that ends the subscription: raises PointsPinned if a point is pinned, or, with `force`,
     forgets the pins. From now on none can be added."""
-    _lock_points(connection, task_id)
+    lock_points(connection, task_id)
     query = sa.select(pins).where(pins.c.task_id == task_id).order_by(pins.c.lsn, pins.c.snapshot_name)
     if not force:
         check_unpinned([_pin(row._mapping) for row in fetch(connection, query)])
@@ -171,8 +171,8 @@ def check_unpinned(found: Sequence[Pin]) -> None:
         raise PointsPinned(text, subject=f"snapshots {first_names(pin.name for pin in found)}")
 
 
-def _lock_points(connection: sa.Connection, task_id: str, *which: sa.ColumnElement[bool]) -> None:
-    """Wait for pins that are being added; those that come later find what this transaction has done."""
+def lock_points(connection: sa.Connection, task_id: str, *which: sa.ColumnElement[bool]) -> None:
+    """Wait for pins and holds that are being added; those that come later find what this transaction has done."""
     connection.execute(sa.select(points.c.lsn).where(points.c.task_id == task_id, *which).with_for_update()).all()
 
 

@@ -7,8 +7,8 @@ the error says what to do. Source: docs/reliability.md; decision the-mirror-says
 
 import secrets
 import socket
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -21,6 +21,7 @@ from ccpr.base.errors import (
     MirrorDisagrees,
     MirrorForeign,
     MirrorMissing,
+    StateUnavailable,
     StoreConflict,
 )
 from ccpr.mirror.head import Head, Identity
@@ -30,6 +31,7 @@ from ccpr.mirror.point_files import PointFile
 from ccpr.mirror.points import Point
 from ccpr.state.database import repeatable, together
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
+from ccpr.state.kept import KeptChanged, KeptRecords, KeptState
 from ccpr.state.ledger import Ledger, due_time
 from ccpr.state.log import CcprLog, Claim
 from ccpr.state.log_rows import LogRow
@@ -71,14 +73,32 @@ def publish_pending(log: CcprLog, name: str, mirror: Mirror, claim: Claim | None
         elif row.epoch is None or known.head == found.head or not known.head.iteration_lsn:
             return
         else:
-            missing = [point.file for point in known.later if point.file and mirror.store.size(point.file) is None]
+            files = [point.file for point in known.later if point.file] + _kept_files(known, found)
+            missing = [path for path in files if mirror.store.size(path) is None]
             if not missing:
-                mirror.publish_head(known.head)
+                _publish(mirror, known.head, found.identity)
             elif claim is not None:
                 rewrite_points(log, claim, history, mirror)
             else:
                 subject = mirror.files.subject(missing[0])
                 raise MirrorDamaged("the file of a committed point is missing", subject=subject)
+
+
+def _kept_files(known: "_Committed", found: "_Published") -> list[str]:
+    """Files of points that stay by themselves, and their list, if another list is published."""
+    if not known.head.kept or (found.head is not None and found.head.kept == known.head.kept):
+        return []
+    return [
+        known.head.kept,
+        *(file.path for file in known.history.files() if file.lsn < (known.head.oldest_point or 0)),
+    ]
+
+
+def _publish(mirror: Mirror, head: Head, identity: Identity | None) -> None:
+    """Releases that do not know the list of kept points would drop them: they may not write to the mirror any more."""
+    if head.kept and identity is not None and not identity.guarded:
+        mirror.write_identity(replace(identity, guarded=True))
+    mirror.publish_head(head)
 
 
 def write_point(mirror: Mirror, point: Point, changed: Mapping[int, TablePoint], earlier: list[PointFile]) -> str:
@@ -108,28 +128,47 @@ def rewrite_points(
 ) -> None:
     """Write the files of all points from what the catalog database knows, and record their names, with other values of
     the subscription's row. The head that names the newest is yet to be published. Raises LeaseLost."""
-    before = [file.path for file in history.files()]
-    files = _write_points(history, mirror)
-    kept = {file.path for file in files}
-    old = [path for path in before if path not in kept and mirror.store.size(path) is not None]
+    before, records = [file.path for file in history.files()], KeptRecords(log.engine, claim.task_id)
+    kept = records.state()
+    files = _write_points(history, mirror, kept.chain_from)
+    named = {file.path for file in files}
+    old = [path for path in before if path not in named and mirror.store.size(path) is not None]
     due = due_time(history.head().watermark)
+    after = _rewritten(history, mirror, kept, files)
 
     def record(connection: sa.Connection) -> None:
         history.set_files(connection, files)
-        Ledger(log.engine, claim.task_id).schedule_deletion(connection, old, due)
+        if kept.revision:
+            records.write(connection, kept, after)
+        Ledger(log.engine, claim.task_id).schedule_deletion(connection, [*old, *filter(None, [kept.file])], due)
 
-    log.overwrite(claim, dict(values or {}), record)
+    try:
+        log.overwrite(claim, dict(values or {}), record)
+    except KeptChanged as error:
+        text = "points were held or released while the files of points were written anew"
+        raise StateUnavailable(text, subject=f"subscription {claim.name}") from error
 
 
-def _write_points(history: PointHistory, mirror: Mirror) -> list[PointFile]:
+def _rewritten(history: PointHistory, mirror: Mirror, kept: KeptState, files: Sequence[PointFile]) -> KeptState:
+    """What is kept, with a new file that names these."""
+    if not kept.revision:
+        return kept
+    paths, revision = {file.lsn: file.path for file in files}, kept.revision + 1
+    content = kept.content([replace(point, file=paths[point.lsn]) for point in history.global_points()])
+    return replace(kept, revision=revision, file=mirror.write_kept(content, revision))
+
+
+def _write_points(history: PointHistory, mirror: Mirror, chain_from: int) -> list[PointFile]:
     """The files, oldest first."""
     behind, definitions = Quarantine(history.engine, history.task_id).behind_by_point(), history.definitions()
     files: list[PointFile] = []
+    chain: list[PointFile] = []
     for point in history.global_points():
         late, file = behind.get(point.lsn, {}), definitions.get(point.lsn, "")
         shown = as_mirror_point(point, history.tables(point.lsn), late, file)
-        path = write_point(mirror, shown, history.changed(point.lsn), files[::-1])
+        path = write_point(mirror, shown, history.changed(point.lsn), chain[::-1])
         files.append(PointFile(path, point.lsn, point.at.physical))
+        chain += files[-1:] if point.lsn >= chain_from else []
     mirror.store.sync("points")
     return files
 
@@ -146,7 +185,7 @@ def rewrite_damaged(log: CcprLog, name: str, mirror: Mirror, damaged: Collection
         message = f"the mirror has a point {newest}, the catalog database is at {committed.iteration_lsn}"
         raise MirrorAhead(message, subject=mirror.store.url)
     if IDENTITY in damaged and row.epoch is not None:
-        mirror.write_identity(Identity(row.task_id, name, row.epoch))
+        mirror.write_identity(Identity(row.task_id, name, row.epoch, guarded=bool(committed.kept)))
     if HEAD in damaged:
         mirror.publish_head(committed)
 
@@ -213,6 +252,9 @@ def _check(known: _Committed, found: _Published, mirror: Mirror) -> None:
             f"the mirror is at iteration {published.iteration_lsn}, the catalog database at {committed.iteration_lsn}"
         )
         raise MirrorAhead(message, subject=mirror.store.url)
+    same = published.kept_revision == committed.kept_revision
+    if published.kept_revision > committed.kept_revision or (same and published.kept != committed.kept):
+        raise MirrorAhead("the mirror has other held or kept points", subject=mirror.store.url)
     if published.newest_point is not None and not _is_known(known.point, mirror, published):
         message = f"the catalog database does not have the mirror's point {published.newest_point}"
         raise MirrorAhead(message, subject=mirror.store.url)

@@ -120,11 +120,10 @@ class Quarantine:
         if rows:
             connection.execute(behind_tables.insert(), rows)
 
-    def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> None:
-        """Delete what was recorded of points before one, in the caller's transaction."""
-        connection.execute(
-            behind_tables.delete().where(behind_tables.c.task_id == self.task_id, behind_tables.c.lsn < oldest_lsn)
-        )
+    def drop_between(self, connection: sa.Connection, until: int, after: int = -1) -> None:
+        """Delete what was recorded of points between two, in the caller's transaction."""
+        between = (behind_tables.c.lsn > after, behind_tables.c.lsn < until)
+        connection.execute(behind_tables.delete().where(behind_tables.c.task_id == self.task_id, *between))
 
     def _behind(self, query: sa.Select, **parameters: object) -> dict[int, dict[int, LaggingTable]]:
         found: dict[int, dict[int, LaggingTable]] = {}

@@ -1,26 +1,16 @@
 """The settings of a subscription: what the column `sync_config` holds."""
 
 import json
-import re
 from dataclasses import dataclass, fields
 
 from ccpr.matrixone.schema import InvalidText, Reading, ZeroDates
+from ccpr.state.keep_rules import KeepRules
 from ccpr.state.patterns import NamePatterns
 
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
 SENSOR_SECONDS = 10  # how often Dagster's sensor looks which subscriptions are due
 GRACE_SECONDS = 3600  # how long readers may use a file that nothing names any more
-SPAN = r"^[0-9]{1,9}[smhd]?$"  # seconds, or a number with its unit
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def seconds_of(span: str) -> int:
-    """`90`, `90s`, `15m`, `24h` or `7d` in seconds. Raises ValueError."""
-    if not re.fullmatch(SPAN, span):
-        raise ValueError("a number of seconds, or one with s, m, h or d")
-    number = span.rstrip("smhd")
-    return int(number) * _SECONDS[span[len(number) :]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +39,7 @@ class Settings:
     ----------
     sync_interval : seconds between iterations when the sensor runs them.
     retain, retain_for : how many points stay readable, and for how many seconds; see `maintenance.retention.Retention`.
+    keep : which points stay by the calendar, see `ccpr.state.keep_rules`; empty for none.
     retain_files : for how many seconds files stay that no point names any more: readers may still use them.
     with_indexes : also copy the objects of hidden index tables.
     flush : ``on_demand`` asks the upstream to flush a snapshot that is not flushed, ``wait`` waits for it (decision
@@ -77,6 +68,7 @@ class Settings:
     sync_interval: int = DEFAULT_INTERVAL_SECONDS
     retain: int = 0
     retain_for: int = 0
+    keep: str = ""
     retain_files: int = GRACE_SECONDS
     with_indexes: bool = False
     flush: str = "on_demand"
@@ -110,6 +102,11 @@ class Settings:
         return NamePatterns.of(self.databases)
 
     @property
+    def keep_rules(self) -> KeepRules:
+        """Raises ValueError."""
+        return KeepRules.parse(self.keep)
+
+    @property
     def budget(self) -> Budget:
         return Budget(self.max_sessions, self.max_mb_s)
 
@@ -129,5 +126,5 @@ class Settings:
             if not isinstance(found, wanted) or isinstance(found, bool) != isinstance(setting.default, bool):
                 raise TypeError(f"{setting.name} in sync_config is {found!r:.40}")
         settings = cls(**value)
-        _ = settings.patterns, settings.database_patterns
+        _ = settings.patterns, settings.database_patterns, settings.keep_rules
         return settings

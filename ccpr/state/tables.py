@@ -212,6 +212,31 @@ garbage = sa.Table(
     # Seconds since 1970 by the upstream's clock. Until then readers may finish with a dropped point.
     sa.Column("due_at", sa.BigInteger, nullable=False),
 )
+holds = sa.Table(
+    "ccpr_holds",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("hold_name", sa.String(64), primary_key=True),
+    sa.Column("lsn", sa.BigInteger, nullable=False),  # a point that no rule lets go
+    sa.Column("held_until", sa.BigInteger),  # nanoseconds, the upstream's clock; null = until it is released
+    sa.Column("created_at", UTC_TIME, nullable=False),
+)
+kept_points = sa.Table(  # a row for each point before the chain
+    "ccpr_kept_points",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("next_lsn", sa.BigInteger, nullable=False),  # of the point that came directly after it
+    sa.Column("next_ts", sa.BigInteger, nullable=False),
+)
+kept = sa.Table(  # what the mirror's head names besides the newest point
+    "ccpr_kept",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("revision", sa.BigInteger, nullable=False),  # grows with each file
+    sa.Column("file", sa.String(255), nullable=False),
+    sa.Column("chain_from", sa.BigInteger, nullable=False),  # points of a lesser lsn are in the file, the others linked
+)
 pins = sa.Table(
     "ccpr_pins",
     METADATA,

@@ -102,8 +102,9 @@ class History:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
+        self.ticking = Ticking(random.Random(self.seed + 1))
         self.storage = Storage(
-            now=Ticking(random.Random(self.seed + 1)),
+            now=self.ticking,
             seed=self.seed,
             cn_rows=CN_ROWS,
             flush_rows=self.rng.choice((40, 150, 100_000)),

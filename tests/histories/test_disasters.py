@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.histories.disasters import Disasters, DisastersOfSeveral, DisastersWithTarget
+from tests.histories.disasters import Disasters, DisastersOfKept, DisastersOfSeveral, DisastersWithTarget
 from tests.support.ci import UNDER_CI
 from tests.support.mariadb import MariaDb
 
@@ -24,6 +24,11 @@ def test_each_read_equals_the_source_or_an_error_says_what_to_do(mariadb: MariaD
 @pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)
 def test_several_databases_are_read_likewise() -> None:
     play(DisastersOfSeveral, max(COUNT // 4, 5))
+
+
+@pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)
+def test_what_is_held_stays_and_no_time_reads_as_another() -> None:
+    play(DisastersOfKept, COUNT)
 
 
 def play(machine: type[Disasters], count: int) -> None:

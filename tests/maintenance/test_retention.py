@@ -1,7 +1,8 @@
 """Retention, against a model: what a point that stays, a reader within the grace period, or a target needs is never
-deleted."""
+deleted, no point stays that nothing keeps, and no time reads as a point that did not show it."""
 
 import itertools
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import patch
@@ -12,10 +13,14 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccpr.base.errors import PointGone
 from ccpr.maintenance import retention
-from ccpr.maintenance.retention import Retention, Swept
+from ccpr.maintenance.dropping import Replica as Parts
+from ccpr.maintenance.dropping import drop_points
+from ccpr.maintenance.retention import Found, Retention, Swept
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.head import Head
+from ccpr.mirror.holds import Hold
 from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
@@ -23,23 +28,43 @@ from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, with_checksums
 from ccpr.mirror.points import LaggingTable, Point
 from ccpr.pipeline.applying import write_table
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
-from ccpr.state.ledger import Ledger
+from ccpr.state.history import GlobalPoint, TablePoint
+from ccpr.state.keep_rules import KeepRules
+from ccpr.state.kept import KeptState
 from ccpr.state.migrations import open_database
-from ccpr.state.quarantine import Quarantine
 from ccpr.state.settings import GRACE_SECONDS
 from tests.pipeline.test_object_list import listed, live
 from tests.support.values import NOW, a_table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = 3600
+DAY = 24 * HOUR
+PERIODS = {"hourly": "%Y-%m-%d %H", "daily": "%Y-%m-%d", "weekly": "%G-%V", "monthly": "%Y-%m", "yearly": "%Y"}
 Tables = dict[int, frozenset[int]]  # table id -> the numbers of its objects
 TASKS = itertools.count()
 NOTHING = LISTED_SCHEMA.empty_table()
 
 # A point: which objects each of three tables has (CLONE lets tables share them); a table that is not named is gone.
 POINTS = st.dictionaries(st.integers(1, 3), st.frozensets(st.integers(1, 8), max_size=5), max_size=3)
-EVENTS = st.one_of(POINTS, st.integers(1, 90).map(lambda minutes: minutes * 60), st.just("sweep"))
+PASSES = st.one_of(
+    st.integers(1, 90).map(lambda minutes: minutes * 60), st.integers(1, 60).map(lambda days: days * DAY)
+)
+EVENTS = st.one_of(
+    POINTS,
+    POINTS,
+    PASSES,
+    st.just("sweep"),
+    st.just("sweep"),
+    st.sampled_from(("hold", "hold until", "release", "drop")),
+)
+RULES = st.lists(
+    st.one_of(
+        st.sampled_from(("all:30m", "all:3h", "all:40d")),
+        st.builds(lambda name, count: f"{name}:{count}", st.sampled_from(sorted(PERIODS)), st.integers(1, 3)),
+    ),
+    max_size=3,
+    unique_by=lambda text: text.partition(":")[0],
+).map(lambda parts: KeepRules.parse(",".join(parts)))
 
 
 def rows_of(pairs: set[tuple[int, int]]) -> pa.Table:
@@ -63,18 +88,17 @@ class Replica:
 
     def __init__(self, folder: Path, engine: sa.Engine) -> None:
         self.mirror = Mirror(LocalStore(folder))
-        task_id = f"task-{next(TASKS)}"
-        self.history, self.ledger, self.quarantine = (
-            PointHistory(engine, task_id),
-            Ledger(engine, task_id),
-            Quarantine(engine, task_id),
-        )
+        self.parts = Parts.of(engine, f"task-{next(TASKS)}", self.mirror)
+        self.history, self.ledger, self.quarantine = self.parts.history, self.parts.ledger, self.parts.quarantine
         self.engine, self.now, self.lsn = engine, START, 0
         self.tables: dict[int, TablePoint] = {}
         self.objects: Tables = {}
         self.contents: dict[int, Tables] = {}  # of all points that there ever were
         self.committed: dict[int, datetime] = {}
+        self.times: dict[int, int] = {}  # on the upstream's clock
         self.dropped: dict[int, datetime] = {}  # when a point went
+        self.by_hand: set[int] = set()
+        self.held: dict[str, tuple[int, int | None]] = {}
 
     def commit(self, wanted: Tables, behind: set[int]) -> None:
         changed = {table_id: objects for table_id, objects in wanted.items() if self.objects.get(table_id) != objects}
@@ -111,7 +135,7 @@ class Replica:
         refs = {table_id: shown.ref for table_id, shown in tables.items() if shown.ref is not None}
         point = Point(self.lsn, at, f"xr_{self.lsn}", self.now, path, refs)
         changed = {shown.table.id: shown.ref for shown in points}
-        file = self.mirror.write_point(point, changed, self.history.files())
+        file = self.mirror.write_point(point, changed, self.history.chain())
         with transaction(self.engine) as connection:
             self.ledger.record(
                 connection, self.lsn, copied, ObjectDiff(rows_of(added), rows_of(removed)), wanted.keys(), gone
@@ -122,13 +146,37 @@ class Replica:
             )
         self.tables = {table_id: shown for table_id, shown in tables.items() if shown.ref is not None}
         self.objects, self.contents[self.lsn], self.committed[self.lsn] = wanted, dict(wanted), self.now
+        self.times[self.lsn] = at.physical
         self.lsn += 1
         self.publish_head()
 
     def publish_head(self) -> None:
-        kept = [point.lsn for point in self.history.global_points()]
-        file = self.history.files()[0].path
-        self.mirror.publish_head(Head(min(kept), max(kept), self.lsn, self.watermark + self.lsn, file))
+        chain = self.history.chain()
+        watermark, file = self.watermark + self.lsn, self.parts.kept.state().file
+        self.mirror.publish_head(Head(chain[-1].lsn, chain[0].lsn, self.lsn, watermark, chain[0].path, (), file))
+
+    def hold(self, name: str, lsn: int, until: int | None) -> None:
+        self.held[name] = lsn, until
+        self.change_holds()
+
+    def release(self, name: str) -> None:
+        del self.held[name]
+        self.change_holds()
+
+    def change_holds(self) -> None:
+        before = self.parts.kept.state()
+        holds = tuple(Hold(name, lsn, until, NOW) for name, (lsn, until) in sorted(self.held.items()))
+        drop_points(self.parts, self.history.global_points(), before, (), holds, 0)
+        self.publish_head()
+
+    def drop(self, lsn: int) -> None:
+        """By a person, who does not drop what is needed."""
+        points, kept = self.history.global_points(), self.parts.kept.state()
+        due = int(self.now.timestamp()) + GRACE_SECONDS
+        drop_points(self.parts, points, kept, {lsn}, kept.holds, due)
+        self.dropped[lsn] = self.now
+        self.by_hand.add(lsn)
+        self.publish_head()
 
     @property
     def watermark(self) -> int:
@@ -141,10 +189,7 @@ class Replica:
             patch.object(self.history, "watermark", lambda: self.watermark + self.lsn),
         ):
             swept = retention.sweep(
-                self.history,
-                self.ledger,
-                self.quarantine,
-                self.mirror,
+                self.parts,
                 rule,
                 0.0,
                 confirm=lambda: None,
@@ -152,6 +197,9 @@ class Replica:
             )
         for lsn in self.contents.keys() - {point.lsn for point in self.history.global_points()}:
             self.dropped.setdefault(lsn, self.now)
+        now = self.watermark + self.lsn
+        self.held = {name: held for name, held in self.held.items() if held[1] is None or held[1] > now}
+        assert {hold.name for hold in self.parts.kept.holds()} == self.held.keys()
         if self.contents:
             self.publish_head()
         return swept
@@ -159,24 +207,39 @@ class Replica:
     def must_stay(self, rule: Retention, needed: list[int]) -> set[int]:
         """Points, by what the options promise."""
         present = sorted(self.contents.keys() - self.dropped.keys())
-        if not present or not (rule.points or rule.seconds):
+        if not present or not (rule.points or rule.seconds or rule.rules):
             return set(present)
         late = self.quarantine.behind(present[-1]).values()
-        start = self.now - timedelta(seconds=rule.seconds)
         ends = {
-            lsn: self.committed[later] for lsn, later in itertools.pairwise(present)
+            lsn: self.committed[later] for lsn, later in itertools.pairwise(sorted(self.contents))
         }  # until when a point was the newest
+        now = self.watermark + self.lsn
+        held = {lsn for lsn, until in self.held.values() if until is None or until > now}
+        spans = [self.now - timedelta(seconds=seconds) for seconds in (rule.seconds, rule.rules.span) if seconds]
         return {
             lsn
             for place, lsn in enumerate(reversed(present))
             if place < max(rule.points, 1)
-            or (rule.seconds and (lsn not in ends or ends[lsn] > start))
+            or any(lsn not in ends or ends[lsn] > start for start in spans)
             or any(lsn >= other for other in [*needed, *(entry.lsn for entry in late if entry.lsn is not None)])
-        }
+            or lsn in held
+        } | (self.by_calendar(rule.rules) & set(present))
+
+    def by_calendar(self, rules: KeepRules) -> set[int]:
+        """Of all points that there ever were, but for those that a person has dropped."""
+        kept: set[int] = set()
+        for name, count in rules.periods:
+            newest: dict[str, int] = {}
+            for lsn in sorted(self.contents.keys() - self.by_hand):
+                made = datetime.fromtimestamp(self.times[lsn] // 10**9, UTC)
+                newest[made.strftime(PERIODS[name])] = lsn
+            kept |= set(sorted(newest.values())[-count:])
+        return kept
 
     def check(self) -> None:
         """All that is readable is there; and so are the files of points that readers may still have open."""
         kept = {lsn for lsn in self.contents if lsn not in self.dropped}
+        self.check_times(kept)
         for lsn in kept:
             point = self.mirror.point(lsn)
             assert point.lsn == lsn
@@ -189,6 +252,20 @@ class Replica:
         for lsn in kept | graced:
             assert {name_of(number) for objects in self.contents[lsn].values() for number in objects} <= files
 
+    def check_times(self, kept: Collection[int]) -> None:
+        """A number or a time reads as the point that showed it, or not at all."""
+        if self.contents:
+            assert [point.lsn for point in self.mirror.points()] == sorted(kept)
+        for name, (lsn, _) in self.held.items():
+            assert self.mirror.point(name).lsn == lsn
+        for lsn, at in self.times.items():
+            for asked in (lsn, at):
+                if lsn in kept:
+                    assert self.mirror.point(asked).lsn == lsn
+                else:
+                    with pytest.raises(PointGone):
+                        self.mirror.point(asked)
+
     def files(self, folder: str) -> set[str]:
         return {name.rpartition("/")[2] for name in self.mirror.store.names(folder)}
 
@@ -200,6 +277,12 @@ class Replica:
         }
         refs = {ref.manifest for lsn in kept for ref in self.mirror.point(lsn).tables.values()}
         assert set(self.mirror.store.names("manifests")) == refs
+        alone = {point.path for point in self.mirror.kept().points}
+        oldest = self.history.chain()[-1].lsn
+        first = self.mirror.point_files().oldest_needed(oldest)
+        points = {path for path in self.mirror.store.names("points") if int(path[7:19]) < first}
+        assert points <= alone
+        assert self.files("kept") == {self.parts.kept.state().file.rpartition("/")[2]} - {""}
         assert self.ledger.garbage() == set()
         assert {stored.name for stored in self.ledger.stored_objects()} == self.files("objects")
 
@@ -212,7 +295,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> sa.Engine:
 @settings(deadline=None, max_examples=25)
 @given(
     events=st.lists(EVENTS, min_size=3, max_size=18),
-    rule=st.builds(Retention, st.integers(0, 4), st.sampled_from([0, HOUR // 2, 3 * HOUR])),
+    rule=st.builds(Retention, st.sampled_from([0, 0, 1, 3]), st.sampled_from([0, 0, HOUR // 2, 3 * HOUR]), RULES),
     behind=st.sets(st.integers(1, 3), max_size=1),
     data=st.data(),
 )
@@ -231,11 +314,7 @@ def test_nothing_that_is_needed_is_deleted_and_nothing_else_stays(
         elif isinstance(event, int):
             replica.now += timedelta(seconds=event)
         else:
-            present = sorted(replica.contents.keys() - replica.dropped.keys())
-            needed = data.draw(st.lists(st.sampled_from(present), max_size=1)) if present else []
-            stays = replica.must_stay(rule, needed)
-            replica.sweep(rule, needed)
-            assert stays == replica.contents.keys() - replica.dropped.keys()
+            act(replica, event, rule, data)
         replica.check()
     for hours in (0, 2):
         replica.now += timedelta(hours=hours)
@@ -245,7 +324,29 @@ def test_nothing_that_is_needed_is_deleted_and_nothing_else_stays(
         replica.sweep(rule, [])
         replica.now += timedelta(hours=2)
         replica.sweep(Retention(), [])
+        replica.check()
         replica.check_no_leak()
+
+
+def act(replica: Replica, event: str, rule: Retention, data: st.DataObject) -> None:
+    present = sorted(replica.contents.keys() - replica.dropped.keys())
+    if event == "sweep":
+        needed = data.draw(st.lists(st.sampled_from(present), max_size=1)) if present else []
+        stays = replica.must_stay(rule, needed)
+        replica.sweep(rule, needed)
+        assert stays == replica.contents.keys() - replica.dropped.keys()
+    elif event.startswith("hold") and present:
+        until = replica.watermark + data.draw(PASSES) * 10**9 if event == "hold until" else None
+        replica.hold(data.draw(st.sampled_from(("a", "b", "c"))), data.draw(st.sampled_from(present)), until)
+    elif event == "release" and replica.held:
+        replica.release(data.draw(st.sampled_from(sorted(replica.held))))
+    elif event == "drop":
+        free = sorted(set(present[:-1]) - {lsn for lsn, _ in replica.held.values()})
+        late = replica.quarantine.behind(present[-1]).values() if present else ()
+        shown = min([entry.lsn for entry in late if entry.lsn is not None], default=10**9)
+        free = [lsn for lsn in free if lsn < shown]
+        if free:
+            replica.drop(data.draw(st.sampled_from(free)))
 
 
 def point(lsn: int) -> GlobalPoint:
@@ -255,11 +356,24 @@ def point(lsn: int) -> GlobalPoint:
 def test_retention_keeps_the_newest_point_that_shows_a_table_which_is_behind() -> None:
     points = [point(lsn) for lsn in range(10)]
     rule = Retention(points=2)
-    assert rule.oldest_kept(points, 0) == 8
-    assert (
-        rule.oldest_kept(
-            points, 0, [LaggingTable("db", "t", 5), LaggingTable("db", "u", 9), LaggingTable("db", "new", None)]
-        )
-        == 5
-    )
-    assert Retention().oldest_kept(points, 0, [LaggingTable("db", "t", 5)]) is None
+    assert rule.expired(Found(points, 0)) == list(range(8))
+    late = [LaggingTable("db", "t", 5), LaggingTable("db", "u", 9), LaggingTable("db", "new", None)]
+    assert rule.expired(Found(points, 0, late)) == list(range(5))
+    assert Retention().expired(Found(points, 0, [LaggingTable("db", "t", 5)])) == []
+
+
+def test_each_point_says_by_what_it_stays() -> None:
+    points = [GlobalPoint(lsn, Timestamp((lsn + 1) * HOUR * 10**9), "", NOW, "", 0, 0, 0) for lsn in range(60)]
+    held = KeptState(holds=(Hold("migration", 3, None, NOW),))
+    rule = Retention(points=2, rules=KeepRules.parse("all:3h,hourly:5,daily:2"))
+    reasons = rule.reasons(Found(points, 60 * HOUR * 10**9, (), [58], held))
+    stays = {lsn: why for lsn, why in reasons.items() if why}
+    assert stays == {
+        3: ["held: migration"],
+        46: ["daily"],
+        55: ["hourly"],
+        56: ["hourly"],
+        57: ["all:10800s", "hourly"],
+        58: ["--retain", "all:10800s", "hourly", "needed"],
+        59: ["newest", "--retain", "all:10800s", "hourly", "daily", "needed"],
+    }

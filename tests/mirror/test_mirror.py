@@ -196,5 +196,6 @@ def test_all_points_are_listed_and_each_file_is_read_once(history, tmp_path_fact
 def test_what_a_person_writes_for_a_point() -> None:
     assert parse_at("7") == 7
     assert parse_at("2026-01-02T03:04:05") == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    with pytest.raises(ValueError, match="yesterday"):
-        parse_at("yesterday")
+    assert parse_at("before-migration") == "before-migration"
+    with pytest.raises(ValueError, match="2 days ago"):
+        parse_at("2 days ago")

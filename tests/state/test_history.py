@@ -51,7 +51,7 @@ def test_what_no_remaining_point_shows_is_deleted_and_nothing_else(engine: sa.En
             other.write(connection, point(lsn), states)
     shown = {lsn: history.tables(lsn) for lsn in (2, 3)}
     with transaction(engine) as connection:
-        manifests = history.drop_before(connection, 2)
+        manifests = history.drop_between(connection, 2)
     assert sorted(manifests) == [f"manifests/{table_id}/0-1.arrow" for table_id in (1, 2, 3)]
     assert [found.lsn for found in history.global_points()] == [2, 3]
     assert {lsn: history.tables(lsn) for lsn in (2, 3)} == shown
@@ -70,7 +70,7 @@ def test_more_states_are_deleted_than_one_statement_has_keys(engine: sa.Engine) 
     statements: list[str] = []
     sa.event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     with transaction(engine) as connection:
-        assert len(history.drop_before(connection, 1)) == len(tables)
+        assert len(history.drop_between(connection, 1)) == len(tables)
     assert sum(statement.startswith("DELETE FROM ccpr_table_points") for statement in statements) == 4
     assert {one.lsn for one in history.states()} == {1}
     assert len(history.tables(1)) == len(tables)

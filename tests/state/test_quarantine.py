@@ -50,7 +50,7 @@ def test_what_points_do_not_show_is_kept_by_point_and_deleted_with_it() -> None:
     assert quarantine.behind(5) == {}
     assert quarantine.behind_by_point() == {4: {1: late}, 6: {1: late, 2: new}}
     with transaction(quarantine.engine) as connection:
-        quarantine.drop_before(connection, 6)
+        quarantine.drop_between(connection, 6)
     assert quarantine.behind_by_point() == {6: {1: late, 2: new}}
     assert others.behind(4) == {9: late}
     with quarantine.engine.connect() as connection:

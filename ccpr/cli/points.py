@@ -1,0 +1,183 @@
+"""`ccpr points`: the points that can be read, why they stay, and those that are held by name."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ccpr.base.copy_meter import size_text
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.asking import confirm
+from ccpr.cli.output import clock_text, handle_errors, out, show_json, show_table
+from ccpr.cli.show import at_option, behind_json
+
+_LIST = "list"
+_HELP = ("-h", "--help")
+
+
+class _PointsGroup(TyperGroup):
+    """`ccpr points NAME` lists; a subscription may be called as a command is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = len(args) > 1 and args[0] in self.commands and (args[1] in _HELP or not args[1].startswith("-"))
+        if args and not named and args[0] not in _HELP:
+            args = [_LIST, *args]
+        return super().parse_args(ctx, args)
+
+
+points = typer.Typer(
+    cls=_PointsGroup,
+    help="List the points that can be read: `ccpr points NAME`, see `ccpr points list --help`. Hold, release and drop "
+    "points.",
+    no_args_is_help=True,
+)
+Held = Annotated[str, typer.Argument(metavar="HELD", help="The name under which the point is held.")]
+PointArgument = Annotated[str, typer.Argument(metavar="POINT", help="The point: its lsn, a time (ISO, UTC) or a name.")]
+
+
+@points.command(_LIST)
+def list_(
+    name: Name,
+    would_expire: Annotated[
+        bool, typer.Option("--would-expire", help="Only those that go with the next iteration.")
+    ] = False,
+    keep: Annotated[
+        str | None, typer.Option(help="Look as if this were the subscription's --keep; it stays as it is.")
+    ] = None,
+    retain: Annotated[int | None, typer.Option(min=0, help="The same for --retain.")] = None,
+    retain_for: Annotated[str | None, typer.Option(help="The same for --retain-for.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the points that can be read, and by what each stays."""
+    from ccpr.cli.logins import seconds_option
+    from ccpr.maintenance.retention import Retention
+    from ccpr.service.held_points import staying
+    from ccpr.service.subscriptions import check_settings
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.history import PointHistory
+    from ccpr.state.quarantine import Quarantine
+    from ccpr.state.subscription import Subscription
+
+    span = None if retain_for is None else seconds_option(retain_for, "--retain-for")
+    given = {"keep": keep, "retain": retain, "retain_for": span}
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        row = workspace.log.row(name)
+        subscription = Subscription.from_row(row)
+        changes = {setting: value for setting, value in given.items() if value is not None}
+        settings = replace(subscription.settings, **changes)
+        check_settings(settings, subscription.database, subscription.table)
+        found = PointHistory(workspace.log.engine, row.task_id).global_points()
+        behind = Quarantine(workspace.log.engine, row.task_id).behind_by_point()
+        why = staying(workspace, name, Retention.of(settings))
+    if would_expire:
+        found = [point for point in found if not why.reasons.get(point.lsn, [""])]
+    held = {point.lsn: [hold for hold in why.holds if hold.lsn == point.lsn] for point in found}
+    if as_json:
+        show_json(
+            [
+                {
+                    "lsn": point.lsn,
+                    "snapshot_ts": point.at.physical,
+                    "at": clock_text(point.at),
+                    "snapshot": point.snapshot,
+                    "committed_at": point.committed_at.isoformat(),
+                    "tables_changed": point.tables_changed,
+                    "objects_copied": point.objects_copied,
+                    "bytes_copied": point.bytes_copied,
+                    "consistent": point.lsn not in behind,
+                    "behind": behind_json(behind.get(point.lsn, {})),
+                    "kept_by": why.reasons.get(point.lsn, []),
+                    "held": [hold.to_json() for hold in held[point.lsn]],
+                }
+                for point in found
+            ]
+        )
+        return
+    cells = [
+        (
+            point.lsn,
+            clock_text(point.at),
+            point.tables_changed,
+            point.objects_copied,
+            size_text(point.bytes_copied),
+            ", ".join(why.reasons.get(point.lsn, [])) or "-",
+            ", ".join(late["table"] for late in behind_json(behind.get(point.lsn, {}))),
+        )
+        for point in found
+    ]
+    counted = ("tables changed", "objects copied", "bytes copied")
+    columns = ("point", "upstream's clock (UTC)", *counted, "stays by", "tables behind")
+    show_table(columns, cells, empty="no point would expire" if would_expire else "no point yet")
+
+
+@points.command()
+def hold(
+    name: Name,
+    point: PointArgument,
+    held_as: Annotated[str | None, typer.Option("--name", help="By which it is read, too: --at NAME.")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="When the hold ends by itself, by the upstream's clock: an ISO time (UTC).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold a point: no rule lets it go, until it is released. The hold is kept in the mirror."""
+    from ccpr.service import held_points
+    from ccpr.service.workspace import Workspace
+
+    end = _until_option(until)
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        held = held_points.hold(workspace, name, at_option(point), held_as, end)
+    if as_json:
+        show_json(held.to_json())
+    else:
+        out.print(f"point {held.lsn} of {name} is held as {held.name}", markup=False)
+
+
+@points.command()
+def release(name: Name, held_as: Held, as_json: AsJson = False) -> None:
+    """Release a held point: it goes as the rules say."""
+    from ccpr.service import held_points
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        held = held_points.release(workspace, name, held_as)
+    if as_json:
+        show_json(held.to_json())
+    else:
+        out.print(f"point {held.lsn} of {name} is not held as {held.name} any more", markup=False)
+
+
+@points.command()
+def drop(
+    name: Name,
+    point: PointArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drop a point, whatever rules keep it; refused if it is held, or something is made from it. Its files go an hour
+    later."""
+    from ccpr.service import held_points
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        at = at_option(point)
+        assert at is not None
+        lsn = workspace.mirror(name).point(at).lsn
+        question = f"Drop point {lsn} of {name}? Nothing brings it back."
+        confirm(question, subject=f"point {lsn}", yes=yes, as_json=as_json)
+        held_points.drop(workspace, name, lsn)
+    if as_json:
+        show_json({"lsn": lsn})
+    else:
+        out.print(f"point {lsn} of {name} is dropped", markup=False)
+
+
+def _until_option(text: str | None) -> datetime | None:
+    from ccpr.mirror.points import as_utc
+
+    try:
+        return None if text is None else as_utc(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise typer.BadParameter("an ISO time such as 2026-11-21T01:15:00", param_hint="--until") from error

@@ -1,0 +1,192 @@
+"""Points by name: holding, releasing and dropping them, and why each one stays."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from ccpr.base.errors import BadName, HoldExists, HoldMissing, PointGone, PointNeeded, StateUnavailable
+from ccpr.maintenance.dropping import Replica, drop_points
+from ccpr.maintenance.retention import Found, Retention, look
+from ccpr.mirror.holds import HOLD_NAME, Hold
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point, instant_text
+from ccpr.pipeline.lag import LagMeter
+from ccpr.pipeline.plan import Plan
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.database import transaction
+from ccpr.state.kept import KeptChanged, KeptState
+from ccpr.state.ledger import due_time
+from ccpr.state.publishing import publish_pending
+from ccpr.state.subscription import Subscription
+from ccpr.state.tables import points
+
+_ATTEMPTS = 20  # while others hold and drop points
+
+
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """Why the points of a subscription stay.
+
+    Attributes
+    ----------
+    reasons : by lsn; without reasons a point goes with the next iteration.
+    holds : what is held, by name.
+    """
+
+    reasons: dict[int, list[str]]
+    holds: tuple[Hold, ...]
+
+    @property
+    def expiring(self) -> list[int]:
+        return [lsn for lsn, why in self.reasons.items() if not why]
+
+
+def staying(workspace: Workspace, name: str, retention: Retention | None = None) -> Staying:
+    """By the rules of the subscription, or by others that one thinks about."""
+    row = workspace.log.row(name)
+    subscription = Subscription.from_row(row)
+    found = look(Replica.of(workspace.log.engine, row.task_id, workspace.mirror_of(subscription)))
+    rule = Retention.of(subscription.settings) if retention is None else retention
+    return Staying(rule.reasons(found), found.kept.holds)
+
+
+def expiring_after(workspace: Workspace, plan: Plan) -> list[int]:
+    """The points that go when an iteration has done what is planned, by lsn."""
+    row = workspace.log.row(plan.subscription)
+    subscription = Subscription.from_row(row)
+    found = look(Replica.of(workspace.log.engine, row.task_id, workspace.mirror_of(subscription)))
+    after = found.after(plan.lsn, plan.at, point=bool(plan.tables or plan.changes))
+    return Retention.of(subscription.settings).expired(after)
+
+
+def hold(
+    workspace: Workspace, name: str, at: int | datetime | str | None, held_as: str | None, until: datetime | None
+) -> Hold:
+    """Hold the point that shows `at`, without the lease: a run may be under way. Held again in the same way, nothing
+    changes.
+
+    Parameters
+    ----------
+    held_as : the name; `held-LSN` if not given.
+    until : by the upstream's clock; None = until it is released.
+
+    Raises BadName, HoldExists, PointGone, PointNotReached, MirrorDisagrees.
+    """
+    mirror = workspace.mirror(name)
+    point = mirror.point(at)
+    held_as = held_as or f"held-{point.lsn}"
+    if not HOLD_NAME.fullmatch(held_as):
+        remedy = "Choose one that begins with a letter, of letters, digits, '_', '-' and '.', at most 63 characters."
+        raise BadName("not a name for a held point", subject=f"name {held_as[:80]!r}", remedy=remedy)
+    end = None if until is None else round(until.timestamp()) * 10**9
+    wanted = Hold(held_as, point.lsn, end, datetime.fromtimestamp(workspace.clock(), UTC))
+
+    def add(held: tuple[Hold, ...]) -> tuple[Hold, ...]:
+        before = next((one for one in held if one.name == held_as), None)
+        if before is None:
+            return tuple(sorted((*held, wanted), key=lambda one: one.name))
+        if (before.lsn, before.until) != (wanted.lsn, wanted.until):
+            known = "" if before.until is None else f" until {instant_text(before.until)}"
+            raise HoldExists(f"it is point {before.lsn}{known}", subject=f"held point {held_as}")
+        return held
+
+    _change(workspace, name, mirror, add, point)
+    return wanted
+
+
+def release(workspace: Workspace, name: str, held_as: str) -> Hold:
+    """End a hold; the point goes as the rules say. Raises HoldMissing."""
+    mirror = workspace.mirror(name)
+    found: list[Hold] = []
+
+    def remove(held: tuple[Hold, ...]) -> tuple[Hold, ...]:
+        found[:] = [one for one in held if one.name == held_as]
+        if not found:
+            raise HoldMissing("no point is held by that name", subject=f"held point {held_as[:80]}")
+        return tuple(one for one in held if one.name != held_as)
+
+    _change(workspace, name, mirror, remove)
+    return found[0]
+
+
+def drop(workspace: Workspace, name: str, at: int | datetime | str) -> Point:
+    """Drop a point, whatever rules keep it; its files go an hour later. Raises PointNeeded if it is the newest, is
+    held, or something is made from it; PointGone, SubscriptionBusy."""
+    with workspace.lease(name) as lease:
+        row = lease.claim.row
+        subscription = Subscription.from_row(row)
+        mirror = workspace.mirror_of(subscription)
+        publish_pending(workspace.log, name, mirror, lease.claim)
+        point = mirror.point(at)
+        replica = Replica.of(workspace.log.engine, row.task_id, mirror)
+        found = look(replica)
+        _check_droppable(found, point.lsn)
+        age = LagMeter(workspace.clock).read(row.task_id, Context.from_text(row.context)).seconds or 0.0
+        due = found.watermark // 10**9 + math.ceil(age) + subscription.settings.retain_files
+        lease.confirm()
+        try:
+            drop_points(replica, found.points, found.kept, {point.lsn}, found.kept.holds, due)
+        except KeptChanged as error:
+            raise _changed(name) from error
+        publish_pending(workspace.log, name, mirror, lease.claim)
+    return point
+
+
+def _check_droppable(found: Found, lsn: int) -> None:
+    subject = f"point {lsn}"
+    if lsn == found.points[-1].lsn:
+        raise PointNeeded("it is the newest", subject=subject, remedy="It can be dropped when there is a later one.")
+    held = [one.name for one in found.kept.holds if one.lsn == lsn]
+    if held:
+        raise PointNeeded(f"it is held as {', '.join(held)}", subject=subject)
+    if found.floor is not None and lsn >= found.floor:
+        text = f"a target, a snapshot of the relay or a lagging table needs all points since {found.floor}"
+        raise PointNeeded(text, subject=subject, remedy="It can be dropped when they have come further: `ccpr status`.")
+
+
+def _change(
+    workspace: Workspace,
+    name: str,
+    mirror: Mirror,
+    change: Callable[[tuple[Hold, ...]], tuple[Hold, ...]],
+    point: Point | None = None,
+) -> None:
+    """Change what is held. `point`: one that has to be there still."""
+    row = workspace.log.row(name)
+    replica = Replica.of(workspace.log.engine, row.task_id, mirror)
+    for _ in range(_ATTEMPTS):
+        before = replica.kept.state()
+        after = replace(before, holds=change(before.holds))
+        if after.holds != before.holds:
+            try:
+                _write(replica, before, after, point)
+            except KeptChanged:
+                continue
+        publish_pending(workspace.log, name, mirror)
+        return
+    raise _changed(name)
+
+
+def _write(replica: Replica, before: KeptState, after: KeptState, point: Point | None) -> None:
+    """Raises KeptChanged, PointGone."""
+    history = replica.history
+    revision = before.revision + 1
+    file = replica.mirror.write_kept(after.content(history.global_points()), revision)
+    due = due_time(history.watermark())
+    with transaction(history.engine) as connection:
+        if point is not None:
+            mine = (points.c.task_id == history.task_id, points.c.lsn == point.lsn)
+            there = connection.scalar(sa.select(points.c.snapshot_ts).where(*mine).with_for_update())
+            if there != point.at.physical:
+                raise PointGone(f"point {point.lsn} has been dropped", subject=replica.mirror.store.url)
+        replica.kept.write(connection, before, replace(after, revision=revision, file=file))
+        replica.ledger.schedule_deletion(connection, [before.file] if before.file else [], due)
+
+
+def _changed(name: str) -> StateUnavailable:
+    text = "points are held, pinned and dropped faster than this could be done"
+    return StateUnavailable(text, subject=f"subscription {name}", remedy="Type it again.")

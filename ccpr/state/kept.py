@@ -1,0 +1,153 @@
+"""Held points and points that stay by themselves, as rows of the catalog database, and how the file in the mirror
+follows them: each change writes a new file with the next revision, in the transaction that changes the rows the new
+file takes the place of the one before, and the head is published as after a commit.
+
+Nobody needs the lease to hold a point. Who changes something looks whether the revision is still the one that he has
+read; so no change is lost, and a mirror and a catalog database that were restored from copies of different ages are
+told apart by it. Source: decision kept-points-are-listed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from ccpr.matrixone.schema import integer_of, text_of
+from ccpr.mirror.holds import HOLD_NAME, Hold
+from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.history import GlobalPoint
+from ccpr.state.tables import holds, kept, kept_points
+
+if TYPE_CHECKING:  # it imports Arrow
+    from ccpr.mirror.kept import Kept
+
+_ROWS = 400  # of one statement
+_KEPT = sa.select(kept).where(kept.c.task_id == sa.bindparam("task"))
+_HOLDS = sa.select(holds).where(holds.c.task_id == sa.bindparam("task")).order_by(holds.c.hold_name)
+_NEXTS = sa.select(kept_points).where(kept_points.c.task_id == sa.bindparam("task"))
+
+
+class KeptChanged(Exception):
+    """Somebody else has held, released or dropped points meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """What is kept besides the newest points.
+
+    Attributes
+    ----------
+    revision, file : of the mirror's file; 0 and empty before the first.
+    chain_from : points of a lesser lsn are listed in the file, the others are linked with the newest.
+    holds : by name.
+    nexts : of each listed point by its lsn, number and time of the point that came directly after it.
+    """
+
+    revision: int = 0
+    file: str = ""
+    chain_from: int = 0
+    holds: tuple[Hold, ...] = ()
+    nexts: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    def ends(self, points: Sequence[GlobalPoint]) -> dict[int, tuple[int, int]]:
+        """Number and time of the point that came directly after each; the newest has none. `points`: oldest first."""
+        linked = {one.lsn: (later.lsn, later.at.physical) for one, later in pairwise(points)}
+        return {**linked, **self.nexts}
+
+    def content(self, points: Sequence[GlobalPoint]) -> "Kept":
+        """What the mirror's file says. `points`: all of the subscription, oldest first."""
+        from ccpr.mirror.kept import Kept, KeptPoint
+
+        listed = (point for point in points if point.lsn in self.nexts)
+        found = (KeptPoint(one.file, one.lsn, one.at.physical, *self.nexts[one.lsn]) for one in listed)
+        return Kept(tuple(found), self.holds)
+
+
+class KeptRecords:
+    """The rows of one subscription."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine, self.task_id = engine, task_id
+
+    @repeatable
+    def state(self) -> KeptState:
+        """Raises StateUnreadable."""
+        with transaction(self.engine) as connection:
+            found = fetch(connection, _KEPT, task=self.task_id)
+            held = fetch(connection, _HOLDS, task=self.task_id)
+            listed = fetch(connection, _NEXTS, task=self.task_id)
+        with understood("what is kept of it cannot be read", f"task {self.task_id}"):
+            row = found[0]._mapping if found else {"revision": 0, "file": "", "chain_from": 0}
+            return KeptState(
+                integer_of(row["revision"]),
+                text_of(row["file"]),
+                integer_of(row["chain_from"]),
+                tuple(_hold(one._mapping) for one in held),
+                {integer_of(one.lsn): (integer_of(one.next_lsn), integer_of(one.next_ts)) for one in listed},
+            )
+
+    @repeatable
+    def holds(self) -> list[Hold]:
+        """By name. Raises StateUnreadable."""
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, _HOLDS, task=self.task_id)
+        with understood("a held point cannot be read", f"task {self.task_id}"):
+            return [_hold(row._mapping) for row in rows]
+
+    def write(self, connection: sa.Connection, before: KeptState, after: KeptState) -> None:
+        """Replace what is kept, in the caller's transaction. Raises KeptChanged if it is not as before any more."""
+        if before.revision == 0:
+            values = {"task_id": self.task_id, "revision": after.revision, "file": after.file}
+            try:
+                connection.execute(kept.insert().values(**values, chain_from=after.chain_from))
+            except IntegrityError as error:
+                raise KeptChanged from error
+        else:
+            mine = (kept.c.task_id == self.task_id, kept.c.revision == before.revision)
+            values = {"revision": after.revision, "file": after.file, "chain_from": after.chain_from}
+            if connection.execute(kept.update().where(*mine).values(**values)).rowcount != 1:
+                raise KeptChanged
+        if before.holds != after.holds:
+            connection.execute(holds.delete().where(holds.c.task_id == self.task_id))
+            self.write_holds(connection, after.holds)
+
+    def write_holds(self, connection: sa.Connection, held: Sequence[Hold]) -> None:
+        rows = [
+            {
+                "task_id": self.task_id,
+                "hold_name": hold.name,
+                "lsn": hold.lsn,
+                "held_until": hold.until,
+                "created_at": stored_time(hold.created_at),
+            }
+            for hold in held
+        ]
+        if rows:
+            connection.execute(holds.insert(), rows)
+
+    def write_nexts(self, connection: sa.Connection, found: Mapping[int, tuple[int, int]]) -> None:
+        """Add those of points that leave the chain."""
+        rows = [
+            {"task_id": self.task_id, "lsn": lsn, "next_lsn": next_lsn, "next_ts": next_at}
+            for lsn, (next_lsn, next_at) in found.items()
+        ]
+        for batch in batches(rows, _ROWS):
+            connection.execute(kept_points.insert(), batch)
+
+    def check(self, connection: sa.Connection, before: KeptState) -> None:
+        """Raises KeptChanged if somebody has changed what is kept, in the transaction that is about to drop points."""
+        revision = sa.select(kept.c.revision).where(kept.c.task_id == self.task_id).with_for_update()
+        if (connection.scalar(revision) or 0) != before.revision:
+            raise KeptChanged
+
+
+def _hold(row: Mapping) -> Hold:
+    name, until = text_of(row["hold_name"]), row["held_until"]
+    if not HOLD_NAME.fullmatch(name):
+        raise ValueError(f"{name!r:.80} is not the name of a held point")
+    created = row["created_at"].replace(tzinfo=UTC)
+    return Hold(name, integer_of(row["lsn"]), None if until is None else integer_of(until), created)
