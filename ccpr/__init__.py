@@ -32,7 +32,17 @@ if TYPE_CHECKING:
     )
     from ccpr.matrixone.errors import CcprError
     from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
-    from ccpr.mirror.errors import BadFilter, BadOption, ExtraMissing, KeyChanged, MirrorNotFound
+    from ccpr.mirror.errors import (
+        BadFilter,
+        BadOption,
+        ExtraMissing,
+        KeyChanged,
+        KeyUnusable,
+        KeyWrong,
+        MirrorEncrypted,
+        MirrorNotEncrypted,
+        MirrorNotFound,
+    )
     from ccpr.mirror.filters import FilterTuple
     from ccpr.mirror.points import LaggingTable
     from ccpr.pipeline.spark.tasks import StoreNotShared
@@ -48,10 +58,14 @@ __all__ = [
     "FilterTuple",
     "HoldMissing",
     "KeyChanged",
+    "KeyUnusable",
+    "KeyWrong",
     "LaggingTable",
     "Location",
     "Mirror",
     "MirrorDamaged",
+    "MirrorEncrypted",
+    "MirrorNotEncrypted",
     "MirrorNotFound",
     "ObjectDamaged",
     "ObjectMismatch",
@@ -82,10 +96,14 @@ _HOMES = {
     "FilterTuple": "ccpr.mirror.filters",
     "HoldMissing": "ccpr.base.errors",
     "KeyChanged": "ccpr.mirror.errors",
+    "KeyUnusable": "ccpr.mirror.errors",
+    "KeyWrong": "ccpr.mirror.errors",
     "LaggingTable": "ccpr.mirror.points",
     "Location": "ccpr.api.values",
     "Mirror": "ccpr.api.mirror",
     "MirrorDamaged": "ccpr.base.errors",
+    "MirrorEncrypted": "ccpr.mirror.errors",
+    "MirrorNotEncrypted": "ccpr.mirror.errors",
     "MirrorNotFound": "ccpr.mirror.errors",
     "ObjectDamaged": "ccpr.matrixone.objects.errors",
     "ObjectMismatch": "ccpr.matrixone.objects.errors",

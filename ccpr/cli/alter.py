@@ -53,6 +53,10 @@ def alter(
         str | None,
         typer.Option(help="Where the mirror is now: a folder or s3://bucket/prefix; '' for the state folder."),
     ] = None,
+    encrypt: Annotated[
+        str | None,
+        typer.Option(metavar="file:PATH|env:NAME|command", help="Where the key of its encrypted mirror is now."),
+    ] = None,
     shared: Annotated[
         bool | None,
         typer.Option(
@@ -110,6 +114,7 @@ def alter(
         "consistency": consistency,
         "resync_limit": resync_limit,
         "mirror": mirror,
+        "encrypt": encrypt,
         "shared": shared,
         "invalid_text": invalid_text,
         "zero_dates": zero_dates,

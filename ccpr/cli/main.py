@@ -72,6 +72,7 @@ class Commands(LazyGroup):
         ),
         "doctor": Deferred("ccpr.cli.doctor:doctor", _CARE, "Check this machine and the upstream; changes nothing."),
         "verify": Deferred("ccpr.cli.verify:verify", _CARE, "Read the whole mirror again, and fetch what is damaged."),
+        "key": Deferred("ccpr.cli.key:key", _CARE, "Keys of encrypted mirrors: make one, show their numbers."),
         "snapshots": Deferred(
             "ccpr.cli.snapshots:snapshots", _CARE, "List a subscription's snapshots upstream; drop leftover ones."
         ),

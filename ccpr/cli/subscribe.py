@@ -60,6 +60,13 @@ def subscribe(
     mirror: Annotated[
         str, typer.Option(help="A folder or s3://bucket/prefix for the mirror, instead of the state folder.")
     ] = "",
+    encrypt: Annotated[
+        str,
+        typer.Option(
+            metavar="file:PATH|env:NAME|command",
+            help="Encrypt the mirror's files with the key that is there, before they leave this process.",
+        ),
+    ] = "",
     max_sessions: Annotated[
         int, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at the same time.")
     ] = _DEFAULT.max_sessions,
@@ -124,6 +131,7 @@ def subscribe(
         max_sessions=max_sessions,
         max_mb_s=max_mb_s,
         mirror=mirror,
+        encrypt=encrypt,
         consistency=consistency,
         resync_limit=resync_limit,
         shared=shared,

@@ -72,6 +72,10 @@ class Policy(Part):
     with_indexes: bool | None = Field(
         default=None, description="Copy hidden index tables as well. It cannot be changed later."
     )
+    encrypt: str | None = Field(
+        default=None,
+        description="Where the key is with which the mirror's files are encrypted: file:/path, env:NAME, command.",
+    )
     flush: Literal["on_demand", "wait"] | None = Field(
         default=None, description="Whether the upstream is asked to flush a snapshot, or waited for."
     )

@@ -20,7 +20,6 @@ from ccpr.matrixone.objects.types import arrow_type, unreadable_columns
 from ccpr.matrixone.schema import Column, Kind, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
 from ccpr.mirror.visible_rows import count_visible
@@ -175,7 +174,7 @@ def short_enough(key: dg.AssetKey, shown: Mapping[str, Any], tags: Mapping[str, 
 
 def _visible(mirror: Mirror, ref: TableRef, at: Timestamp) -> int | None:
     """None where it would take too long, and in a bucket, where each object would be downloaded."""
-    if not isinstance(mirror.store, LocalStore):
+    if mirror.store.folder is None:
         return None
     try:
         return count_visible(mirror, mirror.manifest(ref), at)

@@ -1,7 +1,7 @@
 """What can be wrong with what a reader asks of a mirror. What can be wrong with the mirror itself is in
 `ccpr.base.errors`."""
 
-from ccpr.matrixone.errors import Terminal
+from ccpr.matrixone.errors import Terminal, Transient
 
 
 class MirrorNotFound(Terminal):
@@ -12,6 +12,45 @@ class MirrorNotFound(Terminal):
     default_remedy = (
         "Check the spelling; `ccpr doctor NAME` shows where the mirror of a subscription is. "
         "After its first iteration (`ccpr run NAME`) it can be read."
+    )
+
+
+class MirrorEncrypted(Terminal):
+    """The files of the mirror are encrypted, and no key was given."""
+
+    code = "MIRROR_ENCRYPTED"
+    about = "file of a mirror"
+    default_remedy = (
+        "Say where the key is: behind the mirror's URL ?encrypt=file:/path, env:NAME or command; for a subscription "
+        "`ccpr alter NAME --encrypt file:/path`. Without its key nobody can read it."
+    )
+
+
+class MirrorNotEncrypted(Terminal):
+    """A key was given for a mirror whose files are not encrypted."""
+
+    code = "MIRROR_NOT_ENCRYPTED"
+    about = "mirror"
+    default_remedy = "Leave the key away. Or copy it to a place where it is encrypted: `ccpr copy`."
+
+
+class KeyUnusable(Transient):
+    """The key of an encrypted mirror cannot be had: its file or variable is missing, its command fails, or what is
+    there is no key."""
+
+    code = "KEY_UNUSABLE"
+    about = "where the key is"
+    default_remedy = "Put it there again; `ccpr key new` makes a new one, which opens nothing that is there already."
+
+
+class KeyWrong(Transient):
+    """A file of a mirror is encrypted with another key than those that were given."""
+
+    code = "KEY_WRONG"
+    about = "file of a mirror"
+    default_remedy = (
+        "Add the key with this number to those that are there, one a line: the first encrypts new files. "
+        "`ccpr key show` lists the numbers of keys."
     )
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from ccpr.base.errors import MirrorDamaged
 from ccpr.mirror.arrow_files import read_arrow_file
-from ccpr.mirror.layout import FORMAT, GUARDED, digest_in, digest_of
+from ccpr.mirror.errors import MirrorEncrypted
+from ccpr.mirror.layout import ENCRYPTED, FORMAT, GUARDED, digest_in, digest_of
 from ccpr.mirror.store import Store
 
 _READABLE = (1, FORMAT, GUARDED)
@@ -48,6 +49,8 @@ class MirrorFiles:
         except (ValueError, RecursionError) as error:
             raise MirrorDamaged("the file is not JSON", subject=self.subject(name)) from error
         found = value.get("format") if isinstance(value, dict) else None
+        if found == ENCRYPTED:
+            raise MirrorEncrypted(f"it is encrypted with key {value.get('key')!s:.16}", subject=self.subject(name))
         if found not in _READABLE or isinstance(found, bool):
             raise MirrorDamaged(
                 f"the file is not of format {' or '.join(map(str, _READABLE))}",

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ccpr.base.errors import MirrorDamaged, StoreFailed
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.matrixone.objects.content import Content, FileContent
-from ccpr.mirror.store import Chunk, StoredFile, check_name, check_same, summed
+from ccpr.mirror.store import Chunk, Hashing, StoredFile, check_name, check_same, summed
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 _SYNC_FILE_RANGE, _BEGIN = getattr(ctypes.CDLL(None), "sync_file_range", None), 2  # of Linux: SYNC_FILE_RANGE_WRITE
@@ -35,6 +35,7 @@ class LocalStore:
 
     def __init__(self, root: Path, *, shared: bool = False) -> None:
         self.root = root.absolute()
+        self.folder: Path | None = self.root
         self.url = self.root.as_uri()
         self._root = str(self.root)
         self.shared = shared
@@ -52,8 +53,9 @@ class LocalStore:
         *,
         check: Callable[[Content], None] | None = None,
         overwrite: bool = False,
+        hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> StoredFile:
-        return self._put(name, chunks, check, self._replace if overwrite else self._place)
+        return self._put(name, chunks, check, self._replace if overwrite else self._place, hashing)
 
     def _put(
         self,
@@ -61,10 +63,11 @@ class LocalStore:
         chunks: Iterable[Chunk],
         check: Callable[[Content], None] | None,
         place: Callable[[str, str, StoredFile], None],
+        hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> StoredFile:
         check_name(name)  # a bad one is refused before anything is written
         temporary = self._temporary()
-        digest, size = hashlib.sha256(), 0
+        digest, size = hashing(), 0
         try:
             with self._create(temporary) as file:
                 for chunk in chunks:
@@ -144,6 +147,9 @@ class LocalStore:
             return _Opened(self, name, os.stat(self._path(name)).st_size)
         except OSError as error:
             raise self._unread(name, error) from error
+
+    def fresh(self, name: str) -> Content:
+        return self.open(name)
 
     def stored(self, name: str) -> StoredFile:
         return summed(self.open(name))

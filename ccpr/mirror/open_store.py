@@ -1,21 +1,61 @@
 """The store of a URL."""
 
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from ccpr.base.errors import BadName
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import Store
 
+_ENCRYPT = "encrypt"
 
-def open_store(url: str, *, shared: bool = False) -> Store:
-    """The store of a `file:` or `s3:` URL or a plain path; `shared` as in LocalStore. Raises BadName for any other
-    URL."""
+
+def open_store(url: str, *, shared: bool = False, encrypt: str = "") -> Store:
+    """The store of a `file:` or `s3:` URL or a plain path.
+
+    Parameters
+    ----------
+    shared : as in LocalStore.
+    encrypt : where the key is, if the files are encrypted (`ccpr.mirror.keys`). A URL can have it, too:
+        `s3://bucket/prefix?encrypt=env:NAME`.
+
+    Raises BadName for any other URL; KeyUnusable.
+    """
+    place, inside = without_key(url)
+    store = _open(place, shared=shared)
+    reference = encrypt or inside
+    if not reference:
+        return store
+    from ccpr.mirror.encrypted_store import EncryptedStore  # loads a library that other mirrors do not need
+    from ccpr.mirror.keys import keyring
+
+    return EncryptedStore(store, keyring(reference))
+
+
+def _open(url: str, *, shared: bool) -> Store:
     if url.startswith("s3://"):
         from ccpr.mirror.s3_store import open_s3  # loads a client library that a local mirror does not need
 
         return open_s3(url)
     return LocalStore(folder_of(url), shared=shared)
+
+
+def place_of(url: str) -> str:
+    """The canonical URL of a place, without where its key is. Raises BadName."""
+    return _open(without_key(url)[0], shared=False).url
+
+
+def without_key(url: str) -> tuple[str, str]:
+    """The URL without the option that says where the key is, and that."""
+    place, question, query = url.partition("?")
+    if "://" not in place and not query.startswith(f"{_ENCRYPT}="):
+        return url, ""  # a plain path, which may have any characters
+    options = parse_qsl(query, keep_blank_values=True)
+    others = [(name, value) for name, value in options if name != _ENCRYPT]
+    if not question or len(others) == len(options):
+        return url, ""
+    rest = f"?{urlencode(others, safe=':/')}" if others else ""
+    return f"{place}{rest}", dict(options)[_ENCRYPT]
 
 
 def folder_of(url: str) -> Path:

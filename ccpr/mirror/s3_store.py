@@ -11,6 +11,7 @@ killed cannot be seen here. They use storage until the bucket's rule `AbortIncom
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
@@ -19,7 +20,7 @@ from ccpr.base.errors import MirrorDamaged, StoreFailed
 from ccpr.matrixone.objects.content import Content, FileContent
 from ccpr.mirror.buckets import CLIENT_ERRORS, open_bucket
 from ccpr.mirror.ranged import BlockCache, ranged
-from ccpr.mirror.store import Chunk, StoredFile, check_name, check_same, summed
+from ccpr.mirror.store import Chunk, Hashing, StoredFile, check_name, check_same, summed
 
 _REFUSED_REMEDY = (
     "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) "
@@ -39,6 +40,8 @@ class ObjectStore:
         self._files = filesystem
         self._root = root.strip("/")
         self.url = url
+        self.folder: Path | None = None
+        self.shared = False
         self._blocks = BlockCache()
 
     def put(
@@ -48,9 +51,10 @@ class ObjectStore:
         *,
         check: Callable[[Content], None] | None = None,
         overwrite: bool = False,
+        hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> StoredFile:
         path = self._path(name)
-        digest, size = hashlib.sha256(), 0
+        digest, size = hashing(), 0
         try:
             with tempfile.NamedTemporaryFile(prefix="ccpr-") as spool:
                 for chunk in chunks:
@@ -91,9 +95,12 @@ class ObjectStore:
             raise self._unread(name, error) from error
         return content
 
-    def stored(self, name: str) -> StoredFile:
+    def fresh(self, name: str) -> Content:
         """By one request, as `read`: what `open` keeps of a file may be older than its damage."""
-        return summed(self.read(name))
+        return self.read(name)
+
+    def stored(self, name: str) -> StoredFile:
+        return summed(self.fresh(name))
 
     def open(self, name: str) -> Content:
         """Reads the whole of a small file, and of a large one what is asked for."""

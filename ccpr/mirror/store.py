@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -36,11 +37,38 @@ class StoredFile:
     sha256: bytes
 
 
+class Hashing(Protocol):
+    """What computes a checksum, as hashlib has it."""
+
+    def update(self, data: Chunk, /) -> None: ...
+
+    def digest(self) -> bytes: ...
+
+
+class Unhashed:
+    """Computes none: for bytes that are never the same."""
+
+    def update(self, data: Chunk, /) -> None:
+        """Nothing."""
+
+    def digest(self) -> bytes:
+        return b""
+
+
 class Store(Protocol):
     """See the module. All methods raise StoreFailed, and BadName for a name that `check_name` refuses. What puts a file
-    raises StoreConflict, and changes nothing, if it exists with other bytes."""
+    raises StoreConflict, and changes nothing, if it exists with other bytes.
+
+    Attributes
+    ----------
+    url : from which it is opened again; without secrets.
+    folder : where the files are, if that is a folder of this machine.
+    shared : whether other users of the machine may read what is written.
+    """
 
     url: str
+    folder: Path | None
+    shared: bool
 
     def put(
         self,
@@ -49,9 +77,11 @@ class Store(Protocol):
         *,
         check: Callable[[Content], None] | None = None,
         overwrite: bool = False,
+        hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> StoredFile:
         """Write an immutable file. `check` gets the whole content before the file appears, and raises to refuse it.
-        `overwrite`: a file that is there is damaged, and this is what it was."""
+        `overwrite`: a file that is there is damaged, and this is what it was. `hashing`: for the checksum of the
+        result, by which a file that is there is compared."""
         ...
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
@@ -73,6 +103,10 @@ class Store(Protocol):
     def open(self, name: str) -> Content:
         """The same to be read in parts: the store reads what is asked for, if it can, and each part when it is asked
         for."""
+        ...
+
+    def fresh(self, name: str) -> Content:
+        """As `open`, of what is stored now: nothing of it was kept from an earlier read."""
         ...
 
     def stored(self, name: str) -> StoredFile:

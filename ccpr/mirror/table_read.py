@@ -142,9 +142,7 @@ def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:
 
     Raises PointNotReached, PointGone, HoldMissing, BadOption.
     """
-    remedy = (
-        "Write an lsn, an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone), or the name of a held point."
-    )
+    remedy = "Write an lsn, an ISO time (2026-11-20T12:30:00, UTC without a zone), or the name of a held point."
     if isinstance(at, str):
         try:
             at = parse_at(at.strip())

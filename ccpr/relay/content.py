@@ -24,7 +24,6 @@ from ccpr.matrixone.objects.stats import OBJECT_NAME
 from ccpr.matrixone.server.answers import StatementError, Streamed
 from ccpr.matrixone.server.backing import internal
 from ccpr.mirror.layout import object_path
-from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.relay.states import Newest
 from ccpr.state.ledger import LedgerEntry
@@ -65,7 +64,7 @@ class Content:
         self._entries = Newest[str, LedgerEntry](_MOST_ENTRIES)
         self._checked = Newest[str, _Checked](_MOST_ENTRIES)
         self._pieces = Newest[tuple[str, int], _Piece](CACHED_PIECES)
-        self._in_folder = isinstance(mirror.store, LocalStore)
+        self._in_folder = mirror.store.folder is not None
         self._checking = [Lock() for _ in range(_LOCKS)]  # by name: of several that ask, one compares
 
     def size(self, name: str) -> int | None:

@@ -28,7 +28,6 @@ from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.layout import HEAD
-from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.lag import SHOWN_SKEW_SECONDS, clock_skew
 from ccpr.pipeline.spark.java import find_java
 from ccpr.service.file_systems import network_file_system
@@ -138,15 +137,16 @@ def check_mirror_modes(workspace: Workspace, row: LogRow) -> Check | None:
     """Whether those may read the mirror who should; None where no modes say it, or nothing is there yet."""
     subscription = Subscription.from_row(row)
     store = workspace.mirror_of(subscription).store
-    if not isinstance(store, LocalStore) or not store.root.is_dir():
+    folder = store.folder
+    if folder is None or not folder.is_dir():
         return None
-    name, place = subscription.name, shlex.quote(str(store.root))
+    name, place = subscription.name, shlex.quote(str(folder))
     what = "mirror's modes"
     try:
-        closed, found = closed_folder(store.root / HEAD), list(store.root.iterdir())
+        closed, found = closed_folder(folder / HEAD), list(folder.iterdir())
         readable = [path for path in found if is_open_to_others(path)]
         if not store.shared and readable:
-            told = f"other users of this machine can read {store.root}"
+            told = f"other users of this machine can read {folder}"
             remedy = f"chmod -R go= {place}; or, if they are meant to, `ccpr alter {name} --shared`."
             return Check("here", what, Verdict.WARNING, told, remedy)
         if store.shared and closed is not None:
@@ -154,7 +154,7 @@ def check_mirror_modes(workspace: Workspace, row: LogRow) -> Check | None:
             remedy = f"chmod a+x {shlex.quote(str(closed))}; or `ccpr alter {name} --not-shared`."
             return Check("here", what, Verdict.WARNING, told, remedy)
         if store.shared and len(readable) < len(found):
-            told = f"the mirror is shared, but other users cannot read all of {store.root}"
+            told = f"the mirror is shared, but other users cannot read all of {folder}"
             return Check("here", what, Verdict.WARNING, told, f"chmod -R a+rX {place}")
     except OSError as error:
         return Check("here", what, Verdict.SKIPPED, f"they cannot be read: {error.strerror}")

@@ -27,9 +27,10 @@ from ccpr.matrixone.client.errors import PublicationMissing
 from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.errors import KeyUnusable, KeyWrong
+from ccpr.mirror.head import Identity
 from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY
-from ccpr.mirror.local_store import LocalStore
-from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Store
 from ccpr.pipeline.options import Timeouts
 from ccpr.service.mirror_places import is_within, readable_subscriptions
@@ -101,7 +102,7 @@ def _drop_readable(workspace: Workspace, name: str, *, purge: bool, force: bool)
     if force or not left:
         values["upstream_conn"] = format_uri(subscription.endpoint)  # the password is not needed any more
     workspace.log.clear_dropped(row.task_id, values)
-    purged = _purge(workspace, subscription) if purge else ""
+    purged = _purge(workspace, subscription, force=force) if purge else ""
     publication = subscription.publication
     by_hand = _statements(left, publication, published=published)
     return Dropped(name, row.task_id, len(context.to_drop) - len(left), left, reason, by_hand, purged, running)
@@ -173,15 +174,15 @@ def _drop_snapshots(
     return tuple(name for name in context.to_drop if name in left), reason, published
 
 
-def _purge(workspace: Workspace, subscription: Subscription) -> str:
+def _purge(workspace: Workspace, subscription: Subscription, *, force: bool) -> str:
     """Delete the mirror's files and the subscription's points; the dropped row stays. Raises MirrorInUse if another
     subscription uses the place by now.
     """
-    store = workspace.mirror_store(subscription.name, subscription.settings)
+    store = open_store(workspace.mirror_place(subscription.name, subscription.settings))
     for other in readable_subscriptions(workspace.log.rows()):
-        if is_within(workspace.mirror_store(other.name, other.settings).url, store.url):
+        if is_within(workspace.mirror_place(other.name, other.settings), store.url):
             raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror by now", subject=store.url)
-    identity = Mirror(store).identity()
+    identity = _identity(workspace, subscription, force=force)
     if identity is not None and identity.task_id != subscription.task_id:
         raise MirrorForeign(f"it is the mirror of subscription {identity.subscription!r}", subject=store.url)
     store.delete(HEAD)  # first: without it this is not a mirror any more
@@ -189,10 +190,20 @@ def _purge(workspace: Workspace, subscription: Subscription) -> str:
         _delete_folder(store, folder)
     store.delete(IDENTITY)
     store.sweep()
-    if isinstance(store, LocalStore):
-        _remove_empty(store.root)
+    if store.folder is not None:
+        _remove_empty(store.folder)
     _forget_points(workspace, subscription.task_id)
     return store.url
+
+
+def _identity(workspace: Workspace, subscription: Subscription, *, force: bool) -> Identity | None:
+    """Whose mirror it is. With `force` it may also be one whose key was lost."""
+    try:
+        return workspace.mirror_of(subscription).identity()
+    except (KeyUnusable, KeyWrong):
+        if not force:
+            raise
+        return None
 
 
 def _delete_folder(store: Store, folder: str) -> None:

@@ -14,12 +14,11 @@ from ccpr.state.subscription import Subscription
 
 def check_place(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
     """Two subscriptions must not write to one mirror. Raises MirrorInUse."""
-    store = workspace.mirror_store(name, settings)
+    place = workspace.mirror_place(name, settings)
     for other in readable_subscriptions(rows):
-        url = workspace.mirror_store(other.name, other.settings).url
-        ours, theirs = _folded(store.url), _folded(url)
+        ours, theirs = _folded(place), _folded(workspace.mirror_place(other.name, other.settings))
         if is_within(ours, theirs) or is_within(theirs, ours):
-            raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=store.url)
+            raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=place)
 
 
 def check_empty(workspace: Workspace, name: str, settings: Settings) -> None:

@@ -31,7 +31,8 @@ from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.client.publications import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES, InvalidText, ZeroDates
-from ccpr.mirror.open_store import open_store
+from ccpr.mirror.keys import absolute_reference
+from ccpr.mirror.open_store import place_of, without_key
 from ccpr.service.mirror_places import check_empty, check_place, readable_subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -185,7 +186,10 @@ def canonical(settings: Settings) -> Settings:
     BadName."""
     values = {"databases": ""} if settings.databases.strip() == EVERYTHING else {}
     if settings.mirror:
-        values["mirror"] = open_store(settings.mirror).url
+        place, encrypt = without_key(settings.mirror)
+        values |= {"mirror": place_of(place), **({"encrypt": encrypt} if encrypt else {})}
+    if reference := values.get("encrypt", settings.encrypt):
+        values["encrypt"] = absolute_reference(reference)
     if settings.objects_from:
         from ccpr.pipeline.storage import open_storage
 
@@ -284,7 +288,14 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
         after, [one for one in workspace.log.rows() if overlapping(before, readable_subscriptions([one])) is None]
     )
     reroute = change.endpoint is not None or change.publication is not None
-    if after.settings.mirror != before.settings.mirror:
+    if bool(after.settings.encrypt) != bool(before.settings.encrypt) and row.iteration_lsn:
+        raise BadSetting(
+            "a mirror is encrypted from its first file on, or not at all",
+            subject="encrypt",
+            remedy="Copy it to another place, where it is encrypted: `ccpr copy NAME --to URL --encrypt KEY`.",
+        )
+    place = ("mirror", "encrypt")
+    if any(getattr(after.settings, one) != getattr(before.settings, one) for one in place):
         _check_moved(workspace, after, row)
     if reroute:
         after = _rerouted(workspace, after, change, row)

@@ -100,10 +100,18 @@ class Workspace:
         return Mirror(self.mirror_store(subscription.name, subscription.settings))
 
     def mirror_store(self, name: str, settings: Settings) -> "Store":
-        """The store of a subscription's mirror: the setting `mirror`, or else a folder in the state folder."""
+        """The store of a subscription's mirror: the setting `mirror`, or else a folder in the state folder. Raises
+        KeyUnusable."""
         from ccpr.mirror.open_store import open_store
 
-        return open_store(settings.mirror or str(self.default_mirror(name)), shared=settings.shared)
+        place = settings.mirror or str(self.default_mirror(name))
+        return open_store(place, shared=settings.shared, encrypt=settings.encrypt)
+
+    def mirror_place(self, name: str, settings: Settings) -> str:
+        """The URL of that place; its key is not needed."""
+        from ccpr.mirror.open_store import place_of
+
+        return place_of(settings.mirror or str(self.default_mirror(name)))
 
     def default_mirror(self, name: str) -> Path:
         """The folder of a subscription's mirror without the setting `mirror`."""

@@ -46,6 +46,7 @@ class Settings:
         flush-on-demand).
     max_sessions, max_mb_s : limits for copying, see `Budget`.
     mirror : URL of the mirror's store; empty for the folder ``mirrors/<name>`` of the state folder.
+    encrypt : where the key of the mirror is, if its files are encrypted, see `ccpr.mirror.keys`; empty if not.
     consistency : ``together`` moves all tables to one point or none; ``isolated`` leaves a failing table at an older
         point (quarantine; docs/requirements.md B4).
     resync_limit : how many bytes a full list may fetch without asking, where the upstream has lost the snapshot of the
@@ -75,6 +76,7 @@ class Settings:
     max_sessions: int = Budget().sessions
     max_mb_s: float = 0.0
     mirror: str = ""
+    encrypt: str = ""
     consistency: str = "together"
     resync_limit: int = 0
     shared: bool = False

@@ -1,7 +1,9 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.one_table import OneTable, published
 from tests.end_to_end.replica import replaying
 
 
@@ -20,3 +22,10 @@ def replica(recordings: Path, home: Path):
         replica.subscribe()
         replica.run()
         yield replica
+
+
+@pytest.fixture
+def one_table(home: Path) -> Iterator[OneTable]:
+    """Not subscribed to yet."""
+    with published(home) as source:
+        yield source

@@ -8,17 +8,17 @@ import pytest
 
 from ccpr.base.errors import BadName, MirrorDamaged
 from ccpr.matrixone.objects.content import Content
-from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.keys import new_key
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Store
 from ccpr.pipeline.write_queue import WriteQueue
 
 
-@pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return (
-        LocalStore(tmp_path / "mirror") if request.param == "local" else open_store(request.getfixturevalue("s3_url"))
-    )
+@pytest.fixture(params=["local", "s3", "local encrypted", "s3 encrypted"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("STORE_KEY", new_key())
+    place = (tmp_path / "mirror").as_uri() if "local" in request.param else request.getfixturevalue("s3_url")
+    return open_store(place, encrypt="env:STORE_KEY" if "encrypted" in request.param else "")
 
 
 def refuse(content: Content) -> None:

@@ -9,6 +9,7 @@ from ccpr.cli.reference.tables import code, table
 from ccpr.dagster.retention_sensor import DAYS_VARIABLE, DEFAULT_DAYS
 from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE
 from ccpr.matrixone.client import endpoint, limits
+from ccpr.mirror.keys import COMMAND_VARIABLE
 from ccpr.pipeline.spark.session import CONF_PREFIX, LOCAL_MASTER, MASTER_VARIABLE, REMOTE_VARIABLE
 from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
 from ccpr.state.credentials import KEY_FILE_VARIABLE
@@ -96,6 +97,7 @@ def variables() -> Mapping[str, str]:
         f"({DEFAULT_TABLES})",
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
+        COMMAND_VARIABLE: "the command that prints the key of encrypted mirrors, for `--encrypt command`",
         "CCPR_ALLOWED_HOSTS": "names by which the pages of `ccpr serve` are asked for, as `--allowed-host` says; "
         "blanks between them",
         "CCPR_WEBHOOK": "web address that `ccpr serve` posts notices to, as `--webhook` does",

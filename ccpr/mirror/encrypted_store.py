@@ -1,0 +1,179 @@
+"""A store whose files are encrypted before they leave this process. The interface is that of `ccpr.mirror.store`; what
+it holds is in a folder or a bucket, by a store of that kind. Names are not encrypted, and sizes can be computed.
+
+`head.json` and `mirror.json` stay JSON, in which the content is sealed: so whoever has no key, and every older release,
+finds a format that it does not know, and not what it would take for damage. Source: docs/format/mirror.md, "Encrypted
+mirrors"; decision encrypted-before-it-leaves.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from ccpr.base.errors import MirrorDamaged, StoreConflict
+from ccpr.matrixone.objects.content import Content
+from ccpr.mirror.encryption import HEADER_BYTES, FileCipher, OpenedContent, plain_size
+from ccpr.mirror.errors import MirrorNotEncrypted
+from ccpr.mirror.keys import Keyring
+from ccpr.mirror.layout import ENCRYPTED, HEAD, IDENTITY
+from ccpr.mirror.ranged import BlockCache
+from ccpr.mirror.store import Chunk, Hashing, Store, StoredFile, Unhashed, check_same, summed
+
+_JSON = (HEAD, IDENTITY)
+
+
+class EncryptedStore:
+    """Files of another store, encrypted."""
+
+    def __init__(self, store: Store, keys: Keyring) -> None:
+        self._store, self._keys = store, keys
+        joint = "&" if "?" in store.url else "?"
+        self.url = f"{store.url}{joint}encrypt={quote(keys.reference, safe=':/')}"
+        self.folder: Path | None = store.folder
+        self.shared = store.shared
+        self._segments = BlockCache()
+
+    def put(
+        self,
+        name: str,
+        chunks: Iterable[Chunk],
+        *,
+        check: Callable[[Content], None] | None = None,
+        overwrite: bool = False,
+        hashing: Callable[[], Hashing] = hashlib.sha256,
+    ) -> StoredFile:
+        if name in _JSON:
+            return self._put_json(name, b"".join(chunks))
+        digest, size = hashing(), 0
+
+        def measured() -> Iterator[Chunk]:
+            nonlocal size
+            for chunk in chunks:
+                digest.update(chunk)
+                size += len(chunk)
+                yield chunk
+                del chunk
+
+        cipher, subject = FileCipher.new(self._keys.keys[0], name), self._subject(name)
+        self._segments.forget(name)
+
+        def check_plain(sealed: Content) -> None:
+            if check is not None:
+                check(OpenedContent(sealed, lambda _: cipher, subject))
+
+        try:
+            checked = check_plain if check else None
+            self._store.put(name, cipher.seal(measured()), check=checked, overwrite=overwrite, hashing=Unhashed)
+        except StoreConflict:  # the same content never has the same bytes
+            check_same(self, name, StoredFile(size, digest.digest()))
+        return StoredFile(size, digest.digest())
+
+    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
+        key = self._keys.keys[0]
+        sealed = [(name, b"".join(FileCipher.new(key, name).seal([content]))) for name, content in contents]
+        for name, _ in contents:
+            self._segments.forget(name)
+        found = [StoredFile(len(content), hashlib.sha256(content).digest()) for _, content in contents]
+        try:
+            self._store.put_together(sealed)
+        except StoreConflict:
+            for (name, content), _ in zip(contents, found, strict=True):
+                self.put(name, [content])
+        return found
+
+    def _put_json(self, name: str, content: bytes) -> StoredFile:
+        written = StoredFile(len(content), hashlib.sha256(content).digest())
+        try:
+            self._store.put(name, [self._wrapped(name, content)])
+        except StoreConflict:
+            check_same(self, name, written)
+        return written
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._segments.forget(name)
+        if name in _JSON:
+            self._store.replace(name, self._wrapped(name, content))
+        else:
+            self._store.replace(name, b"".join(FileCipher.new(self._keys.keys[0], name).seal([content])))
+
+    def sync(self, folder: str) -> None:
+        self._store.sync(folder)
+
+    def read(self, name: str) -> pa.Buffer:
+        content = self._store.read(name)
+        if name in _JSON:
+            return pa.py_buffer(self._unwrapped(name, content.to_pybytes()))
+        return self._opened(name, content).slice()
+
+    def open(self, name: str) -> Content:
+        return self._opened(name, self._store.open(name), kept=True)
+
+    def fresh(self, name: str) -> Content:
+        return self._opened(name, self._store.fresh(name))
+
+    def stored(self, name: str) -> StoredFile:
+        if name in _JSON:
+            return summed(self.read(name))
+        return summed(self.fresh(name))
+
+    def size(self, name: str) -> int | None:
+        """Of a file that was not written here: of its bytes."""
+        size = self._store.size(name)
+        if size is None or name in _JSON:
+            return size
+        found = plain_size(size)
+        return size if found is None else found
+
+    def names(self, folder: str) -> Iterator[str]:
+        return self._store.names(folder)
+
+    def delete(self, name: str) -> None:
+        self._segments.forget(name)
+        self._store.delete(name)
+
+    def delete_folder(self, folder: str) -> None:
+        self._store.delete_folder(folder)
+
+    def sweep(self) -> int:
+        return self._store.sweep()
+
+    # ----
+
+    def _opened(self, name: str, sealed: Content, *, kept: bool = False) -> OpenedContent:
+        subject = self._subject(name)
+        cipher = partial(self._cipher, name, subject)
+        keep = partial(self._segments.get, name) if kept else None
+        return OpenedContent(sealed, cipher, subject, keep)
+
+    def _cipher(self, name: str, subject: str, header: bytes) -> FileCipher:
+        return FileCipher.read(self._keys, name, header, subject)
+
+    def _wrapped(self, name: str, content: bytes) -> bytes:
+        key = self._keys.keys[0]
+        sealed = b"".join(FileCipher.new(key, name).seal([content]))
+        value = {"format": ENCRYPTED, "key": key.id.hex(), "sealed": base64.b64encode(sealed).decode()}
+        return json.dumps(value, indent=1).encode()
+
+    def _unwrapped(self, name: str, content: bytes) -> bytes:
+        """Raises MirrorNotEncrypted, MirrorDamaged, KeyWrong."""
+        subject = self._subject(name)
+        try:
+            value = json.loads(content)
+            if value["format"] != ENCRYPTED:
+                raise MirrorNotEncrypted("its files are not encrypted, and a key was given", subject=self.url)
+            sealed = base64.b64decode(value["sealed"], validate=True)
+        except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+            raise MirrorDamaged("the file is not what was written", subject=subject) from error
+        if len(sealed) <= HEADER_BYTES:
+            raise MirrorDamaged("the file is not what was written", subject=subject)
+        return self._opened(name, pa.py_buffer(sealed)).slice().to_pybytes()
+
+    def _subject(self, name: str) -> str:
+        return f"{self._store.url.partition('?')[0]}/{name}"
