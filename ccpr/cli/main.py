@@ -65,8 +65,11 @@ class Commands(LazyGroup):
             "ccpr.cli.export:export", _READ, "Write a table, or all, as of a point to Parquet, CSV or JSON lines."
         ),
         "restore": Deferred(
-            "ccpr.cli.restore:restore", _READ, "Load a point into a MatrixOne, as a writable database."
+            "ccpr.cli.restore:restore",
+            _READ,
+            "Load a point into a database server, as a writable database.",
         ),
+        "dump": Deferred("ccpr.cli.dump:dump", _READ, "Write a point as SQL that `mysql` loads."),
         "explain": Deferred(
             "ccpr.cli.explain:explain", _CARE, "Explain what an error's code means and what to do about it."
         ),

@@ -11,6 +11,7 @@ from ccpr.cli.arguments import AsJson
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
+from ccpr.cli.restore_rows import has_database, restore_rows
 
 if TYPE_CHECKING:
     from ccpr.mirror.points import Point
@@ -29,7 +30,14 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="Listen without TLS o
 
 def restore(
     name: Annotated[str | None, typer.Argument(help="The subscription; not with --mirror.")] = None,
-    into: Annotated[str, typer.Option("--into", help="mysql://sys#user:env:NAME@host:port of the MatrixOne.")] = "",
+    into: Annotated[
+        str,
+        typer.Option(
+            "--into",
+            help="mysql://sys#user:env:NAME@host:port of a MatrixOne; or mysql://user:env:NAME@host:port/database of a "
+            "MariaDB, MySQL or MatrixOne, into which rows are loaded.",
+        ),
+    ] = "",
     at: Annotated[
         str | None,
         typer.Option("--at", help="The point: its lsn, a time, or the name of a held one; the newest if not given."),
@@ -61,16 +69,19 @@ def restore(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Load a point into a MatrixOne: a database that does not exist there becomes an ordinary, writable one. The source
-    is not asked. If it is interrupted, type the same again: what was loaded is dropped first. Views, sequences,
-    functions and grants are not loaded: --with-definitions writes a script of them."""
+    """Load a point into a MatrixOne: a database that does not exist there becomes an ordinary, writable one. Or, with a
+    database behind the address, load its rows into that of a MariaDB, MySQL or MatrixOne; tables that are there are not
+    touched. The source is not asked. If it is interrupted, type the same again. Views, sequences, functions and grants
+    are not loaded: --with-definitions writes a script of them."""
     from ccpr.matrixone.client.session import Session
+    from ccpr.matrixone.schema import DEFAULT_READING
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.open_store import open_store
     from ccpr.mirror.points import instant_text, parse_at
     from ccpr.relay.comparison import Check
     from ccpr.relay.loading import Loaded, Source, load
     from ccpr.relay.server import Listen
+    from ccpr.service.point_loading import PointSource
     from ccpr.service.workspace import Workspace
     from ccpr.state.pins import Pins
     from ccpr.state.subscription import Subscription
@@ -85,20 +96,26 @@ def restore(
         point = None if at is None else parse_at(at)
     except ValueError as error:
         raise typer.BadParameter("an lsn, a number of nanoseconds or an ISO time", param_hint="--at") from error
+    by_rows = has_database(into)
+    if by_rows and as_ is not None:
+        raise typer.BadParameter("the database is in --into", param_hint="--as")
     with handle_errors(as_json=as_json), Workspace() as workspace:
         tables = tuple(one.rpartition(".")[2] for one in table or ())
+        pins: Pins | None = None
+        reading = DEFAULT_READING
         if mirror is not None:
             opened = Mirror(open_store(mirror))
             identity = opened.identity()
             known = opened.point(point)
-            chosen = _database(known, database, None)
+            chosen = database_of(known, database, None)
             source = Source(identity.subscription if identity else "mirror", opened, chosen, known.lsn, tables)
         else:
             row = workspace.log.row(name or "")
             subscription = Subscription.from_row(row)
             opened = workspace.mirror(subscription.name)
+            reading = subscription.settings.reading
             pins, known = Pins(workspace.log.engine, row.task_id), opened.point(point)
-            chosen = _database(known, database, None if subscription.of_account else subscription.database)
+            chosen = database_of(known, database, None if subscription.of_account else subscription.database)
             source = Source(subscription.name, opened, chosen, known.lsn, tables, pins)
         source = replace(source, several=any(ref.database != source.database for ref in known.tables.values()))
         script = None
@@ -113,6 +130,10 @@ def restore(
                 else:
                     script.show()
                 return
+        if by_rows:
+            loaded = PointSource(opened, known, source.database, tables)
+            restore_rows(workspace, loaded, into, password_file, pins, script, reading, as_json=as_json)
+            return
         endpoint, password = read_login(into, password_file)
         place = Listen.parse(listen, insecure=insecure)
         shown = CopyProgress(quiet=as_json)
@@ -143,7 +164,7 @@ def restore(
         script.show()
 
 
-def _database(point: "Point", wanted: str | None, own: str | None) -> str:
+def database_of(point: "Point", wanted: str | None, own: str | None) -> str:
     """The one that is wanted, the subscription's own, or the only one of the point. Raises SeveralDatabases,
     TableMissingInMirror."""
     found = sorted({ref.database for ref in point.tables.values()})

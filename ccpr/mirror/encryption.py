@@ -26,6 +26,7 @@ SALT_BYTES, TAG_BYTES, SEGMENT_BYTES = 32, 16, 64 << 10
 HEADER_BYTES = len(MAGIC) + ID_BYTES + SALT_BYTES
 _SEALED_BYTES = SEGMENT_BYTES + TAG_BYTES
 _LAST = 1
+_KEPT_AT_ONCE = 4  # segments; of a longer part only the ends could be of use again
 Chunk = bytes | memoryview
 
 
@@ -145,11 +146,18 @@ class OpenedContent:
         length = self._size - offset if length is None else length
         first, last = offset // SEGMENT_BYTES, max(offset, offset + length - 1) // SEGMENT_BYTES
         last = min(last, self._last)
-        if first == last and self._keep is not None:
-            found = self._keep(first, lambda: self._segments(first, first))
-        else:
+        if self._keep is None or last - first > _KEPT_AT_ONCE:
             found = self._segments(first, last)
+        elif first == last:
+            found = self._kept(first)
+        else:
+            found = pa.py_buffer(b"".join(map(self._kept, range(first, last + 1))))
         return found.slice(offset - first * SEGMENT_BYTES, length)
+
+    def _kept(self, number: int) -> pa.Buffer:
+        """A segment: the end of one column's values and the beginning of the next one's are often in the same."""
+        assert self._keep is not None
+        return self._keep(number, lambda: self._segments(number, number))
 
     def _segments(self, first: int, last: int) -> pa.Buffer:
         cipher = self._cipher = self._cipher or self._read_cipher(self._sealed.slice(0, HEADER_BYTES).to_pybytes())

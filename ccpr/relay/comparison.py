@@ -17,6 +17,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.relay.downstream import Downstream
 from ccpr.relay.errors import CopyDiffers
 from ccpr.relay.states import State
+from ccpr.targets.tally import EXACT
 
 
 class Check(StrEnum):
@@ -102,5 +103,5 @@ def _ours(mirror: Mirror, state: State, table_id: int, figures: Sequence[_Figure
     for batch in mirror.rows(manifest, wanted, state.point.at):
         rows += batch.num_rows
         for number, figure in enumerate(figures):
-            sums[number] += figure.of(batch.column(wanted.index(figure.column)))
+            sums[number] = EXACT.add(sums[number], figure.of(batch.column(wanted.index(figure.column))))
     return rows, sums

@@ -311,6 +311,21 @@ class DatabaseTarget:
             )
         return (*made.left_out, *(f"{made.optional[number]} ({problem})" for number, problem in refused.items()))
 
+    def leave(self) -> None:
+        """Forget everything about this subscription here, once its tables are released or dropped. Tables of ours that
+        nobody else has rows in are dropped."""
+        tables = (*TARGET_METADATA.sorted_tables, checkpoints)
+        with self._session.typed(self._session.subject):
+            with self._session.transaction() as connection:
+                for table in tables:
+                    owner = table.c.get("task_id", table.c.get("id"))
+                    connection.execute(table.delete().where(owner == self.task_id))
+                rows = [connection.execute(sa.select(table).limit(1)).first() for table in tables]
+            if not any(rows):
+                for table in tables:
+                    self._session.define(drop_table((self.address.database, table.name)))
+        self.close()
+
     # ----
 
     @property

@@ -115,10 +115,16 @@ def encode(
         step = max(1, table.num_rows * _BYTES_A_PIECE // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
             piece = table.slice(start, step)
-            arrays = [_text(_whole(piece.column(column.arrow_name)), column, subject) for column in columns]
+            arrays = texts_of(piece, columns, subject)
             sink = pa.BufferOutputStream()
             pyarrow.csv.write_csv(pa.RecordBatch.from_arrays(arrays, [column.name for column in columns]), sink, _WRITE)
             yield sink.getvalue()
+
+
+def texts_of(piece: pa.Table | pa.RecordBatch, columns: Sequence[LoadColumn], subject: str) -> list[pa.Array]:
+    """The values of each column as they are written: numbers and times as Arrow writes them, texts with backslashes
+    doubled, bytes as hexadecimal digits. Raises DeltaUnfit and TargetValueRefused."""
+    return [_text(_whole(piece.column(column.arrow_name)), column, subject) for column in columns]
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

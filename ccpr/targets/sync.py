@@ -84,6 +84,7 @@ class SyncResult:
     lsn, snapshot_ts : the point.
     needed_lsn : the oldest point that one of the tables has to be synced from.
     remarks : `db.t` -> what differs in the target, for the tables that were created or altered.
+    parts_skipped : the tables of which an earlier, interrupted load has brought rows.
     """
 
     lsn: int
@@ -92,10 +93,15 @@ class SyncResult:
     tables: tuple[SyncedTable, ...]
     behind: tuple[LaggingTargetTable, ...]
     remarks: dict[str, tuple[str, ...]]
+    parts_skipped: tuple[str, ...] = ()
 
 
 def _confirmed() -> None:
     return
+
+
+def _not_watched(table_id: int, read: pa.Table, given: pa.Table) -> None:
+    pass
 
 
 class TargetSync:
@@ -105,6 +111,8 @@ class TargetSync:
     ----------
     confirm : raises if the subscription is not ours any more; called before each table.
     progress : `on_rows` is called with what is read from the mirror.
+    on_loaded : called with the id of a table and rows that are loaded, as they were read and as they are given; from
+        several threads.
     """
 
     def __init__(
@@ -118,9 +126,12 @@ class TargetSync:
         confirm: Callable[[], None] = _confirmed,
         progress: Progress = SILENT,
         reading: Reading = DEFAULT_READING,
+        on_loaded: Callable[[int, pa.Table, pa.Table], None] = _not_watched,
     ) -> None:
         self._destination, self._mirror, self._history, self._rules = destination, mirror, history, rules
         self._confirm, self._on_rows, self._reading = confirm, progress.on_rows, reading
+        self._on_loaded = on_loaded
+        self._parts_skipped: list[str] = []
         self._at = point.at
         oldest = history.head().oldest_point
         self._oldest = point.lsn if oldest is None else oldest
@@ -317,8 +328,10 @@ class TargetSync:
         delta = table_delta(self._mirror, None, table, split_rows=LOAD_ROWS, last_of_key=self._last_of_key)
         with self._naming_duplicates(table):
             loaded = self._destination.create(
-                step.wanted, self._load_parts(delta), location, replaces=replaces, again=again
+                step.wanted, self._load_parts(delta, step.wanted.id), location, replaces=replaces, again=again
             )
+        if loaded.skipped or loaded.parts_skipped:
+            self._parts_skipped.append(step.table.qualified_name)
         self._refused[step.table.qualified_name] = loaded.remarks
         since = self._sync_rows(step.wanted.id, location)
         applied = replace(
@@ -398,11 +411,13 @@ class TargetSync:
             )
         return TableAt(found.ref, Timestamp(reached.snapshot_ts))
 
-    def _load_parts(self, delta: Delta) -> list[LoadPart]:
+    def _load_parts(self, delta: Delta, table_id: int) -> list[LoadPart]:
         def read(split) -> Iterator[pa.Table]:
             for part in run_split(self._mirror, split):
                 self._on_rows(part.upserts.num_rows, part.upserts.nbytes)
-                yield readable_part(part, delta.shape, self._reading).upserts
+                given = readable_part(part, delta.shape, self._reading).upserts
+                self._on_loaded(table_id, part.upserts, given)
+                yield given
 
         return [
             LoadPart(part_key(split), partial(read, split), partial(part_key_of_version_1, split))
@@ -459,6 +474,7 @@ class TargetSync:
             needed_lsn=needed,
             tables=tuple(self._done),
             behind=tuple(self._failed[table_id] for table_id in sorted(self._failed)),
+            parts_skipped=tuple(self._parts_skipped),
             remarks={
                 name: remarks
                 for step in plan.steps

@@ -48,13 +48,16 @@ def part_of(changes: pa.Table, shape: DeltaShape) -> DeltaPart:
     return DeltaPart(upserts, deletes)
 
 
+def for_database(reading: Reading) -> Reading:
+    """What is asked for where a database gets the rows: a text column stays text, and there are zero dates."""
+    how = InvalidText.ESCAPE if reading.invalid_text is InvalidText.BINARY else reading.invalid_text
+    return Reading(how, ZeroDates.ERROR if reading.zero_dates is ZeroDates.ERROR else ZeroDates.KEEP)
+
+
 def readable_part(part: DeltaPart, shape: DeltaShape, reading: Reading) -> DeltaPart:
     """A part for a target: its text columns stay text, its keys different, and zero dates what they are, since a target
     has them. Raises ValueRefused."""
-    how = InvalidText.ESCAPE if reading.invalid_text is InvalidText.BINARY else reading.invalid_text
-    zero_dates = ZeroDates.ERROR if reading.zero_dates is ZeroDates.ERROR else ZeroDates.KEEP
-    reading = Reading(how, zero_dates)
-    tables = []
+    reading, tables = for_database(reading), []
     for rows in (part.upserts, part.deletes):
         batches = as_asked(
             iter(rows.to_batches()), shape.columns, reading, f"table {shape.table}", keys=shape.key.columns

@@ -1,0 +1,26 @@
+"""A point that stays for the time of some work."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from ccpr.mirror.points import Point
+from ccpr.state.pins import Pin, Pins
+
+
+@contextmanager
+def pinned(pins: Pins | None, point: Point, clock: Callable[[], float], prefix: str = "ccpr_work_") -> Iterator[None]:
+    """The point stays until the end of the block. `pins` is None for a mirror alone, of which nothing is known here.
+
+    If the process is killed, a snapshot is left that `ccpr relay pins` shows. Raises PointGone.
+    """
+    if pins is None:
+        yield
+        return
+    name, now = f"{prefix}{secrets.token_hex(8)}", datetime.fromtimestamp(clock(), UTC)
+    pins.add(Pin(name, point.lsn, point.at.physical, None, now, now))
+    try:
+        yield
+    finally:
+        pins.drop(name)

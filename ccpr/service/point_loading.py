@@ -1,0 +1,255 @@
+"""A kept point as tables of a MariaDB, MySQL or MatrixOne database: they are loaded as those of a target are, and then
+released, so that nothing of ours is left. Neither the upstream nor the catalog database is asked for them.
+
+Interrupted, the same command goes on where it stopped: what a database has of an attempt is known by a number that
+follows from the mirror, the point and the database. Source: decision restored-as-a-target.
+"""
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from ccpr.base.errors import PointNotReached, TableMissingInMirror
+from ccpr.base.progress import SILENT, Progress
+from ccpr.base.wording import first_names
+from ccpr.matrixone.objects.types import unreadable_columns
+from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading, Table
+from ccpr.mirror.delta.change_rows import for_database
+from ccpr.mirror.figures import Figures
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point
+from ccpr.mirror.reading import as_asked
+from ccpr.schema.choices import DuplicateKeys
+from ccpr.schema.policy import DdlPolicy
+from ccpr.service.errors import RestoredDiffers, RestoreIncomplete
+from ccpr.state.database import transaction
+from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.migrations import open_database
+from ccpr.state.tables import mo_ccpr_log
+from ccpr.state.targets import known_definitions
+from ccpr.targets.address import Address
+from ccpr.targets.base import TableState
+from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.own_tables import OwnTables
+from ccpr.targets.plan import TargetRules
+from ccpr.targets.server import Server
+from ccpr.targets.sync import TargetSync
+from ccpr.targets.tally import Tally
+
+_NUMBERS = uuid.UUID("5a2f5a55-5d0e-4a3e-8f55-0a9b8c7d6e5f")  # of attempts
+
+
+@dataclass(frozen=True, slots=True)
+class PointSource:
+    """What is loaded: tables of one database as of a point.
+
+    Attributes
+    ----------
+    database : as it is called in the mirror.
+    tables : names without the database; empty for all.
+    """
+
+    mirror: Mirror
+    point: Point
+    database: str
+    tables: tuple[str, ...] = ()
+
+    def chosen(self) -> dict[int, Table]:
+        """By id. Raises TableMissingInMirror, PointNotReached for one that the point does not show, MirrorDamaged."""
+        point = self.point
+        late = [
+            entry.qualified_name
+            for entry in point.behind.values()
+            if entry.database == self.database and (not self.tables or entry.name in self.tables)
+        ]
+        if late:
+            remedy = "Choose a point that is consistent: `ccpr points NAME`; or other tables with --table."
+            text = f"it does not show {first_names(sorted(late))}, which are behind"
+            raise PointNotReached(text, subject=f"point {point.lsn}", remedy=remedy)
+        refs = [ref for ref in point.tables.values() if ref.kind is Kind.TABLE and ref.database == self.database]
+        missing = set(self.tables) - {ref.name for ref in refs}
+        if missing:
+            text = f"point {point.lsn} has no table {first_names(sorted(missing))}"
+            raise TableMissingInMirror(text, subject=f"database {self.database}")
+        wanted = [ref for ref in refs if not self.tables or ref.name in self.tables]
+        return {ref.table_id: self.mirror.manifest(ref).table for ref in wanted}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPoint:
+    """What was loaded.
+
+    Attributes
+    ----------
+    figures : of the rows of each table.
+    left_out : by table, what of its definition the server has not.
+    """
+
+    database: str
+    lsn: int
+    at: int
+    tables: int
+    rows: int
+    bytes: int
+    seconds: float
+    figures: dict[str, Figures] = field(default_factory=dict)
+    left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def load_point(
+    source: PointSource,
+    address: Address,
+    password: str,
+    *,
+    progress: Progress = SILENT,
+    reading: Reading = DEFAULT_READING,
+    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR,
+    confirm: Callable[[], None] = lambda: None,
+) -> LoadedPoint:
+    """Load tables into a database, which is made if there is none, and compare what the server counts with what was
+    read. Tables that are there already are never touched.
+
+    `confirm` is called before each table, and may raise.
+
+    Raises RestoreIncomplete, RestoredDiffers, PointNotReached, TableMissingInMirror, MirrorDamaged, errors of targets.
+    """
+    started, tables = time.monotonic(), source.chosen()
+    number = str(uuid.uuid5(_NUMBERS, _text_of(source, address)))
+    tallies = {table_id: Tally(_readable(table)) for table_id, table in tables.items()}
+    with Server(address.endpoint, password) as server:
+        server.create(address.database)
+    with history_of(source, tables, number) as history, _opened(history, address, password, number) as destination:
+        point = history.newest()
+        assert point is not None
+        rules = TargetRules(
+            destination.dialect,
+            address.database,
+            DdlPolicy.FULL,
+            task_id=number,
+            duplicate_keys=duplicate_keys,
+            source_database=source.database,
+        )
+        sync = TargetSync(
+            destination,
+            source.mirror,
+            history,
+            point,
+            rules,
+            confirm=confirm,
+            progress=progress,
+            reading=reading,
+            on_loaded=lambda table_id, read, given: tallies[table_id].add(read, given),
+        )
+        done = sync.run()
+        if done.behind:
+            text = first_names((f"{one.table}: {one.failure}" for one in done.behind), most=3)
+            raise RestoreIncomplete(text, subject=first_names(one.table for one in done.behind))
+        whole = {one.table for one in done.tables if one.action == "created"}.difference(done.parts_skipped)
+        _read_again(source, tables, tallies, whole, reading)
+        _check(address, password, tables, tallies)
+        left_out = _release(destination)
+        destination.leave()
+    refs = [source.point.tables[table_id] for table_id in tables]
+    rows = sum(tallies[table_id].figures.rows for table_id in tables)
+    figures = {table.qualified_name: tallies[table_id].figures for table_id, table in tables.items()}
+    seconds = time.monotonic() - started
+    size = sum(ref.bytes for ref in refs)
+    at = source.point.at.physical
+    return LoadedPoint(address.database, source.point.lsn, at, len(tables), rows, size, seconds, figures, left_out)
+
+
+def _text_of(source: PointSource, address: Address) -> str:
+    identity = source.mirror.identity()
+    whose = source.mirror.store.url if identity is None else identity.task_id
+    return "\0".join((whose, str(source.point.lsn), source.database, address.database, *sorted(source.tables)))
+
+
+def _readable(table: Table) -> list:
+    unknown = unreadable_columns(table.user_columns)
+    return [column for column in table.user_columns if column.name not in unknown]
+
+
+@contextmanager
+def _opened(history: PointHistory, address: Address, password: str, number: str) -> Iterator[DatabaseTarget]:
+    own = OwnTables(partial(known_definitions, history.engine, number), ())
+    with DatabaseTarget(address, password, number, own=own) as destination:
+        yield destination
+
+
+def _read_again(
+    source: PointSource, tables: dict[int, Table], tallies: dict[int, Tally], whole: Collection[str], reading: Reading
+) -> None:
+    """Count the tables of which an earlier, interrupted attempt has brought rows: all but the `whole` ones."""
+    for table_id, table in tables.items():
+        if table.qualified_name in whole:
+            continue
+        tally = tallies[table_id] = Tally(columns := _readable(table))
+        manifest = source.mirror.manifest(source.point.tables[table_id])
+        for batch in source.mirror.rows(manifest, columns, source.point.at):
+            (given,) = as_asked(iter([batch]), columns, for_database(reading), f"table {table.qualified_name}")
+            tally.add(pa.Table.from_batches([batch]), pa.Table.from_batches([given]))
+
+
+def _check(address: Address, password: str, tables: dict[int, Table], tallies: dict[int, Tally]) -> None:
+    """Raises RestoredDiffers unless the server has of each table what was read."""
+    with Server(address.endpoint, password) as server:
+        for table_id, tally in tallies.items():
+            name = tables[table_id].name
+            problem = tally.differs(server.figures(address.database, name, tally.expressions))
+            if problem:
+                raise RestoredDiffers(problem, subject=f"table {address.database}.{name}")
+
+
+def _release(destination: DatabaseTarget) -> dict[str, tuple[str, ...]]:
+    left_out = {}
+    for table_id, entry in sorted(destination.tables().items()):
+        if entry.state is not TableState.LIVE:  # an interrupted attempt has released it
+            continue
+        lost = (*entry.table.remarks, *destination.release(table_id))
+        if lost:
+            left_out[entry.table.source.qualified_name] = lost
+    return left_out
+
+
+@contextmanager
+def history_of(source: PointSource, tables: dict[int, Table], number: str) -> Iterator[PointHistory]:
+    """A catalog database for the time of the block, that knows this point and no other."""
+    point = source.point
+    with tempfile.TemporaryDirectory(prefix="ccpr-") as folder:
+        engine = open_database(f"sqlite:///{Path(folder) / 'catalog.db'}")
+        history = PointHistory(engine, number)
+        changes = [TablePoint(table, point.tables[table_id], point.lsn) for table_id, table in tables.items()]
+        numbers = (len(changes), 0, 0)
+        with transaction(engine) as connection:
+            connection.execute(mo_ccpr_log.insert().values(**_row(source, number)))
+            listed = GlobalPoint(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, *numbers)
+            history.write(connection, listed, changes)
+        try:
+            yield history
+        finally:
+            engine.dispose()
+
+
+def _row(source: PointSource, number: str) -> dict[str, object]:
+    """A row of the log for whoever asks how far the history goes."""
+    made = source.point.committed_at.replace(tzinfo=None)
+    texts = ("subscription_name", "subscription_account_name", "db_name", "table_name", "upstream_conn", "sync_config")
+    zeros = ("account_id", "state", "iteration_state", "fence", "lease_expires_at")
+    return {
+        **dict.fromkeys(texts, ""),
+        **dict.fromkeys(zeros, 0),
+        "task_id": number,
+        "sync_level": "database",
+        "iteration_lsn": source.point.lsn + 1,
+        "watermark": source.point.at.physical,
+        "created_at": made,
+        "updated_at": made,
+        "publication_name": "",
+    }

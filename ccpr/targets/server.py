@@ -1,0 +1,81 @@
+"""A server of the MySQL protocol apart from one database of it: what it is, and databases that are made and dropped."""
+
+from contextlib import contextmanager
+from typing import Any, Self
+
+import pymysql
+
+from ccpr.matrixone.client.endpoint import Endpoint
+from ccpr.matrixone.sql.quoting import in_backquotes
+from ccpr.schema.dialects import Dialect
+from ccpr.targets.address import Address
+from ccpr.targets.errors import TargetUnavailable
+from ccpr.targets.loading import LoadingConnection
+from ccpr.targets.session import dialect_of, typed_error
+
+_EXISTS = 1007
+
+
+class Server:
+    """One connection, without a database. Raises TargetUnavailable, TargetDenied, TargetRefused, TargetUnsupported."""
+
+    def __init__(self, endpoint: Endpoint, password: str) -> None:
+        self.endpoint, self._password = endpoint, password
+        self._subject = f"server {endpoint.masked()}"
+        self._connection: LoadingConnection | None = None
+
+    def __enter__(self) -> Self:
+        with self._typed():
+            self._connection = LoadingConnection(Address(self.endpoint, ""), self._password)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def dialect(self) -> Dialect:
+        ((version,),) = self._rows("SELECT VERSION()")
+        return dialect_of(str(version), self._subject)
+
+    def databases(self, prefix: str) -> list[str]:
+        """Those whose names begin with it; letter case counts."""
+        return [str(name) for (name,) in self._rows("SHOW DATABASES") if str(name).startswith(prefix)]
+
+    def tables(self, database: str) -> list[str]:
+        return [str(row[0]) for row in self._rows(f"SHOW TABLES FROM {in_backquotes(database)}")]
+
+    def create(self, database: str) -> bool:
+        """Whether it was made; False if there is one of that name."""
+        try:
+            self._rows(f"CREATE DATABASE {in_backquotes(database)}")
+        except pymysql.err.MySQLError as error:
+            if error.args and error.args[0] == _EXISTS:
+                return False
+            raise typed_error(error, self._subject) from error
+        return True
+
+    def drop(self, database: str) -> None:
+        with self._typed():
+            self._rows(f"DROP DATABASE IF EXISTS {in_backquotes(database)}")
+
+    def figures(self, database: str, table: str, expressions: list[str]) -> tuple[Any, ...]:
+        """The values of expressions over a table."""
+        place = f"{in_backquotes(database)}.{in_backquotes(table)}"
+        with self._typed():
+            (found,) = self._rows(f"SELECT {', '.join(expressions)} FROM {place}")
+        return found
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        assert self._connection is not None
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    @contextmanager
+    def _typed(self):
+        try:
+            yield
+        except pymysql.err.MySQLError as error:
+            raise typed_error(error, self._subject) from error
+        except OSError as error:
+            raise TargetUnavailable(f"the server does not answer ({error})", subject=self._subject) from error
