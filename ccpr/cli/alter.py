@@ -38,6 +38,12 @@ def alter(
     retain_files: Annotated[
         str | None, typer.Option(help="How long files stay that no point names any more, for who still reads: 10m, 1h.")
     ] = None,
+    drill_every: Annotated[
+        str | None, typer.Option(help="How often `ccpr serve` tries a restore: 12h, 7d; 0: never.")
+    ] = None,
+    drill_into: Annotated[
+        str | None, typer.Option(help="Where to: a folder, or mysql://user:env:NAME@host:port; '': the state folder.")
+    ] = None,
     max_sessions: Annotated[
         int | None, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at the same time.")
     ] = None,
@@ -108,6 +114,8 @@ def alter(
         "retain_for": None if retain_for is None else seconds_option(retain_for, "--retain-for"),
         "keep": keep,
         "retain_files": None if retain_files is None else seconds_option(retain_files, "--retain-files"),
+        "drill_every": None if drill_every is None else seconds_option(drill_every, "--drill-every"),
+        "drill_into": drill_into,
         "max_sessions": max_sessions,
         "max_mb_s": max_mb_s,
         "flush": flush,

@@ -70,6 +70,9 @@ class Commands(LazyGroup):
             "Load a point into a database server, as a writable database.",
         ),
         "dump": Deferred("ccpr.cli.dump:dump", _READ, "Write a point as SQL that `mysql` loads."),
+        "drill": Deferred(
+            "ccpr.cli.drill:drill", _CARE, "Try a restore: a kept point, compared with what was recorded."
+        ),
         "explain": Deferred(
             "ccpr.cli.explain:explain", _CARE, "Explain what an error's code means and what to do about it."
         ),

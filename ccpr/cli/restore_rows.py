@@ -88,6 +88,11 @@ class RowProgress:
         self._next = self._started + _EVERY_SECONDS
         self.callbacks = Progress(on_rows=lambda count, _: self.add(count))
 
+    def begin(self, rows: int) -> None:
+        """So many at most."""
+        self._total, self._started = rows, time.monotonic()
+        self._next = self._started + _EVERY_SECONDS
+
     def announce(self, size: int, seconds: float | None) -> None:
         """Before it begins."""
         if not self._quiet:

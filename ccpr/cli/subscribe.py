@@ -55,6 +55,12 @@ def subscribe(
     retain_files: Annotated[
         str, typer.Option(help="How long files stay that no point names any more, for who still reads: 10m, 1h.")
     ] = f"{_DEFAULT.retain_files}s",
+    drill_every: Annotated[
+        str, typer.Option(help="How often `ccpr serve` tries a restore: 12h, 7d; 0: never. See `ccpr drill`.")
+    ] = "0",
+    drill_into: Annotated[
+        str, typer.Option(help="Where to: a folder, or mysql://user:env:NAME@host:port; if empty, the state folder.")
+    ] = "",
     password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
     with_indexes: Annotated[bool, typer.Option("--with-indexes", help="Copy hidden index tables as well.")] = False,
     mirror: Annotated[
@@ -125,6 +131,8 @@ def subscribe(
         retain=retain,
         retain_for=seconds_option(retain_for, "--retain-for"),
         keep=keep,
+        drill_every=seconds_option(drill_every, "--drill-every"),
+        drill_into=drill_into,
         retain_files=seconds_option(retain_files, "--retain-files"),
         with_indexes=with_indexes,
         flush=flush,

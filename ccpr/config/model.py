@@ -69,6 +69,11 @@ class Policy(Part):
     retain_files: Span | None = Field(
         default=None, description="How long files stay that no point names any more, for who still reads: 10m, 1h."
     )
+    drill_every: Span | None = Field(default=None, description="How often `ccpr serve` tries a restore: 12h, 7d.")
+    drill_into: str | None = Field(
+        default=None,
+        description="Where drills restore to: a folder, or mysql://user:env:NAME@host:port; the state folder.",
+    )
     with_indexes: bool | None = Field(
         default=None, description="Copy hidden index tables as well. It cannot be changed later."
     )

@@ -54,6 +54,7 @@ _ADOPTED = (
     catalog.holds,
     catalog.kept,
     catalog.kept_points,
+    catalog.figures,
 )
 
 

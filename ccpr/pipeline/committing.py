@@ -26,11 +26,13 @@ from ccpr.matrixone.schema import Table
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import LaggingTable
 from ccpr.pipeline.copying import CopyReport
+from ccpr.pipeline.counting import count_changed
 from ccpr.pipeline.results import Listed
 from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.checkpoint.store import Location
 from ccpr.state.context import Context
 from ccpr.state.database import repeatable, together
+from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from ccpr.state.lease import Lease
 from ccpr.state.ledger import Ledger, due_time
@@ -127,6 +129,7 @@ class PointCommitter:
         self.history = PointHistory(log.engine, task_id)
         self.ledger = Ledger(log.engine, task_id)
         self.quarantine = Quarantine(log.engine, task_id)
+        self.figures = FigureRecords(log.engine, task_id)
         self._checkpoint = Checkpoint(log.engine, task_id, clock)
         self._is_loaded = False  # and the checkpoint has not been flushed since
 
@@ -214,11 +217,13 @@ class PointCommitter:
         point = replace(point, file=write_point(self._mirror, shown, changed, self.history.chain()))
         self._mirror.store.sync("points")
         ended = {table.table.id for table in points if table.ref is None} | result.listed.rebuilt
+        counted = count_changed(self._mirror, points, ref.at)
 
         def write(connection: sa.Connection) -> None:
             self.ledger.record(connection, lsn, ledger, result.listed.diff, result.kept, ended)
             self.quarantine.write_behind(connection, lsn, result.behind)
             self.history.write(connection, point, points, definitions)
+            self.figures.write(connection, lsn, counted, MadeBy.COMMIT, now)
 
         return write
 

@@ -88,7 +88,7 @@ class LoadedPoint:
 
     Attributes
     ----------
-    figures : of the rows of each table.
+    figures : of the rows of each table, by its id.
     left_out : by table, what of its definition the server has not.
     """
 
@@ -99,7 +99,7 @@ class LoadedPoint:
     rows: int
     bytes: int
     seconds: float
-    figures: dict[str, Figures] = field(default_factory=dict)
+    figures: dict[int, Figures] = field(default_factory=dict)
     left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -151,14 +151,13 @@ def load_point(
         if done.behind:
             text = first_names((f"{one.table}: {one.failure}" for one in done.behind), most=3)
             raise RestoreIncomplete(text, subject=first_names(one.table for one in done.behind))
-        whole = {one.table for one in done.tables if one.action == "created"}.difference(done.parts_skipped)
-        _read_again(source, tables, tallies, whole, reading)
+        _read_again(source, tables, tallies, done.whole, reading)
         _check(address, password, tables, tallies)
         left_out = _release(destination)
         destination.leave()
     refs = [source.point.tables[table_id] for table_id in tables]
     rows = sum(tallies[table_id].figures.rows for table_id in tables)
-    figures = {table.qualified_name: tallies[table_id].figures for table_id, table in tables.items()}
+    figures = {table_id: tally.figures for table_id, tally in tallies.items()}
     seconds = time.monotonic() - started
     size = sum(ref.bytes for ref in refs)
     at = source.point.at.physical
@@ -184,11 +183,11 @@ def _opened(history: PointHistory, address: Address, password: str, number: str)
 
 
 def _read_again(
-    source: PointSource, tables: dict[int, Table], tallies: dict[int, Tally], whole: Collection[str], reading: Reading
+    source: PointSource, tables: dict[int, Table], tallies: dict[int, Tally], whole: Collection[int], reading: Reading
 ) -> None:
     """Count the tables of which an earlier, interrupted attempt has brought rows: all but the `whole` ones."""
     for table_id, table in tables.items():
-        if table.qualified_name in whole:
+        if table_id in whole:
             continue
         tally = tallies[table_id] = Tally(columns := _readable(table))
         manifest = source.mirror.manifest(source.point.tables[table_id])

@@ -55,6 +55,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "retain": (0, 10**9),
     "retain_for": (0, 10**10),
     "retain_files": (0, 10**10),
+    "drill_every": (0, 10**9),
     "max_sessions": (1, MOST_SESSIONS),
     "max_mb_s": (0, 10**9),
     "resync_limit": (0, 2**62),
@@ -154,6 +155,7 @@ def check_settings(settings: Settings, database: str, table: str | None) -> None
         _ = settings.keep_rules
     except ValueError as error:
         raise BadSetting(str(error), subject="keep") from error
+    _check_drill_place(settings.drill_into)
     if table is not None and patterns:
         raise BadSetting(
             "a subscription to one table has no patterns",
@@ -169,6 +171,17 @@ def check_settings(settings: Settings, database: str, table: str | None) -> None
             remedy="Create another subscription, to several: `ccpr subscribe NAME --database 'PATTERN,…'`.",
         )
     canonical(settings)
+
+
+def _check_drill_place(text: str) -> None:
+    """A password has no place in a setting, which is shown. Raises BadSetting."""
+    if text.startswith("mysql://"):
+        try:
+            _, password = parse_uri(text)
+        except BadUri as error:
+            raise BadSetting(error.message, subject="drill_into") from None
+        if password is None or not password.startswith("env:"):
+            raise BadSetting("its password has to be env:NAME", subject="drill_into")
 
 
 def _check_several(settings: Settings, table: str | None) -> None:

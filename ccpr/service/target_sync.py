@@ -5,10 +5,11 @@ another target.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from ccpr.base.errors import LeaseLost
@@ -19,12 +20,16 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.workspace import Workspace
+from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored
 from ccpr.targets.errors import TargetDropsHeld, TargetTableUnknown
 
 if TYPE_CHECKING:  # imported where there is a target
+    import pyarrow as pa
+
+    from ccpr.mirror.figures import Summing
     from ccpr.targets.plan import TargetPlan, TargetRules
     from ccpr.targets.sync import SyncResult, TargetSync
 
@@ -88,8 +93,9 @@ def sync_target(
     result, failure = None, None
     if target.needed_lsn is None:  # an initial load that is interrupted is continued at this point
         records.change(target.name, needed_lsn=newest.lsn)
+    sums = LoadedSums(history, newest)
     try:
-        with unexpected(), _opened_sync(workspace, under, target, history, newest, progress) as sync:
+        with unexpected(), _opened_sync(workspace, under, target, history, newest, progress, sums=sums) as sync:
             result = sync.run()
     except LeaseLost:
         raise
@@ -97,6 +103,7 @@ def sync_target(
         failure = Failure.of(error)
     if result is not None:
         _record_result(workspace, records, target, result)
+        sums.record(result.whole, _now(workspace))
     elif failure is not None:
         records.record_failure(target, failure, _now(workspace))
     return TargetOutcome(target.name, result, failure, time.monotonic() - started)
@@ -222,6 +229,7 @@ def _opened_sync(
     progress: Progress,
     *,
     approved: frozenset[str] = frozenset(),
+    sums: "LoadedSums | None" = None,
 ) -> "Iterator[TargetSync]":
     from ccpr.service.targets import open_target
     from ccpr.targets.sync import TargetSync
@@ -236,7 +244,35 @@ def _opened_sync(
             confirm=under.confirm,
             progress=progress,
             reading=under.subscription.settings.reading,
+            **({} if sums is None else {"on_loaded": sums.add}),
         )
+
+
+class LoadedSums:
+    """Sums over the rows of tables that a target loads whole, for a later drill to compare with."""
+
+    def __init__(self, history: PointHistory, point: GlobalPoint) -> None:
+        self._history, self._point, self._lock = history, point, Lock()
+        self._sums: dict[int, Summing] = {}
+
+    def add(self, table_id: int, read: "pa.Table", given: "pa.Table") -> None:
+        """See `TargetSync`."""
+        from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
+        from ccpr.mirror.figures import Summing
+
+        with self._lock:
+            if table_id not in self._sums:
+                columns = self._history.tables(self._point.lsn, only=[table_id])[table_id].table.user_columns
+                unknown = unreadable_columns(columns)
+                self._sums[table_id] = Summing(arrow_schema([one for one in columns if one.name not in unknown]))
+            self._sums[table_id].add(read)
+
+    def record(self, whole: Collection[int], now: datetime) -> None:
+        """Those of tables that were loaded as they are at the point."""
+        found = {table_id: one.figures() for table_id, one in self._sums.items() if table_id in whole}
+        if found:
+            records = FigureRecords(self._history.engine, self._history.task_id)
+            records.complete(self._point.lsn, found, MadeBy.TARGET, now)
 
 
 def _record_result(workspace: Workspace, records: TargetRecords, target: Target, result: "SyncResult") -> None:

@@ -20,7 +20,7 @@ from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
-from ccpr.state.tables import kept, kept_points, mo_ccpr_log, point_definitions, points, table_points
+from ccpr.state.tables import figures, kept, kept_points, mo_ccpr_log, point_definitions, points, table_points
 
 if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
     from ccpr.mirror.head import Head
@@ -286,7 +286,7 @@ class PointHistory:
         key = sa.tuple_(table_points.c.table_id, table_points.c.lsn)
         for batch in batches([(row.table_id, row.lsn) for row in rows], _DELETE_ROWS):
             connection.execute(table_points.delete().where(table_points.c.task_id == self.task_id, key.in_(batch)))
-        for table in (points, kept_points):
+        for table in (points, kept_points, figures):
             between = (table.c.task_id == self.task_id, table.c.lsn > after, table.c.lsn < until)
             connection.execute(table.delete().where(*between))
         definitions = self._drop_definitions_between(connection, until, after)

@@ -40,6 +40,8 @@ class Settings:
     sync_interval : seconds between iterations when the sensor runs them.
     retain, retain_for : how many points stay readable, and for how many seconds; see `maintenance.retention.Retention`.
     keep : which points stay by the calendar, see `ccpr.state.keep_rules`; empty for none.
+    drill_every : how many seconds after a drill the service makes the next; 0 = it makes none.
+    drill_into : where drills restore to, see `ccpr.service.drilling.place_of`; empty for the state folder.
     retain_files : for how many seconds files stay that no point names any more: readers may still use them.
     with_indexes : also copy the objects of hidden index tables.
     flush : ``on_demand`` asks the upstream to flush a snapshot that is not flushed, ``wait`` waits for it (decision
@@ -71,6 +73,8 @@ class Settings:
     retain_for: int = 0
     keep: str = ""
     retain_files: int = GRACE_SECONDS
+    drill_every: int = 0
+    drill_into: str = ""
     with_indexes: bool = False
     flush: str = "on_demand"
     max_sessions: int = Budget().sessions

@@ -237,6 +237,34 @@ kept = sa.Table(  # what the mirror's head names besides the newest point
     sa.Column("file", sa.String(255), nullable=False),
     sa.Column("chain_from", sa.BigInteger, nullable=False),  # points of a lesser lsn are in the file, the others linked
 )
+figures = sa.Table(  # of the rows of a table at a point
+    "ccpr_figures",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("row_count", sa.BigInteger, nullable=False),
+    sa.Column("row_sum", sa.String(64), nullable=False),  # see ccpr.mirror.figures; empty: they were counted only
+    sa.Column("basis", sa.String(16), nullable=False),
+    sa.Column("made_by", sa.String(16), nullable=False),  # who read the rows: commit, target, drill, verify
+    sa.Column("made_at", UTC_TIME, nullable=False),
+)
+drills = sa.Table(
+    "ccpr_drills",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("started_at", UTC_TIME, primary_key=True),
+    sa.Column("ended_at", UTC_TIME, nullable=False),
+    sa.Column("lsn", sa.BigInteger, nullable=False),  # of the point that was restored
+    sa.Column("snapshot_ts", sa.BigInteger, nullable=False),
+    sa.Column("place", LONG_TEXT, nullable=False),  # where to, without a password
+    sa.Column("tables", sa.BigInteger, nullable=False),
+    sa.Column("row_count", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),  # of the mirror's objects
+    sa.Column("compared", sa.BigInteger, nullable=False),  # tables whose figures had been recorded before
+    sa.Column("differences", LONG_TEXT, nullable=False),  # JSON: by table, how it differed
+    sa.Column("failure", LONG_TEXT),  # JSON
+)
 pins = sa.Table(
     "ccpr_pins",
     METADATA,

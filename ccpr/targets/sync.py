@@ -84,7 +84,7 @@ class SyncResult:
     lsn, snapshot_ts : the point.
     needed_lsn : the oldest point that one of the tables has to be synced from.
     remarks : `db.t` -> what differs in the target, for the tables that were created or altered.
-    parts_skipped : the tables of which an earlier, interrupted load has brought rows.
+    whole : ids of the tables that were loaded at the point, all rows in this sync.
     """
 
     lsn: int
@@ -93,7 +93,7 @@ class SyncResult:
     tables: tuple[SyncedTable, ...]
     behind: tuple[LaggingTargetTable, ...]
     remarks: dict[str, tuple[str, ...]]
-    parts_skipped: tuple[str, ...] = ()
+    whole: tuple[int, ...] = ()
 
 
 def _confirmed() -> None:
@@ -131,7 +131,7 @@ class TargetSync:
         self._destination, self._mirror, self._history, self._rules = destination, mirror, history, rules
         self._confirm, self._on_rows, self._reading = confirm, progress.on_rows, reading
         self._on_loaded = on_loaded
-        self._parts_skipped: list[str] = []
+        self._whole: list[int] = []
         self._at = point.at
         oldest = history.head().oldest_point
         self._oldest = point.lsn if oldest is None else oldest
@@ -330,8 +330,8 @@ class TargetSync:
             loaded = self._destination.create(
                 step.wanted, self._load_parts(delta, step.wanted.id), location, replaces=replaces, again=again
             )
-        if loaded.skipped or loaded.parts_skipped:
-            self._parts_skipped.append(step.table.qualified_name)
+        if location == self.location and not (loaded.skipped or loaded.parts_skipped):
+            self._whole.append(step.wanted.id)
         self._refused[step.table.qualified_name] = loaded.remarks
         since = self._sync_rows(step.wanted.id, location)
         applied = replace(
@@ -474,7 +474,7 @@ class TargetSync:
             needed_lsn=needed,
             tables=tuple(self._done),
             behind=tuple(self._failed[table_id] for table_id in sorted(self._failed)),
-            parts_skipped=tuple(self._parts_skipped),
+            whole=tuple(self._whole),
             remarks={
                 name: remarks
                 for step in plan.steps

@@ -1,0 +1,132 @@
+"""`ccpr drill`: a restore that is tried."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ccpr.base.copy_meter import seconds_text, size_text
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.output import clock_text, counted, handle_errors, out, show_json, show_table, time_text
+from ccpr.cli.restore_rows import RowProgress
+from ccpr.cli.show import at_option
+
+if TYPE_CHECKING:
+    from ccpr.mirror.points import Point
+    from ccpr.service.drilling import Place
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.drills import Drill
+
+_SHOWN = 20
+
+
+def drill(
+    name: Name,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into",
+            help="A folder for Parquet files, or mysql://user:env:NAME@host:port of a server on which databases are "
+            "made and dropped; if not given, as the subscription says, else in the state folder.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(help="The point: lsn, time or name of a held one; a random one if not given.")
+    ] = None,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")
+    ] = None,
+    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    history: Annotated[bool, typer.Option("--history", help="Show the last drills; nothing is restored.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Restore a kept point into a scratch place, compare it with what was recorded of it, and drop it again. The exit
+    code is 1 if something differed, or could not be restored."""
+    from ccpr.service import drilling, estimates
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        if history:
+            _show_history(workspace, name, as_json=as_json)
+            return
+        place = _place(workspace, name, into, password_file)
+        shown = RowProgress(0, quiet=as_json)
+
+        def announce(point: "Point", rows: int, size: int) -> None:
+            shown.begin(rows)
+            if not as_json:
+                out.print(f"point {point.lsn}, {clock_text(point.at)}, into {place.shown}", markup=False)
+            shown.announce(size, estimates.expected_seconds(workspace.home, place.kind, size))
+
+        done = drilling.drill(
+            workspace,
+            name,
+            place,
+            at=at_option(at),
+            tables=table or (),
+            progress=shown.callbacks,
+            announce=announce,
+        )
+    if as_json:
+        show_json(done.to_json())
+    else:
+        _show(done)
+    if not done.good:
+        raise typer.Exit(1)
+
+
+def _place(workspace: "Workspace", name: str, into: str | None, password_file: Path | None) -> "Place":
+    """Raises BadUri, BadTargetUri."""
+    from ccpr.service.drilling import place_of
+    from ccpr.state.subscription import Subscription
+
+    settings = Subscription.from_row(workspace.log.row(name)).settings
+    if into is not None and into.startswith("mysql://"):
+        from ccpr.cli.logins import read_login
+        from ccpr.service.drilling import Place
+        from ccpr.targets.address import Address
+
+        endpoint, password = read_login(into, password_file)
+        return Place(server=Address(endpoint, ""), password=password)
+    return place_of(workspace, settings.drill_into if into is None else into)
+
+
+def _show(done: "Drill") -> None:
+    told = f"{counted(done.tables, 'table')}, {counted(done.rows, 'row')}, {size_text(done.bytes)} of the mirror"
+    took = f"took {seconds_text(done.seconds)}"
+    if done.failure is not None:
+        out.print(f"it could not be restored: {done.failure}", style="red", markup=False)
+    for table, how in done.differences.items():
+        out.print(f"{table}: {how}", style="red", markup=False)
+    if done.good:
+        recorded = f"{done.compared} of them recorded before" if done.compared else "none was recorded before"
+        out.print(f"point {done.lsn} is restored and as it should be: {told}; {recorded}; {took}", markup=False)
+
+
+def _show_history(workspace: "Workspace", name: str, *, as_json: bool) -> None:
+    from ccpr.state.drills import DrillRecords
+
+    found = DrillRecords(workspace.log.engine, workspace.log.row(name).task_id).all()
+    if as_json:
+        show_json([one.to_json() for one in found])
+        return
+    cells = [
+        (
+            time_text(one.started_at.timestamp()),
+            one.lsn,
+            one.place,
+            one.rows,
+            size_text(one.bytes),
+            seconds_text(one.seconds),
+            "good" if one.good else _problem(one),
+        )
+        for one in found[:_SHOWN]
+    ]
+    columns = ("started", "point", "into", "rows", "bytes", "took", "result")
+    show_table(columns, cells, empty="no drill yet; `ccpr drill NAME` makes one")
+
+
+def _problem(one: "Drill") -> str:
+    if one.failure is not None:
+        return f"{one.failure.code}: {one.failure.message}"
+    return "; ".join(f"{table}: {how}" for table, how in one.differences.items())

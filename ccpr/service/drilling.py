@@ -1,0 +1,274 @@
+"""Drills: a kept point is restored for real into a scratch place, and compared with the figures that were recorded of
+it when it was made. What was made for it is dropped again, that of a killed drill by the next one.
+
+Into Parquet each table is written and read again; into a server each is loaded as `ccpr restore` does, and counted and
+summed up there. Source: decision a-restore-is-tried.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from ccpr.base.errors import BadSetting, PointNotReached, SubscriptionBusy
+from ccpr.base.failure import Failure
+from ccpr.base.file_modes import make_folder, opener
+from ccpr.base.loops import unexpected
+from ccpr.base.progress import SILENT, Progress
+from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.matrixone.client.errors import BadUri
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
+from ccpr.matrixone.schema import Kind, Reading, Table
+from ccpr.mirror.figures import Figures, Summing
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point
+from ccpr.mirror.reading import as_asked, read_schema
+from ccpr.service import estimates
+from ccpr.service.errors import ScratchTaken
+from ccpr.service.pinning import pinned
+from ccpr.service.point_loading import PointSource, load_point
+from ccpr.service.workspace import Workspace
+from ccpr.state.drills import Drill, DrillRecords
+from ccpr.state.figures import FigureRecords, MadeBy
+from ccpr.state.history import PointHistory
+from ccpr.state.pins import Pins
+from ccpr.state.quarantine import Quarantine
+from ccpr.state.subscription import Subscription
+from ccpr.targets.address import Address
+from ccpr.targets.server import Server
+
+FOLDER = "drills"  # of the state folder: locks, and scratch folders where no other place is named
+_PREFIX, _PIN = "ccpr_drill_", "ccpr_drill_"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a drill restores to: a folder in which it makes one, or a server on which it makes databases.
+
+    Attributes
+    ----------
+    server : with the login; its database is not looked at.
+    """
+
+    folder: Path | None = None
+    server: Address | None = None
+    password: str = field(default="", repr=False)
+
+    @property
+    def shown(self) -> str:
+        return str(self.folder) if self.server is None else self.server.endpoint.masked()
+
+    @property
+    def kind(self) -> str:
+        """For rates."""
+        return "parquet" if self.server is None else "rows"
+
+
+def drill(
+    workspace: Workspace,
+    name: str,
+    place: Place,
+    *,
+    at: int | datetime | str | None = None,
+    tables: Sequence[str] = (),
+    progress: Progress = SILENT,
+    announce: Callable[[Point, int, int], None] = lambda point, rows, size: None,
+) -> Drill:
+    """Restore a point, a random one of those that are kept if none is named, and record what came of it. An error of
+    the restore is recorded and not raised.
+
+    `announce` gets the point, its rows at most, and the bytes of its objects, before it begins.
+
+    Raises SubscriptionMissing, SubscriptionBusy if another drill of it is running, PointNotReached before the first
+    point, PointGone, errors of the catalog database.
+    """
+    row = workspace.log.row(name)
+    subscription = Subscription.from_row(row)
+    with _only_one(workspace, row.task_id):
+        mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
+        for pin in pins.all():
+            if pin.name.startswith(_PIN):  # of a drill that was killed
+                pins.drop(pin.name)
+        point = mirror.point(_choose(workspace, row.task_id) if at is None else at)
+        chosen = _tables(mirror, point, tables)
+        refs = [point.tables[table_id] for table_id in chosen]
+        size = sum(ref.bytes for ref in refs)
+        announce(point, sum(ref.rows for ref in refs), size)
+        done = Drill(_now(workspace), _now(workspace), point.lsn, point.at.physical, place.shown, bytes=size)
+        records, found = FigureRecords(workspace.log.engine, row.task_id), dict[int, Figures]()
+        try:
+            with unexpected(), pinned(pins, point, workspace.clock, _PIN):
+                work = _Work(workspace, subscription, mirror, point, chosen, progress)
+                differences = work.into_server(place, found) if place.server else work.into_folder(place, found)
+                known = records.at(point.lsn)
+                differences |= _compared(chosen, found, known)
+            compared = sum(1 for table_id in found if table_id in known)
+            rows = sum(one.rows for one in found.values())
+            done = replace(done, tables=len(found), rows=rows, compared=compared, differences=differences)
+        except CcprError as error:
+            done = replace(done, tables=len(found), failure=Failure.of(error))
+        done = replace(done, ended_at=_now(workspace))
+        DrillRecords(workspace.log.engine, row.task_id).add(done)
+    if done.good:
+        records.complete(point.lsn, found, MadeBy.DRILL, _now(workspace))
+        estimates.record(workspace.home, place.kind, size, done.seconds)
+    return done
+
+
+def place_of(workspace: Workspace, text: str) -> Place:
+    """What the setting `drill_into` says: a folder, or `mysql://user:env:NAME@host:port`, whose password is in the
+    environment. Without it the state folder. Raises BadUri, BadSetting."""
+    if not text.startswith("mysql://"):
+        return Place(Path(text).absolute() if text else workspace.home / FOLDER)
+    endpoint, password = parse_uri(text)
+    if password is None or not password.startswith("env:"):
+        raise BadSetting("the password has to be env:NAME", subject="drill_into")
+    variable = password.removeprefix("env:")
+    if variable not in os.environ:
+        text = "the environment variable of the password is not set"
+        raise BadUri(text, subject=f"env:{variable}", remedy=f"export {variable}=…")
+    return Place(server=Address(endpoint, ""), password=os.environ[variable])
+
+
+def _choose(workspace: Workspace, task_id: str) -> int:
+    """A random point of those that show all tables, or of all if none does. Raises PointNotReached."""
+    points = [point.lsn for point in PointHistory(workspace.log.engine, task_id).global_points()]
+    late = Quarantine(workspace.log.engine, task_id).behind_by_point()
+    whole = [lsn for lsn in points if lsn not in late]
+    if not points:
+        raise PointNotReached("there is no point yet", subject=f"task {task_id}", remedy="Run `ccpr run NAME` first.")
+    return secrets.choice(whole or points)
+
+
+def _tables(mirror: Mirror, point: Point, names: Sequence[str]) -> dict[int, Table]:
+    """By id. Raises BadSetting for a name that the point does not have."""
+    refs = [ref for ref in point.tables.values() if ref.kind is Kind.TABLE]
+    missing = set(names) - {known for ref in refs for known in (ref.name, ref.qualified_name)}
+    if missing:
+        raise BadSetting(f"point {point.lsn} has no table {', '.join(sorted(missing))}", subject="--table")
+    chosen = [ref for ref in refs if not names or {ref.name, ref.qualified_name} & set(names)]
+    return {ref.table_id: mirror.manifest(ref).table for ref in chosen}
+
+
+def _compared(
+    tables: Mapping[int, Table], found: Mapping[int, Figures], known: Mapping[int, Figures]
+) -> dict[str, str]:
+    differences = {}
+    for table_id, one in found.items():
+        how = one.differs(known[table_id]) if table_id in known else ""
+        if how:
+            differences[tables[table_id].qualified_name] = how
+    return differences
+
+
+def _now(workspace: Workspace) -> datetime:
+    return datetime.fromtimestamp(workspace.clock(), UTC)
+
+
+@contextmanager
+def _only_one(workspace: Workspace, task_id: str) -> Iterator[None]:
+    """One drill of a subscription at a time on this machine. Raises SubscriptionBusy."""
+    make_folder(workspace.home / FOLDER)
+    with FileIO(workspace.home / FOLDER / f"{task_id}.lock", "a", opener=opener()) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            text = "another drill of it is under way"
+            raise SubscriptionBusy(text, subject=f"task {task_id}", remedy="Wait until it has ended.") from error
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    workspace: Workspace
+    subscription: Subscription
+    mirror: Mirror
+    point: Point
+    tables: Mapping[int, Table]
+    progress: Progress
+
+    # ---- into a folder
+
+    def into_folder(self, place: Place, found: dict[int, Figures]) -> dict[str, str]:
+        """Fills in the figures of what was read, by table. Returns how what was written differs from that."""
+        assert place.folder is not None
+        mine = f"{_PREFIX}{self.subscription.uid}_"
+        differences: dict[str, str] = {}
+        try:
+            make_folder(place.folder)
+            for left in place.folder.glob(f"{mine}*"):  # of a drill that was killed
+                shutil.rmtree(left)
+            folder = place.folder / f"{mine}{secrets.token_hex(4)}"
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise ScratchTaken(f"no folder can be made in it: {error.strerror}", subject=str(place.folder)) from error
+        try:
+            for table_id, table in self.tables.items():
+                found[table_id], how = self._through_parquet(table, folder / f"{table_id}.parquet")
+                if how:
+                    differences[table.qualified_name] = how
+        finally:
+            with suppress(OSError):
+                shutil.rmtree(folder)
+        return differences
+
+    def _through_parquet(self, table: Table, file: Path) -> tuple[Figures, str]:
+        """The figures of a table as it was read, and how the file that was written differs."""
+        reading, unknown = self.subscription.settings.reading, unreadable_columns(table.user_columns)
+        columns = [column for column in table.user_columns if column.name not in unknown]
+        manifest = self.mirror.manifest(self.point.tables[table.id])
+        schema = read_schema(arrow_schema(columns), columns, reading)
+        read, written, there = Summing(arrow_schema(columns)), Summing(schema), Summing(schema)
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            for batch in self.mirror.rows(manifest, columns, self.point.at):
+                read.add(batch)
+                (given,) = as_asked(iter([batch]), columns, reading, f"table {table.qualified_name}")
+                written.add(given)
+                writer.write_batch(given)
+                self.progress.on_rows(batch.num_rows, batch.nbytes)
+        with pq.ParquetFile(file) as again:
+            for batch in again.iter_batches():
+                there.add(batch)
+        file.unlink()
+        return read.figures(), there.figures().differs(written.figures())
+
+    # ---- into a server
+
+    def into_server(self, place: Place, found: dict[int, Figures]) -> dict[str, str]:
+        """The same; what differs in the server is raised as RestoredDiffers."""
+        assert place.server is not None
+        endpoint, mine = place.server.endpoint, f"{_PREFIX}{self.subscription.uid}_"
+        with Server(endpoint, place.password) as server:
+            for left in server.databases(mine):  # of a drill that was killed
+                server.drop(left)
+        for number, database in enumerate(sorted({table.database for table in self.tables.values()})):
+            names = tuple(table.name for table in self.tables.values() if table.database == database)
+            scratch = Address(endpoint, f"{mine}{number}_{secrets.token_hex(4)}")
+            source = PointSource(self.mirror, self.point, database, names)
+            with self._scratch(scratch, place.password):
+                done = load_point(source, scratch, place.password, progress=self.progress, reading=self._reading())
+            found.update(done.figures)
+        return {}
+
+    @contextmanager
+    def _scratch(self, scratch: Address, password: str) -> Iterator[None]:
+        with Server(scratch.endpoint, password) as server:
+            if not server.create(scratch.database):
+                raise ScratchTaken("there is a database of that name", subject=scratch.masked())
+        try:
+            yield
+        finally:
+            with Server(scratch.endpoint, password) as server:
+                server.drop(scratch.database)
+
+    def _reading(self) -> Reading:
+        return self.subscription.settings.reading

@@ -1,0 +1,148 @@
+"""Drills, as rows of the catalog database: what was restored, and what it was found to be."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from ccpr.base.failure import Failure
+from ccpr.matrixone.schema import integer_of, text_of
+from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.tables import drills
+
+MOST_DRILLS = 200  # of a subscription; older ones are forgotten, but for the last good one
+_ALL = sa.select(drills).where(drills.c.task_id == sa.bindparam("task")).order_by(drills.c.started_at.desc())
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """One drill.
+
+    Attributes
+    ----------
+    started_at, ended_at : by our clock, UTC.
+    lsn, at : the point; its time in nanoseconds.
+    place : where it was restored, without a password.
+    bytes : of the objects that were read.
+    compared : how many tables had been recorded before, so that something could differ.
+    differences : by table, for people.
+    failure : why it came to no end; None if it did.
+    """
+
+    started_at: datetime
+    ended_at: datetime
+    lsn: int
+    at: int
+    place: str
+    tables: int = 0
+    rows: int = 0
+    bytes: int = 0
+    compared: int = 0
+    differences: Mapping[str, str] = field(default_factory=dict)
+    failure: Failure | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether everything was restored, and was what it should be."""
+        return self.failure is None and not self.differences
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended_at - self.started_at).total_seconds()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "started_at": self.started_at.isoformat(),
+            "ended_at": self.ended_at.isoformat(),
+            "seconds": self.seconds,
+            "lsn": self.lsn,
+            "snapshot_ts": self.at,
+            "place": self.place,
+            "tables": self.tables,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "compared": self.compared,
+            "differences": dict(self.differences),
+            "failure": None if self.failure is None else asdict(self.failure),
+            "good": self.good,
+        }
+
+
+class DrillRecords:
+    """Those of one subscription."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine, self.task_id = engine, task_id
+
+    @repeatable
+    def all(self) -> list[Drill]:
+        """The newest first. Raises StateUnreadable."""
+        with transaction(self.engine) as connection:
+            return [_drill(row._mapping) for row in fetch(connection, _ALL, task=self.task_id)]
+
+    def last(self) -> tuple[Drill | None, Drill | None]:
+        """The last one, and the last good one."""
+        found = self.all()
+        return next(iter(found), None), next((one for one in found if one.good), None)
+
+    @repeatable
+    def add(self, drill: Drill) -> None:
+        values = {
+            "task_id": self.task_id,
+            "started_at": stored_time(drill.started_at),
+            "ended_at": stored_time(drill.ended_at),
+            "lsn": drill.lsn,
+            "snapshot_ts": drill.at,
+            "place": drill.place,
+            "tables": drill.tables,
+            "row_count": drill.rows,
+            "bytes": drill.bytes,
+            "compared": drill.compared,
+            "differences": json.dumps(dict(drill.differences), ensure_ascii=False),
+            "failure": None if drill.failure is None else drill.failure.to_text(),
+        }
+        mine = drills.c.task_id == self.task_id
+        with transaction(self.engine) as connection:
+            connection.execute(drills.delete().where(mine, drills.c.started_at == values["started_at"]))
+            connection.execute(drills.insert().values(values))
+            good = sa.select(sa.func.max(drills.c.started_at)).where(
+                mine, drills.c.failure.is_(None), drills.c.differences == "{}"
+            )
+            times = sa.select(drills.c.started_at).where(mine).order_by(drills.c.started_at.desc())
+            old = list(connection.scalars(times.offset(MOST_DRILLS).limit(1)))
+            if old:
+                kept = connection.scalar(good)
+                stale = (mine, drills.c.started_at <= old[0], drills.c.started_at != kept)
+                connection.execute(drills.delete().where(*(stale if kept is not None else stale[:2])))
+
+
+@repeatable
+def last_drills(engine: sa.Engine) -> dict[str, tuple[Drill | None, Drill | None]]:
+    """By task id, the last drill and the last good one. What cannot be read is left out."""
+    with transaction(engine) as connection:
+        tasks = list(connection.scalars(sa.select(drills.c.task_id).distinct()))
+    return {task: DrillRecords(engine, task).last() for task in tasks}
+
+
+def _drill(row: Mapping) -> Drill:
+    with understood("a drill cannot be read", f"task {row['task_id']}"):
+        differences = json.loads(row["differences"])
+        if not isinstance(differences, dict):
+            raise TypeError("the differences are no JSON object")
+        started, ended = (row[key].replace(tzinfo=UTC) for key in ("started_at", "ended_at"))
+        return Drill(
+            started,
+            ended,
+            integer_of(row["lsn"]),
+            integer_of(row["snapshot_ts"]),
+            text_of(row["place"]),
+            tables=integer_of(row["tables"]),
+            rows=integer_of(row["row_count"]),
+            bytes=integer_of(row["bytes"]),
+            compared=integer_of(row["compared"]),
+            differences={text_of(table): text_of(how) for table, how in differences.items()},
+            failure=None if row["failure"] is None else Failure.from_text(row["failure"]),
+        )
