@@ -6,7 +6,7 @@ from ccpr.dagster.health import longest_silence
 from ccpr.dagster.replica_current import replica_current
 from ccpr.dagster.table_specs import load_subscriptions
 from ccpr_assets.applied_tables import applied_tables, mirror, target_databases
-from ccpr_assets.jobs import STEPS, ccpr_sync_job
+from ccpr_assets.jobs import STEPS, ccpr_drill_job, ccpr_sync_job
 from ccpr_assets.upstream_snapshots import upstream
 from resources.replication import replication
 from resources.spark import spark
@@ -30,7 +30,7 @@ def _completed(spec: dg.AssetSpec) -> dg.AssetSpec:
 defs = dg.Definitions(
     assets=dg.map_asset_specs(_completed, [upstream, *STEPS, mirror, target_databases, *loaded.assets]),
     asset_checks=[replica_current, *loaded.checks],
-    jobs=[ccpr_sync_job],
+    jobs=[ccpr_sync_job, ccpr_drill_job],
     sensors=[ccpr_log_sensor, replica_health_sensor, dagster_retention_sensor],
     resources={"replication": replication, "spark": spark},
     # One process a run: one Spark session and one lease for all its steps. Without this the button in the UI would use

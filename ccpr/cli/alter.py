@@ -44,6 +44,9 @@ def alter(
     drill_into: Annotated[
         str | None, typer.Option(help="Where to: a folder, or mysql://user:env:NAME@host:port; '': the state folder.")
     ] = None,
+    verify_within: Annotated[
+        str | None, typer.Option(help="In which time `ccpr serve` reads all files of the mirror again: 30d; 0: never.")
+    ] = None,
     max_sessions: Annotated[
         int | None, typer.Option(min=1, max=MOST_SESSIONS, help="Upstream sessions that copy at the same time.")
     ] = None,
@@ -116,6 +119,7 @@ def alter(
         "retain_files": None if retain_files is None else seconds_option(retain_files, "--retain-files"),
         "drill_every": None if drill_every is None else seconds_option(drill_every, "--drill-every"),
         "drill_into": drill_into,
+        "verify_within": None if verify_within is None else seconds_option(verify_within, "--verify-within"),
         "max_sessions": max_sessions,
         "max_mb_s": max_mb_s,
         "flush": flush,

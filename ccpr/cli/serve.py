@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,6 +111,8 @@ def serve(
     from ccpr.relay.server import Listen
     from ccpr.relay.service import RelayService
     from ccpr.relay.watching import Watcher
+    from ccpr.service.daemon.care_figures import CareFigures
+    from ccpr.service.daemon.caretaking import Caretaker
     from ccpr.service.daemon.descriptors import raise_limit
     from ccpr.service.daemon.health import Health
     from ccpr.service.daemon.listening import Component, Listener
@@ -159,7 +160,10 @@ def serve(
 
         watcher = Watcher(workspace, None if served is None else served.quiet, asked=asked)
         components.append(watcher)
+        caretaker = Caretaker(workspace)
+        components.append(caretaker)
         metrics.registry.register(Figures(workspace, served))
+        metrics.registry.register(CareFigures(workspace))
         replicator = Replicator(
             workspace, listeners, workers=workers, copier=copier, stop_seconds=stop_seconds, on_end=until.set
         )
@@ -169,7 +173,7 @@ def serve(
             "/status": status_page(workspace),
         }
         pages = Pages(made, listen, port, allowed_hosts=allowed_host or ())
-        guards += [watcher.loop, replicator.loop, replicator.listeners, pages.loop]
+        guards += [watcher.loop, caretaker.loop, replicator.loop, replicator.listeners, pages.loop]
         health = Health(
             replicator,
             guards,
@@ -208,7 +212,7 @@ def status_page(workspace: "Workspace") -> "Callable[[], Page]":
 
     def page() -> Page:
         try:
-            found = [{**asdict(status), "ok": status.ok} for status in read_all(workspace, meter)]
+            found = [status.to_json() for status in read_all(workspace, meter)]
         except CcprError as error:
             shown = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
             return Page(json_text(shown).encode() + b"\n", status=503)

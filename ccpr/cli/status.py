@@ -4,7 +4,7 @@ the upstream is not asked."""
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +68,7 @@ def status(
             return
         found = read()
     if as_json:
-        shown = [{**asdict(status), "ok": status.ok} for status in found]
+        shown = [status.to_json() for status in found]
         show_json(shown if name is None else shown[0])
     else:
         out.print(_drawn(found, whole=name is None))
@@ -92,7 +92,7 @@ def _watch(read: "Callable[[], list[SubscriptionStatus]]", *, whole: bool, as_js
             for status in read():
                 if printed.get(status.name) != (steady := _steady(status)):
                     printed[status.name] = steady
-                    shown = {**asdict(status), "ok": status.ok}
+                    shown = status.to_json()
                     line = json_text(shown) if as_json else printable(_line(status))
                     sys.stdout.write(line + "\n")
                     sys.stdout.flush()
@@ -242,6 +242,7 @@ def _in_full(status: "SubscriptionStatus") -> Group:
     for pin in status.forgotten_pins:
         details.add("forgotten", f"snapshot {pin.snapshot} of point {pin.lsn}, last used {time_text(pin.seen_at)}")
         details.add("", f"if its owner is gone for good: ccpr relay pins {status.name} --drop {pin.snapshot}")
+    _add_care(details, status)
     if status.last_error is not None:
         _add_error(details, status.last_error)
     if status.next_attempt is not None:
@@ -249,6 +250,20 @@ def _in_full(status: "SubscriptionStatus") -> Group:
     for warning in status.warnings:
         details.add("warning", Text(warning, style="yellow"))
     return Group(details.grid)
+
+
+def _add_care(details: _Details, status: "SubscriptionStatus") -> None:
+    """How restores were tried, and files read again."""
+    drill, scrub = status.drill, status.scrub
+    if drill is not None and drill.last_good is not None:
+        good = drill.last_good
+        told = f"point {good.lsn}, {counted(good.rows, 'row')}, {seconds_text(good.seconds)}"
+        details.add("last good drill", f"{seconds_text(drill.age_seconds)} ago: {told}, into {good.place}")
+    if scrub is not None and scrub.scrub is not None and scrub.scrub.last_began_at is not None:
+        details.add("files read again", f"all of them since {time_text(scrub.scrub.last_began_at.timestamp())}")
+    for one in (drill, scrub):
+        if one is not None and one.trouble:
+            details.add("warning", Text(printable(one.trouble), style="yellow"))
 
 
 def _add_target(details: _Details, target: "TargetStatus") -> None:

@@ -61,6 +61,9 @@ def subscribe(
     drill_into: Annotated[
         str, typer.Option(help="Where to: a folder, or mysql://user:env:NAME@host:port; if empty, the state folder.")
     ] = "",
+    verify_within: Annotated[
+        str, typer.Option(help="In which time `ccpr serve` reads all files of the mirror again: 30d; 0: never.")
+    ] = "0",
     password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
     with_indexes: Annotated[bool, typer.Option("--with-indexes", help="Copy hidden index tables as well.")] = False,
     mirror: Annotated[
@@ -133,6 +136,7 @@ def subscribe(
         keep=keep,
         drill_every=seconds_option(drill_every, "--drill-every"),
         drill_into=drill_into,
+        verify_within=seconds_option(verify_within, "--verify-within"),
         retain_files=seconds_option(retain_files, "--retain-files"),
         with_indexes=with_indexes,
         flush=flush,

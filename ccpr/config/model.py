@@ -74,6 +74,9 @@ class Policy(Part):
         default=None,
         description="Where drills restore to: a folder, or mysql://user:env:NAME@host:port; the state folder.",
     )
+    verify_within: Span | None = Field(
+        default=None, description="In which time `ccpr serve` reads all files of the mirror again: 30d."
+    )
     with_indexes: bool | None = Field(
         default=None, description="Copy hidden index tables as well. It cannot be changed later."
     )

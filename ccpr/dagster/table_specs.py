@@ -15,6 +15,7 @@ import dagster as dg
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
 from ccpr.dagster import metadata
+from ccpr.dagster.care import care_checks
 from ccpr.dagster.events import MIRROR
 from ccpr.dagster.followers import follower_asset, follower_check
 from ccpr.dagster.replica_current import health_asset, health_check
@@ -88,7 +89,7 @@ def _load_health(row: LogRow, loaded: Loaded) -> None:
     name, interval = row.subscription_name, Subscription.from_row(row).settings.sync_interval
     loaded.intervals.append(interval)
     loaded.assets.append(health_asset(name, interval))
-    loaded.checks.append(health_check(name))
+    loaded.checks += [health_check(name), *care_checks(name)]
 
 
 def _load_followers(workspace: Workspace, row: LogRow, loaded: Loaded) -> None:

@@ -136,13 +136,40 @@ class Verifier:
         self._history, self._ledger = PointHistory(log.engine, task_id), Ledger(log.engine, task_id)
         self._behind = Quarantine(log.engine, task_id).behind_by_point()
 
+    def small_files(self) -> list[Damage]:
+        """Verify everything but the objects. Raises what `run` raises."""
+        return self._small_files(self._history.global_points(), list(self._history.states()))
+
+    def objects(self, after: str, most_bytes: int) -> tuple[str, list[Damage]]:
+        """Verify objects behind one by name, until so many bytes were read. Returns the name of the last, empty if
+        there are no more. Raises what `run` raises."""
+        points, damages, size = self._history.global_points(), list[Damage](), 0
+        for stored in self._ledger.stored_objects(after):
+            problem = self._problem(stored)
+            if problem is not None and self._ledger.look_up([stored.name]):  # else a sweep has deleted it meanwhile
+                damages.append(self._repair(stored, problem, points))
+            size += stored.size
+            self._on_progress(stored.size)
+            if size >= most_bytes:
+                return stored.name, damages
+        return "", damages
+
+    def _small_files(self, points: list[GlobalPoint], states: list[TablePoint]) -> list[Damage]:
+        damages = self._head()
+        return [
+            *damages,
+            *self._points(),
+            *self._ledgers(points),
+            *self._definitions(),
+            *self._manifests(states, points),
+        ]
+
     def run(self) -> Verified:
         """Verify everything. Raises StoreFailed, StateUnavailable, StateUnreadable, and MirrorDisagrees, as a mirror
         that is another one cannot be compared."""
-        damages = self._head()
         points = self._history.global_points()
         states = list(self._history.states())
-        damages += [*self._points(), *self._ledgers(points), *self._definitions(), *self._manifests(states, points)]
+        damages = self._small_files(points, states)
         if self._deep:
             damages += self._unreadable(points, {damage.path for damage in damages})
         objects = size = 0
@@ -150,7 +177,7 @@ class Verifier:
             for stored, problem in _ordered(pool, self._problem, self._ledger.stored_objects()):
                 objects, size = objects + 1, size + stored.size
                 self._on_progress(stored.size)
-                if problem is not None:
+                if problem is not None and self._ledger.look_up([stored.name]):  # else a sweep has deleted it meanwhile
                     damages.append(self._repair(stored, problem, points))
         return Verified(objects, size, len(states), len(points), self._strays(), tuple(damages))
 

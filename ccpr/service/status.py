@@ -1,9 +1,9 @@
 """The status of a subscription as a value, read from its row, the catalog database and the files of its mirror."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccpr.base.errors import StateUnreadable, UnexpectedError
 from ccpr.base.failure import Failure
@@ -13,6 +13,7 @@ from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.schema import zero_dates_of
 from ccpr.pipeline.due import due_at
 from ccpr.pipeline.lag import Lag, LagMeter
+from ccpr.service.care_status import DrillStatus, ScrubStatus, drill_status, scrub_status
 from ccpr.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
 from ccpr.service.last_error import LastError
 from ccpr.service.relay_marks import left_out_by_relays, relay_addresses
@@ -182,6 +183,7 @@ class SubscriptionStatus:
     objects_from : the storage that objects are read from; empty if the upstream is asked for them.
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
         storage.
+    drill, scrub : whether restores are tried and files read again; None if nobody asks for it.
     """
 
     name: str
@@ -220,6 +222,8 @@ class SubscriptionStatus:
     objects_copied: int = 0
     objects_direct: int = 0
     waiting: Waiting | None = None
+    drill: DrillStatus | None = None
+    scrub: ScrubStatus | None = None
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
@@ -248,6 +252,12 @@ class SubscriptionStatus:
             next_attempt=None,
             updated_at="",
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """As a document, with whether all is well."""
+        care = {"drill": self.drill, "scrub": self.scrub}
+        shown = {name: None if one is None else one.to_json() for name, one in care.items()}
+        return {**asdict(replace(self, drill=None, scrub=None)), **shown, "ok": self.ok}
 
     @property
     def ok(self) -> bool:
@@ -306,6 +316,8 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         objects_copied=copied,
         objects_direct=direct,
         waiting=Waiting.of(read, now, held=held),
+        drill=drill_status(workspace, read.subscription, row.created_at.replace(tzinfo=UTC).timestamp()),
+        scrub=scrub_status(workspace, read.subscription, row.created_at.replace(tzinfo=UTC).timestamp()),
     )
 
 

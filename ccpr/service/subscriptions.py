@@ -56,6 +56,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "retain_for": (0, 10**10),
     "retain_files": (0, 10**10),
     "drill_every": (0, 10**9),
+    "verify_within": (0, 10**9),
     "max_sessions": (1, MOST_SESSIONS),
     "max_mb_s": (0, 10**9),
     "resync_limit": (0, 2**62),

@@ -136,9 +136,9 @@ class Ledger:
         for table_id in gone:
             end(table_id)
 
-    def stored_objects(self) -> Iterator[LedgerEntry]:
-        """Every object of the ledger, by name. Reads a page at a time."""
-        last = ""
+    def stored_objects(self, after: str = "") -> Iterator[LedgerEntry]:
+        """Every object of the ledger whose name is greater, by name. Reads a page at a time."""
+        last = after
         while True:
             query = (
                 sa.select(objects)

@@ -41,6 +41,7 @@ class Settings:
     retain, retain_for : how many points stay readable, and for how many seconds; see `maintenance.retention.Retention`.
     keep : which points stay by the calendar, see `ccpr.state.keep_rules`; empty for none.
     drill_every : how many seconds after a drill the service makes the next; 0 = it makes none.
+    verify_within : in how many seconds the service reads all files of the mirror again; 0 = it does not.
     drill_into : where drills restore to, see `ccpr.service.drilling.place_of`; empty for the state folder.
     retain_files : for how many seconds files stay that no point names any more: readers may still use them.
     with_indexes : also copy the objects of hidden index tables.
@@ -75,6 +76,7 @@ class Settings:
     retain_files: int = GRACE_SECONDS
     drill_every: int = 0
     drill_into: str = ""
+    verify_within: int = 0
     with_indexes: bool = False
     flush: str = "on_demand"
     max_sessions: int = Budget().sessions

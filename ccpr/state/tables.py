@@ -265,6 +265,16 @@ drills = sa.Table(
     sa.Column("differences", LONG_TEXT, nullable=False),  # JSON: by table, how it differed
     sa.Column("failure", LONG_TEXT),  # JSON
 )
+scrubs = sa.Table(
+    "ccpr_scrubs",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("position", sa.String(42), nullable=False),  # the last object that was read; empty at the beginning
+    sa.Column("began_at", UTC_TIME, nullable=False),  # of this round
+    sa.Column("last_began_at", UTC_TIME),  # of the last one that came to its end
+    sa.Column("repaired", sa.BigInteger, nullable=False),
+    sa.Column("damaged", LONG_TEXT, nullable=False),  # JSON: path and reason
+)
 pins = sa.Table(
     "ccpr_pins",
     METADATA,

@@ -205,4 +205,3 @@ def test_every_type_goes_through_parquet_and_a_server_alike(
         again = replica.command("drill", NAME, "--at", "1", "--into", uri(server))
         assert (first["good"], again["good"]) == (True, True)
         assert again["compared"] == first["tables"] == again["tables"]
-

@@ -1,0 +1,50 @@
+"""Reading all files of a mirror again within a time, a share at once: each round begins with the small files, and goes
+through the objects by name. Damaged ones are repaired as `ccpr verify` does."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from ccpr.maintenance.verify import Damage, Verifier
+from ccpr.state.scrubs import Scrub
+
+_LEAST_SHARE = 0.1  # of the whole time, for what is left: a service that was away reads faster, and not without limit
+
+
+def next_share(scrub: Scrub | None, total_bytes: int, within: float, passed: float, now: float) -> int:
+    """How many bytes to read now, so that the round ends in time.
+
+    Parameters
+    ----------
+    total_bytes : of all objects.
+    within : seconds for a round.
+    passed : seconds since the last share.
+    now : seconds since 1970.
+    """
+    began = now if scrub is None else scrub.began_at.timestamp()
+    left = within - (now - began) if began <= now else within
+    return max(1, round(total_bytes * passed / max(left, _LEAST_SHARE * within)))
+
+
+def is_waiting(scrub: Scrub | None, within: float, now: float) -> bool:
+    """Whether this round is done, and the next one begins later. A clock that was set back ends the wait."""
+    if scrub is None or scrub.position or scrub.last_began_at != scrub.began_at:
+        return False
+    return 0 <= now - scrub.began_at.timestamp() < within
+
+
+def scrub_once(verifier: Verifier, scrub: Scrub | None, share: int, clock: Callable[[], float]) -> Scrub:
+    """Read a share. Raises what `Verifier.run` raises."""
+    if scrub is None or (not scrub.position and scrub.last_began_at == scrub.began_at):
+        began = datetime.fromtimestamp(clock(), UTC)
+        last = None if scrub is None else scrub.last_began_at
+        scrub = _with(Scrub("", began, last), verifier.small_files())
+    position, damages = verifier.objects(scrub.position, share)
+    scrub = replace(_with(scrub, damages), position=position)
+    return scrub if position else replace(scrub, last_began_at=scrub.began_at)
+
+
+def _with(scrub: Scrub, found: list[Damage]) -> Scrub:
+    damaged: Mapping[str, str] = {one.path: one.reason for one in found if not one.repaired}
+    repaired = sum(one.repaired for one in found)
+    return replace(scrub, damaged={**scrub.damaged, **damaged}, repaired=scrub.repaired + repaired)

@@ -1,0 +1,101 @@
+"""Tries restores and reads files again, as often as the subscriptions want it, in a thread of its own: one thing after
+the other, so that iterations have the machine."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from ccpr.base.loops import Loop
+from ccpr.maintenance.scrubbing import is_waiting, next_share, scrub_once
+from ccpr.maintenance.verify import Verifier
+from ccpr.service.drilling import drill, place_of
+from ccpr.service.workspace import Workspace
+from ccpr.state.drills import Drill, DrillRecords
+from ccpr.state.ledger import Ledger
+from ccpr.state.log_rows import LogRow
+from ccpr.state.scrubs import ScrubRecords
+from ccpr.state.subscription import Subscription
+
+LOOK_SECONDS = 60.0
+_AGAIN_SECONDS = 3600.0  # after a drill that was not good, if the next one is not due before
+_STUCK_SECONDS = 24 * 3600.0  # a drill of a large mirror takes hours
+_STOP_SECONDS = 5.0
+
+
+class Caretaker:
+    """A component of a service (`ccpr.service.daemon.listening.Component`).
+
+    Parameters
+    ----------
+    drilled : called after each drill, from the thread.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        drilled: Callable[[LogRow, Drill], None] = lambda row, done: None,
+        seconds: float = LOOK_SECONDS,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._workspace, self._drilled, self._seconds, self._steady = workspace, drilled, seconds, steady
+        self._read_at: dict[str, float] = {}
+        self.loop = Loop("care", self._run, stuck_seconds=_STUCK_SECONDS)
+
+    def start(self) -> None:
+        self.loop.start()
+
+    def stop(self) -> None:
+        """A drill that is under way is not waited for: the next one drops what it has made."""
+        self.loop.stop(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        while not self.loop.ending.wait(self._seconds):
+            self.loop.attempt("nothing can be looked after", self._round)
+
+    def _round(self) -> None:
+        for row in self._workspace.log.all_rows()[0]:
+            if self.loop.ending.is_set():
+                return
+            for what, work in (("tried to restore", self._drill), ("read again", self._scrub)):
+                self.loop.attempt(f"{row.subscription_name} cannot be {what}", partial(work, row))
+
+    def _drill(self, row: LogRow) -> None:
+        settings = Subscription.from_row(row).settings
+        last, _ = DrillRecords(self._workspace.log.engine, row.task_id).last()
+        if not row.iteration_lsn or not is_due(last, settings.drill_every, self._workspace.clock()):
+            return
+        done = drill(self._workspace, row.subscription_name, place_of(self._workspace, settings.drill_into))
+        self._drilled(row, done)
+
+    def _scrub(self, row: LogRow) -> None:
+        subscription = Subscription.from_row(row)
+        within, now = subscription.settings.verify_within, self._workspace.clock()
+        records = ScrubRecords(self._workspace.log.engine, row.task_id)
+        scrub = records.get()
+        if not within or not row.iteration_lsn or is_waiting(scrub, within, now):
+            return
+        steady = self._steady()
+        passed = steady - self._read_at.get(row.task_id, steady - self._seconds)
+        self._read_at[row.task_id] = steady
+        total = Ledger(self._workspace.log.engine, row.task_id).stored_bytes()
+        share = next_share(scrub, total, within, passed, now)
+        verifier = Verifier(
+            self._workspace.mirror_of(subscription),
+            self._workspace.log,
+            subscription.name,
+            subscription.publication,
+            self._workspace.lease,
+            partial(self._workspace.connect, subscription),
+        )
+        records.put(scrub_once(verifier, scrub, share, self._workspace.clock))
+
+
+def is_due(last: Drill | None, every: float, now: float) -> bool:
+    """Whether a drill is due. A clock that was set back ends a wait."""
+    if not every:
+        return False
+    if last is None:
+        return True
+    wait = every if last.good else min(every, _AGAIN_SECONDS)
+    return not 0 <= now - last.started_at.timestamp() < wait
