@@ -21,11 +21,11 @@ from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publications import Publication
+from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.results import Listed, StepResults
 from ccpr.service.daemon.holding import Holding
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.daemon.replicator import Replicator
-from ccpr.service.whole_iteration import IterationRecord
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
@@ -162,22 +162,19 @@ def test_what_a_listener_raises_ends_neither_an_iteration_nor_the_service(worksp
 def test_an_error_that_nothing_expects_is_red_from_the_first_and_tried_again(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ccpr.pipeline.iteration import Iteration
-
     class Failed(Watch):
         failures: ClassVar[list[tuple[Failure, str | None]]] = []
 
         def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
             self.failures.append((failure, row.error_message))
 
-    def broken(self: Iteration) -> None:
-        self.take_snapshot()
+    def broken(iteration: Iteration, record: IterationRecord) -> None:
         raise OverflowError("a number of 20 digits")
 
     watch = Failed()
     replicator = Replicator(workspace, [watch])
     with monkeypatch.context() as patched:
-        patched.setattr(Iteration, "diff_catalog", broken)
+        patched.setattr("ccpr.pipeline.driver.diff_catalog", broken)
         replicator.start()
         until(lambda: watch.failures, "it fails")
     failure, stored = watch.failures[0]
