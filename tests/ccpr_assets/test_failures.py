@@ -20,6 +20,7 @@ from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
 from tests.end_to_end.replica import Replica, replaying
 from tests.support.dagster_fixtures import Sync
+from tests.support.lost_objects import losing_objects
 
 pytestmark = pytest.mark.recordings
 
@@ -156,6 +157,25 @@ def test_a_copied_object_that_is_missing_fails_its_check(replica: Replica, sync:
     assert failure(result)["code"] == "MIRROR_DAMAGED"
     assert materialized(result) == []
     replica.run()  # with a new snapshot
+    replica.assert_equal_to_source(2)
+
+
+def test_a_copied_object_that_is_not_in_the_store_fails_its_check_and_makes_no_point(
+    replica: Replica, sync: Sync
+) -> None:
+    with losing_objects() as lost:
+        result = sync()
+    checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
+    assert {name: check.passed for name, check in checks.items()} == {
+        "object_list_valid": True,
+        "objects_stored": False,
+    }
+    shown = checks["objects_stored"].metadata
+    assert [record.data["object"] for record in shown[FAILURE_SAMPLE].value.records] == lost
+    assert (failure(result)["code"], failure(result)["subject"]) == ("MIRROR_DAMAGED", f"object {lost[0]}")
+    assert materialized(result) == ["upstream_snapshots", "catalog_ddl", "object_diffs"]
+    assert replica.command("points", "replica") == []
+    assert sync().success, "with a new snapshot"
     replica.assert_equal_to_source(2)
 
 

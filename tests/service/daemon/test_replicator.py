@@ -27,9 +27,11 @@ from ccpr.service.daemon.holding import Holding
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.daemon.replicator import Replicator
 from ccpr.service.workspace import Workspace
+from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from tests.support.lost_objects import losing_objects
 
 LIMIT_SECONDS = 120.0
 MOST_TRANSACTIONS = 13  # of an idle iteration: 200 subscriptions at an interval of 10 s leave 50 ms of a core for each
@@ -187,6 +189,21 @@ def test_an_error_that_nothing_expects_is_red_from_the_first_and_tried_again(
     replicator.stop()
     assert workspace.log.row("s").error_message is None
     assert rows(workspace) == [1]
+
+
+def test_a_copied_object_that_is_not_in_the_store_fails_the_iteration_and_makes_no_point(workspace: Workspace) -> None:
+    replicator, row = Replicator(workspace, [Watch()]), workspace.log.row("s")
+    holding = Holding(workspace, row)
+    with losing_objects() as lost:
+        assert replicator._iterate(row, holding).failed
+    assert f"MIRROR_DAMAGED: 1 copied objects are not in the store as copied [object {lost[0]}]" in str(
+        workspace.log.row("s").error_message
+    )
+    assert PointHistory(workspace.log.engine, row.task_id).newest() is None
+    assert not replicator._iterate(workspace.log.row("s"), holding).failed
+    assert rows(workspace) == [1]
+    holding.drop_session()
+    replicator.stop()
 
 
 def test_a_round_that_fails_is_not_the_last(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
