@@ -2,6 +2,7 @@
 `ccpr.matrixone`."""
 
 import traceback
+from collections.abc import Sequence
 from typing import Self
 
 from ccpr.matrixone.errors import Refused, Terminal, Transient, Unknown
@@ -249,6 +250,25 @@ class MirrorDamaged(Terminal):
         "`ccpr verify NAME` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a lost "
         "manifest again. Else restore the named file from a copy."
     )
+
+
+class ObjectsNotStored(MirrorDamaged):
+    """Objects that were copied are not in the store in their size.
+
+    Attributes
+    ----------
+    missing, checked : their names, and how many objects were looked for.
+    """
+
+    missing: tuple[str, ...] = ()
+    checked: int = 0
+
+    @classmethod
+    def of(cls, missing: Sequence[str], *, checked: int) -> Self:
+        text = f"{len(missing)} copied objects are not in the store as copied"
+        error = cls(text, subject=f"object {missing[0]}")
+        error.missing, error.checked = tuple(missing), checked
+        return error
 
 
 class StoreFailed(Transient):

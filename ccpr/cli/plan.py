@@ -31,12 +31,12 @@ def plan(
 
     The iteration stays open: a run, or the sensor, continues it.
     """
+    from ccpr.pipeline import plan as planning
     from ccpr.service.target_sync import plan_targets
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace, open_iteration(workspace, name) as iteration:
-        iteration.take_snapshot()
-        found = iteration.plan()
+        found = planning.plan(iteration)
         targets = plan_targets(workspace, iteration)
     if as_json:
         show_json(

@@ -14,7 +14,7 @@ import dagster as dg
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
 from ccpr.schema.table_changes import TableChange
 
 SYNC_JOB = "ccpr_sync_job"  # the job that the sensor starts

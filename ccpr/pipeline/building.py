@@ -25,7 +25,7 @@ from ccpr.pipeline.committing import IterationResult, Last
 from ccpr.pipeline.copying import CopyReport
 from ccpr.pipeline.findings import is_measured
 from ccpr.pipeline.results import Listed
-from ccpr.pipeline.steps import Step
+from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.table_lists import TableFailures
 from ccpr.schema.table_changes import ChangeKind
 from ccpr.state.history import TablePoint

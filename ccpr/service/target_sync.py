@@ -163,7 +163,9 @@ def approve_drops(
 def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, TargetPlan | Failure]":
     """What the open iteration's catalog means for each target, by its name. Only definitions are compared, no rows."""
     records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    catalog = iteration.diff_catalog()
+    from ccpr.pipeline.driver import catalog_of
+
+    catalog = catalog_of(iteration)
     found: dict[str, TargetPlan | Failure] = {}
     for target in records.all():
         if target.state is TargetState.RELEASED:

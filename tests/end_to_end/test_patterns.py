@@ -11,7 +11,8 @@ from ccpr.base.errors import StepMissing
 from ccpr.cli.main import app
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.driver import drive, take
+from ccpr.pipeline.step_names import Stage
 from ccpr.service import subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.patterns import NamePatterns
@@ -149,14 +150,11 @@ def test_what_was_copied_for_other_patterns_makes_no_point(source: Source) -> No
     source.subscribe(*ORDERS)
     with Workspace() as workspace:
         with workspace.iteration("s") as iteration:
-            iteration.take_snapshot()
-            iteration.diff_catalog()
-            iteration.diff_objects()
-            iteration.copy_objects(copy_in_process)
+            drive(iteration, until=Stage.COPY)
         change = subscriptions.SettingsChange(settings={"tables": "other"})
         subscriptions.alter(workspace, "s", change)
         with workspace.iteration("s") as iteration, pytest.raises(StepMissing):
-            iteration.apply()
+            take(iteration, Stage.APPLY)
     command("run", "s")
     source.assert_equal(NamePatterns.of("other", ""))
 

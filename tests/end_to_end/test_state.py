@@ -13,6 +13,9 @@ import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.maintenance.state_file import owner_columns
+from ccpr.pipeline.driver import drive
+from ccpr.pipeline.step_names import Stage
+from ccpr.pipeline.steps.release import sweep
 from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.dialects import Dialect
 from ccpr.service.workspace import Workspace
@@ -83,7 +86,7 @@ def test_a_lost_catalog_is_restored_and_the_next_point_equals_the_source(replica
     assert [point["lsn"] for point in replica.command("points", NAME)] == [1, 2, 3], "retention goes on"
     upstream_goes_on(2)
     with Workspace().iteration(NAME) as iteration:
-        assert iteration.sweep().files_deleted > 0
+        assert sweep(iteration).files_deleted > 0
     replica.assert_equal_to_source(4)
     replica.assert_equal_to_source(2, at=1)
     assert replica.command("verify", NAME)["sound"]
@@ -171,7 +174,7 @@ def test_targets_and_tables_in_quarantine_are_imported(replica: Replica) -> None
 
 def test_an_open_iteration_is_resumed_after_the_import(replica: Replica) -> None:
     with Workspace().iteration(NAME) as iteration:
-        ref = iteration.take_snapshot()
+        ref = drive(iteration, until=Stage.SNAPSHOT).snapshot
         file = exported(replica)
     lose_catalog(replica)
     replica.command("state", "import", str(file))

@@ -38,8 +38,7 @@ from ccpr.matrixone.server.faults import (
 )
 from ccpr.mirror.points import Point
 from ccpr.pipeline import appendable
-from ccpr.pipeline.copying import copy_in_process
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.service import subscriptions
@@ -47,6 +46,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 from tests.histories.history import Choice, Circumstances, History
+from tests.support import driving
 
 NAME = "history"
 ITERATIONS, STEPS = 4, 9
@@ -92,12 +92,7 @@ def subscribed(
 
 def iterate(workspace: Workspace, *, allow_resync: bool = False, timeouts: Timeouts = ORDINARY) -> Outcome:
     """One whole iteration, in this process."""
-    with workspace.iteration(NAME, IterationOptions(allow_resync=allow_resync, timeouts=timeouts)) as iteration:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
-        iteration.copy_objects(copy_in_process)
-        return iteration.apply()
+    return driving.iterate(workspace, NAME, IterationOptions(allow_resync=allow_resync, timeouts=timeouts))
 
 
 def read_mirror(workspace: Workspace, point: Point, name: str) -> pa.Table:

@@ -18,7 +18,7 @@ from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.errors import DatabaseMissing, SnapshotGone
 from ccpr.matrixone.schema import Kind
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.options import Timeouts
 from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.service.status import LeftOut

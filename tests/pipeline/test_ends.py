@@ -25,7 +25,7 @@ from ccpr.matrixone.client.errors import (
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.faults import FailStatement
 from ccpr.pipeline import ends
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import LogRow

@@ -24,9 +24,10 @@ from ccpr.state.pins import Pins
 from ccpr.state.settings import Settings
 from tests.histories.replicating import NAME, subscribed
 from tests.relay.killing import WAIT_SECONDS, Mortal, Strike, downstream_process, relay_process
+from tests.support.driving import iterate
 from tests.support.native_client import NativeClient, NativeCopies, NativeTask
 from tests.support.ports import free_port
-from tests.support.relayed import assert_has_point, iterate, relaying
+from tests.support.relayed import assert_has_point, relaying
 
 pytestmark = pytest.mark.kills
 ALL = os.environ.get("KILLS") == "all"

@@ -13,11 +13,11 @@ from ccpr.base.errors import StateUnreadable
 from ccpr.base.failure import Failure
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.lag import LagMeter
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.status import next_attempt
 from ccpr.service.target_sync import TargetOutcome
-from ccpr.service.whole_iteration import IterationRecord
 from ccpr.state.context import Context
 from ccpr.state.log_rows import Failures, LogRow
 from ccpr.state.states import Shown, shown
@@ -70,7 +70,7 @@ class Metrics(Ignoring):
             self._running.add(row.subscription_name)
 
     def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None:
-        name, outcome = record.subscription, record.outcome
+        name, outcome = record.subscription, record.ended
         self.iterations.labels(name, "point" if outcome.point else "idle").inc()
         self.objects.labels(name).inc(outcome.objects_copied)
         self.bytes.labels(name).inc(outcome.bytes_copied)

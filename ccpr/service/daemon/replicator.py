@@ -28,6 +28,7 @@ from ccpr.base.loops import Loop, unexpected
 from ccpr.base.progress import Progress
 from ccpr.matrixone.client.malloc import return_free_memory, stay_small
 from ccpr.matrixone.errors import CcprError
+from ccpr.pipeline.driver import drive
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.spark.choice import Choice
@@ -36,7 +37,6 @@ from ccpr.service.daemon.holding import Holding
 from ccpr.service.daemon.listening import Listener, Listeners
 from ccpr.service.daemon.schedule import Schedule
 from ccpr.service.target_sync import pin_points, sync_target
-from ccpr.service.whole_iteration import run_whole
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
@@ -272,7 +272,7 @@ class Replicator:
                     under = self._workspace.iteration_under(lease, self._options, session=session, known=known)
                     with under as iteration, unexpected():
                         engine = self._copier.reporting(self._on_bytes, partial(_chosen, iteration))
-                        record = run_whole(iteration, engine, self._check)
+                        record = drive(iteration, engine, between=self._check)
                         ask = not holding.asked or may_be_restored(
                             iteration.pause_seconds, subscription.settings.sync_interval
                         )
