@@ -21,7 +21,7 @@ from ccpr.config.sql.parser import (
     PauseSubscription,
     ResumeSubscription,
     Select,
-    Setting,
+    Assignment,
     ShowSubscriptions,
     Statement,
     parse,
@@ -36,16 +36,16 @@ URI = "mysql://acc#user:pw@host:6001"
     [
         (
             f"CREATE SUBSCRIPTION sub1 DATABASE db1 FROM '{URI}' SYNC_INTERVAL = 60",
-            CreateSubscription("sub1", "db1", None, URI, settings=(Setting("sync_interval", 60),)),
+            CreateSubscription("sub1", "db1", None, URI, settings=(Assignment("sync_interval", 60),)),
         ),
         (
             f'create subscription `my-sub` database db1 table `a b` from "{URI}"'
             " publication p of acc sync_interval 5 ;",
-            CreateSubscription("my-sub", "db1", "a b", URI, "p", "acc", (Setting("sync_interval", 5),)),
+            CreateSubscription("my-sub", "db1", "a b", URI, "p", "acc", (Assignment("sync_interval", 5),)),
         ),
         (
             f"CREATE SUBSCRIPTION s ACCOUNT acc1 FROM '{URI}' PUBLICATION p WITH (DATABASES = 'shop_*')",
-            CreateSubscription("s", "*", None, URI, "p", "acc1", (Setting("databases", "shop_*"),)),
+            CreateSubscription("s", "*", None, URI, "p", "acc1", (Assignment("databases", "shop_*"),)),
         ),
         (f"CREATE SUBSCRIPTION account ACCOUNT FROM '{URI}'", CreateSubscription("account", "*", None, URI)),
         (
@@ -59,16 +59,16 @@ URI = "mysql://acc#user:pw@host:6001"
                 "p",
                 None,
                 (
-                    Setting("retain", 3),
-                    Setting("with_indexes", True),
-                    Setting("max_mb_s", 2.5),
-                    Setting("allow_overlap", True),
+                    Assignment("retain", 3),
+                    Assignment("with_indexes", True),
+                    Assignment("max_mb_s", 2.5),
+                    Assignment("allow_overlap", True),
                 ),
             ),
         ),
         (
             "ALTER SUBSCRIPTION s SET (SYNC_INTERVAL = 5, UPSTREAM = 'mysql://a#b:c@d', PUBLICATION = p2)",
-            AlterSubscription("s", "mysql://a#b:c@d", "p2", (Setting("sync_interval", 5),)),
+            AlterSubscription("s", "mysql://a#b:c@d", "p2", (Assignment("sync_interval", 5),)),
         ),
         ("PAUSE SUBSCRIPTION s", PauseSubscription("s")),
         ("RESUME SUBSCRIPTION `s`", ResumeSubscription("s")),
@@ -218,9 +218,9 @@ values = {bool: st.booleans(), int: numbers, str: texts, float: st.integers(0, 1
 
 
 @st.composite
-def settings_of(draw: st.DrawFn, least: int = 0) -> tuple[Setting, ...]:
+def settings_of(draw: st.DrawFn, least: int = 0) -> tuple[Assignment, ...]:
     chosen = draw(st.lists(st.sampled_from(sorted(SETTINGS)), unique=True, min_size=least))
-    return tuple(Setting(name, draw(values[SETTINGS[name]])) for name in chosen)
+    return tuple(Assignment(name, draw(values[SETTINGS[name]])) for name in chosen)
 
 
 @st.composite
