@@ -43,9 +43,10 @@ def takes_settings(settings: Iterable[Setting], *, later: bool) -> Callable[[Cal
 def _option(one: Setting, *, later: bool) -> Parameter:
     flag = isinstance(one.kind, Flag)
     kind: Any = bool if flag else list[str] if one.kind.multiple else str
+    text = one.sentence_later if later else one.sentence
     option = typer.Option(
         f"{one.option}/{one.negative}" if flag and later else one.option,
-        help=one.sentence_later if later else one.sentence,
+        help=f"{text} May be repeated." if one.kind.multiple else text,
         metavar=None if flag else one.kind.metavar,
         rich_help_panel=_PANEL,
     )

@@ -16,7 +16,7 @@ from ccpr.schema.choices import DuplicateKeys
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
-from ccpr.state.target_settings import TargetSettings, columns
+from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState, known_definitions
 from ccpr.targets.address import Address, format_target_uri, parse_target_uri
 from ccpr.targets.base import TableState
@@ -159,7 +159,7 @@ def alter(
             subject="duplicate_keys",
             remedy="Release the target's tables, and add it again.",
         )
-    values = columns({name: getattr(after, name) for name in settings})
+    values = after.columns(settings)
     if login is not None:
         address, password = login
         if address.database != address_of(target).database:

@@ -88,8 +88,11 @@ class Setting:
     @property
     def sentence_later(self) -> str:
         """The same for those who change it."""
-        text = self.later or self.help
-        return f"{text} '' is for {self.empty}." if self.empty else text
+        return (self.later or self.help) + self.about_empty
+
+    @property
+    def about_empty(self) -> str:
+        return f" '' is for {self.empty}." if self.empty else ""
 
     @property
     def sentence_in_file(self) -> str:

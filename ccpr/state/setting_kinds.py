@@ -196,7 +196,7 @@ class Choice(Kind[T]):
 
     @property
     def metavar(self) -> str:
-        return "WORD"
+        return "|".join(map(str, self.values))
 
     @property
     def either(self) -> str:

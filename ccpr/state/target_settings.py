@@ -1,7 +1,7 @@
 """The settings of a target, each declared once. What they do: `ccpr.schema.policy`, `ccpr.targets.plan`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,11 +56,10 @@ class TargetSettings:
             MaxDrop(None if limit is None else integer_of(limit)),
         )
 
-
-def columns(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings, by name, as their columns have them."""
-    stored = {"as_text": lambda names: json.dumps(names, ensure_ascii=False), "max_drop": lambda limit: limit.tables}
-    return {name: stored.get(name, str)(value) for name, value in values.items()}
+    def columns(self, names: Iterable[str]) -> dict[str, Any]:
+        """Those of these names, as their columns have them."""
+        stored = {"as_text": json.dumps(self.as_text, ensure_ascii=False), "max_drop": self.max_drop.tables}
+        return {name: stored[name] if name in stored else str(getattr(self, name)) for name in names}
 
 
 TARGET_SETTINGS: Mapping[str, Setting] = entries(TargetSettings)

@@ -22,7 +22,7 @@ from ccpr.matrixone.schema import Table, integer_of, text_of
 from ccpr.schema.dialects import Dialect
 from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
 from ccpr.state.tables import points, table_points, targets
-from ccpr.state.target_settings import TargetSettings, columns
+from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 
 _MOST_DOUBLINGS = 20
 _FIRST_WAIT_SECONDS = 60.0
@@ -191,7 +191,7 @@ class TargetRecords:
             "uri": target.uri,
             "sealed_password": target.sealed_password,
             "dialect": target.dialect.value,
-            **columns(asdict(target.settings)),
+            **target.settings.columns(TARGET_SETTINGS),
             "state": target.state.value,
             "created_at": stored_time(target.created_at),
             "behind": "[]",

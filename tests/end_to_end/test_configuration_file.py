@@ -24,6 +24,7 @@ from ccpr.state.settings import Settings
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import mo_ccpr_log
+from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target
 from tests.end_to_end.replica import command
 from tests.support.mariadb import MariaDb
@@ -205,10 +206,12 @@ CASES: dict[str, Case] = {
     "subscriptions.shop.targets.db.uri": Case(
         "{target}?ssl-mode=disabled", lambda seen: address_of(seen.target).endpoint.tls.mode, "disabled"
     ),
-    "subscriptions.shop.targets.db.ddl_policy": Case("full", lambda seen: seen.target.policy, "full"),
-    "subscriptions.shop.targets.db.as_text": Case(["t.v"], lambda seen: seen.target.as_text, ("t.v",)),
-    "subscriptions.shop.targets.db.duplicate_keys": Case("last", lambda seen: seen.target.duplicate_keys, "last"),
-    "subscriptions.shop.targets.db.max_drop": Case(7, lambda seen: seen.target.max_drop.tables, 7),
+    "subscriptions.shop.targets.db.ddl_policy": Case("full", lambda seen: seen.target.settings.ddl_policy, "full"),
+    "subscriptions.shop.targets.db.as_text": Case(["t.v"], lambda seen: seen.target.settings.as_text, ("t.v",)),
+    "subscriptions.shop.targets.db.duplicate_keys": Case(
+        "last", lambda seen: seen.target.settings.duplicate_keys, "last"
+    ),
+    "subscriptions.shop.targets.db.max_drop": Case(7, lambda seen: seen.target.settings.max_drop.tables, 7),
     "spark.master": Case("local[3]", lambda seen: settings_of(seen.workspace.home).master, "local[3]"),
     "spark.remote": Case(
         "sc://far:15002/;token=${{TOKEN}}",
@@ -283,7 +286,7 @@ def test_what_the_file_no_longer_says_has_its_default_again(setting: Setting) ->
     with Workspace() as workspace:
         seen = Seen(workspace)
         assert seen.settings == Settings(max_lag=100)
-        assert (seen.target.policy, seen.target.duplicate_keys) == ("additive", "error")
+        assert seen.target.settings == TargetSettings()
     assert setting.apply(setting.file)["plan"] == []
 
 

@@ -4,12 +4,12 @@ from decimal import Decimal
 
 from ccpr.config.sql.parser import (
     AlterSubscription,
+    Assignment,
     CreateSubscription,
     DropSubscription,
     PauseSubscription,
     ResumeSubscription,
     Select,
-    Assignment,
     ShowSubscriptions,
     Statement,
     Value,
