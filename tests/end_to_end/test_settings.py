@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ccpr.cli.main import Commands
@@ -239,8 +239,8 @@ def test_each_setting_stands_on_each_reference_page(one: Setting) -> None:
     }
     assert (one.at_creation or one.option) in options["subscribe"]
     assert (one.option in options["alter"]) == one.changeable
-    if isinstance(one.kind, Flag) and one.changeable:
-        assert one.negative in options["alter"]
+    assert (one.negative in options["alter"]) == (isinstance(one.kind, Flag) and one.changeable)
+    assert one.negative not in options["subscribe"]
 
 
 def _params(name: str) -> Any:
@@ -254,6 +254,7 @@ FOLDERS = st.text("ab ${}%é~#", min_size=1, max_size=6).filter(lambda name: nam
 
 
 @settings(max_examples=40)
+@example(values={"tables": "${HOME}", "exclude_tables": "$${"}, mirror="{subscription}", storage="${a}")
 @given(values=st.fixed_dictionaries({}, optional=FREE), mirror=st.none() | FOLDERS, storage=st.none() | FOLDERS)
 def test_what_is_chosen_is_stored_exported_and_applied_as_the_same(
     values: dict[str, Any], mirror: str | None, storage: str | None, uri: str
