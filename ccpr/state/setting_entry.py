@@ -6,9 +6,9 @@ one-entry-a-setting).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ccpr.base.errors import BadSetting
 from ccpr.state.setting_kinds import Kind
@@ -32,7 +32,7 @@ class FilePart(StrEnum):
         return {"policies": "policy"}.get(self.value, self.value.removesuffix("s"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Needs:
     """What a subscription has to be to (`Subscription.level`), for a setting to say anything."""
 
@@ -41,7 +41,7 @@ class Needs:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)  # with less to make at every start
 class Setting:
     """
     Attributes
@@ -133,11 +133,7 @@ def setting(default: T, kind: Kind[T], help: str, **more: Any) -> T:
     return field(default=default, metadata={_ENTRY: Setting(default=default, kind=kind, help=help, **more)})
 
 
-class _Declaring(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-
-def entries(declaring: type[_Declaring]) -> Mapping[str, Setting]:
+def entries(declaring: type[Any]) -> Mapping[str, Setting]:
     """The entries of a dataclass, by name."""
     found: dict[str, Setting] = {}
     for one in fields(declaring):

@@ -34,8 +34,8 @@ class Budget:
         return Budget(max(1, self.sessions // number), self.mb_s / number)
 
 
-_INVALID_TEXT = Choice(tuple(one.value for one in InvalidText))
-_ZERO_DATES = Choice(tuple(one.value for one in ZeroDates))
+_INVALID_TEXT = Choice(one.value for one in InvalidText)
+_ZERO_DATES = Choice(one.value for one in ZeroDates)
 _LONGEST = 10**10  # seconds; no longer ones were ever taken
 _SEVERAL = Needs(
     ("account",),

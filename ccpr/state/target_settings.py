@@ -17,7 +17,7 @@ class TargetSettings:
 
     ddl_policy: DdlPolicy = setting(
         DdlPolicy.ADDITIVE,
-        Choice(tuple(DdlPolicy)),
+        Choice(DdlPolicy),
         "Which changes of definitions are applied. additive: only what removes nothing; full: everything; manual: "
         "nothing, each change of a definition waits.",
         part=FilePart.TARGET,
@@ -30,7 +30,7 @@ class TargetSettings:
     )
     duplicate_keys: DuplicateKeys = setting(
         DuplicateKeys.ERROR,
-        Choice(tuple(DuplicateKeys)),
+        Choice(DuplicateKeys),
         "What happens to a table of which two rows have one primary key upstream, after a LOAD DATA there. error: it "
         "waits, with TARGET_DUPLICATE_KEYS; last: the row with the later commit counts.",
         part=FilePart.TARGET,

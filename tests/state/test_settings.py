@@ -18,7 +18,7 @@ from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 from tests.support.setting_values import allowed, any_of, refused
 
 ALL = [*SETTINGS.values(), *TARGET_SETTINGS.values()]
-KINDS = {repr(one.kind): one.kind for one in ALL}
+KINDS = {f"{type(one.kind).__name__} {one.kind.words}": one.kind for one in ALL}
 EACH = pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
 EACH_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
