@@ -53,7 +53,7 @@ def _key(one: Setting) -> tuple[Any, Any]:
         one.kind.check(found)
         return found
 
-    typed: Any = Annotated[Any, PlainValidator(read), WithJsonSchema(one.kind.schema)]
+    typed: Any = Annotated[Any, PlainValidator(read), WithJsonSchema(dict(one.kind.schema))]
     text = one.sentence_in_file
     return (typed, Field(description=text)) if one.required else (typed | None, Field(default=None, description=text))
 

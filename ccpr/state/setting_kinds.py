@@ -2,12 +2,13 @@
 they are stored.
 
 An error is a ValueError that says what was expected and never the value, which may be a password at the wrong place.
+No kind is a dataclass: of these each costs every start half a millisecond.
 """
 
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ccpr.schema.choices import MaxDrop
@@ -17,27 +18,33 @@ T = TypeVar("T")
 _MOST = 10**9
 SPAN = r"^[0-9]{1,11}[smhd]?$"  # seconds, or a number with its unit
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_NO_SPAN = "not a number of seconds, or one with s, m, h or d"
 
 
 def seconds_of(span: str) -> int:
     """`90`, `90s`, `15m`, `24h` or `7d` in seconds. Raises ValueError."""
     if not re.fullmatch(SPAN, span):
-        raise ValueError("not a number of seconds, or one with s, m, h or d")
+        raise ValueError(_NO_SPAN)
     number = span.rstrip("smhd")
     return int(number) * _SECONDS[span[len(number) :]]
 
 
 class Kind(ABC, Generic[T]):
-    """No kind is a dataclass: of these each costs every start half a millisecond.
-
+    """
     Attributes
     ----------
     forms : types of the literals by which a statement may say it.
-    multiple : the option may be repeated.
+    multiple : its option may be repeated.
+    metavar : its value in the help of an option.
+    words : its values, in Markdown.
+    schema : JSON schema of its values in a file.
     """
 
     forms: ClassVar[tuple[type, ...]] = (str,)
     multiple: ClassVar[bool] = False
+    metavar: str = "TEXT"
+    words: str = "text"
+    schema: Mapping[str, Any] = {"type": "string"}
 
     @abstractmethod
     def read(self, value: object) -> T:
@@ -55,60 +62,39 @@ class Kind(ABC, Generic[T]):
         """As YAML and JSON have it."""
         return value
 
-    @property
-    def metavar(self) -> str:
-        """Its value in the help of an option."""
-        return "TEXT"
-
-    @property
-    @abstractmethod
-    def schema(self) -> dict[str, Any]:
-        """JSON schema of its values in a file."""
-
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """Its values in Markdown, for reference pages."""
-
 
 class Flag(Kind[bool]):
     forms = (bool,)
+    words = "true, false"
+    schema: Mapping[str, Any] = {"type": "boolean"}
 
     def read(self, value: object) -> bool:
         if not isinstance(value, bool):
             raise ValueError("not true or false")
         return value
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "boolean"}
-
-    @property
-    def words(self) -> str:
-        return "true, false"
-
 
 class _Limited(Kind[T]):
     """A number from `least` to `most`."""
 
+    noun: ClassVar[str]
+    json_type: ClassVar[str] = "integer"
+    metavar = "NUMBER"
+
     def __init__(self, least: int = 0, most: int = _MOST) -> None:
         self.least, self.most = least, most
+        self.limits = f"{least:,} to {most:,}"
+        self.words = f"{self.noun}, {self.limits}"
+        self.schema = {"type": self.json_type, "minimum": least, "maximum": most}
 
     def check(self, value: Any) -> None:
         if not self.least <= value <= self.most:
             raise ValueError(f"not from {self.limits}")
 
-    @property
-    def limits(self) -> str:
-        return f"{self.least:,} to {self.most:,}"
-
-    @property
-    def metavar(self) -> str:
-        return "NUMBER"
-
 
 class Whole(_Limited[int]):
     forms = (int,)
+    noun = "whole number"
 
     def read(self, value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -121,66 +107,41 @@ class Whole(_Limited[int]):
         except ValueError:
             raise ValueError("not a whole number") from None
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "integer", "minimum": self.least, "maximum": self.most}
-
-    @property
-    def words(self) -> str:
-        return f"whole number, {self.limits}"
-
 
 class Number(_Limited[float]):
     forms = (int, float)
+    noun = json_type = "number"
 
     def read(self, value: object) -> float:
-        try:
-            found = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        except OverflowError:
-            found = math.inf
-        if not math.isfinite(found):
-            raise ValueError("not a number")
-        return found
+        return self.parse(value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan)
 
     def parse(self, given: Any) -> float:
         try:
-            return self.read(float(given))
-        except ValueError:
-            raise ValueError("not a number") from None
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "number", "minimum": self.least, "maximum": self.most}
-
-    @property
-    def words(self) -> str:
-        return f"number, {self.limits}"
+            found = float(given)
+        except (ValueError, OverflowError):
+            found = math.nan
+        if not math.isfinite(found):
+            raise ValueError("not a number")
+        return found
 
 
 class Span(_Limited[int]):
     """A time: whole seconds, or a text that `seconds_of` knows."""
 
     forms = (int, str)
+    noun = "seconds"
+    metavar = "TIME"
+
+    def __init__(self, least: int = 0, most: int = _MOST) -> None:
+        super().__init__(least, most)
+        self.schema = {"anyOf": [self.schema, {"type": "string", "pattern": SPAN}]}
 
     def read(self, value: object) -> int:
         if isinstance(value, str):
             return seconds_of(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError("not a number of seconds, or one with s, m, h or d")
+            raise ValueError(_NO_SPAN)
         return value
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        seconds = {"type": "integer", "minimum": self.least, "maximum": self.most}
-        return {"anyOf": [seconds, {"type": "string", "pattern": SPAN}]}
-
-    @property
-    def words(self) -> str:
-        return f"time, {self.limits} seconds"
-
-    @property
-    def metavar(self) -> str:
-        return "TIME"
 
 
 class Choice(Kind[T]):
@@ -188,16 +149,11 @@ class Choice(Kind[T]):
 
     def __init__(self, values: Iterable[T]) -> None:
         self.values = tuple(values)
-
-    @property
-    def metavar(self) -> str:
-        return "|".join(map(str, self.values))
-
-    @property
-    def either(self) -> str:
-        """For a sentence."""
-        *before, last = map(str, self.values)
-        return f"{', '.join(before)} or {last}"
+        texts = list(map(str, self.values))
+        self.metavar = "|".join(texts)
+        self.words = ", ".join(f"`{text}`" for text in texts)
+        self.either = f"{', '.join(texts[:-1])} or {texts[-1]}"
+        self.schema = {"type": "string", "enum": texts}
 
     def read(self, value: object) -> T:
         for one in self.values:
@@ -208,14 +164,6 @@ class Choice(Kind[T]):
     def plain(self, value: T) -> str:
         return str(value)
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "enum": list(map(str, self.values))}
-
-    @property
-    def words(self) -> str:
-        return ", ".join(f"`{value}`" for value in self.values)
-
 
 class Text(Kind[str]):
     def read(self, value: object) -> str:
@@ -223,77 +171,51 @@ class Text(Kind[str]):
             raise ValueError("not text; put it in quotes")
         return value
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string"}
-
-    @property
-    def words(self) -> str:
-        return "text"
-
 
 class Url(Text):
     """A folder, or the URL of one. Which URLs there are the stores know."""
 
-    @property
-    def metavar(self) -> str:
-        return "URL"
-
-    @property
-    def words(self) -> str:
-        return "folder or URL"
+    metavar = "URL"
+    words = "folder or URL"
 
 
 class Patterns(Text):
     """See `NamePatterns`."""
 
+    metavar = "PATTERNS"
+    words = "names and patterns"
+
     def read(self, value: object) -> str:
-        text = Text.read(self, value)
+        text = super().read(value)
         NamePatterns.of(text)
         return text
-
-    @property
-    def metavar(self) -> str:
-        return "PATTERNS"
-
-    @property
-    def words(self) -> str:
-        return "names and patterns"
 
 
 class Columns(Kind[tuple[str, ...]]):
     """Names of columns, each `table.column`."""
 
-    multiple: ClassVar[bool] = True
+    multiple = True
+    metavar = "TABLE.COLUMN"
+    words = "list of columns"
+    schema: Mapping[str, Any] = {"type": "array", "items": {"type": "string", "pattern": r"^.+\..+$"}}
 
     def read(self, value: object) -> tuple[str, ...]:
-        if not isinstance(value, list | tuple):
-            raise ValueError("not a list of columns")
-        for name in value:
-            if not isinstance(name, str) or not all(name.rpartition(".")[::2]):
-                raise ValueError("not a list of columns, each table.column")
-        return tuple(value)
+        names = tuple(value) if isinstance(value, list | tuple) else ("",)
+        if not all(isinstance(name, str) and all(name.rpartition(".")[::2]) for name in names):
+            raise ValueError("not a list of columns, each table.column")
+        return names
 
     def plain(self, value: tuple[str, ...]) -> list[str]:
         return list(value)
-
-    @property
-    def metavar(self) -> str:
-        return "TABLE.COLUMN"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "array", "items": {"type": "string", "pattern": r"^.+\..+$"}}
-
-    @property
-    def words(self) -> str:
-        return "list of columns"
 
 
 class Drops(Kind[MaxDrop]):
     """A number of tables, or `half`."""
 
     forms = (int, str)
+    metavar = "NUMBER|half"
+    words = f"`half`, or 0 to {MaxDrop.MOST:,}"
+    schema: Mapping[str, Any] = {"anyOf": [Whole(most=MaxDrop.MOST).schema, {"const": str(MaxDrop())}]}
 
     def read(self, value: object) -> MaxDrop:
         if not isinstance(value, int | str | MaxDrop) or isinstance(value, bool):
@@ -302,15 +224,3 @@ class Drops(Kind[MaxDrop]):
 
     def plain(self, value: MaxDrop) -> int | str:
         return str(value) if value.tables is None else value.tables
-
-    @property
-    def metavar(self) -> str:
-        return "NUMBER|half"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"anyOf": [Whole(most=MaxDrop.MOST).schema, {"const": str(MaxDrop())}]}
-
-    @property
-    def words(self) -> str:
-        return f"`half`, or 0 to {MaxDrop.MOST:,}"
