@@ -10,7 +10,7 @@ import typer
 
 from ccpr.cli.output import handle_errors
 from ccpr.state.setting_entry import Setting
-from ccpr.state.setting_kinds import Flag
+from ccpr.state.setting_kinds import Choice, Flag
 
 _PANEL = "Settings"
 Values: TypeAlias = Mapping[str, Any]  # of settings, by name
@@ -43,11 +43,13 @@ def takes_settings(settings: Iterable[Setting], *, later: bool) -> Callable[[Cal
 def _option(one: Setting, *, later: bool) -> Parameter:
     flag = isinstance(one.kind, Flag)
     kind: Any = bool if flag else list[str] if one.kind.multiple else str
+    words = list(map(str, one.kind.values)) if isinstance(one.kind, Choice) else None
     text = one.sentence_later if later else one.sentence
     option = typer.Option(
         f"{one.option}/{one.negative}" if flag and later else one.option,
         help=f"{text} May be repeated." if one.kind.multiple else text,
         metavar=None if flag else one.kind.metavar,
+        autocompletion=(lambda: words) if words else None,  # for the shell
         rich_help_panel=_PANEL,
     )
     default = one.default if flag else str(one.default)
