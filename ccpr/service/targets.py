@@ -146,14 +146,12 @@ def alter(
     """
     records = records_of(workspace, name)
     target = records.get(target_name)
-    more = settings.get("as_text", ())
+    before = target.settings
+    more = [name for name in settings.get("as_text", ()) if name not in before.as_text]  # the others may be gone since
     _check_columns(records, more, target.source_database)
-    as_text = tuple(dict.fromkeys((*target.settings.as_text, *more)))
-    after = replace(target.settings, **{**settings, "as_text": as_text})
-    if (target.settings.duplicate_keys, after.duplicate_keys) == (
-        DuplicateKeys.LAST,
-        DuplicateKeys.ERROR,
-    ) and target.lsn:
+    as_text = (*before.as_text, *more)
+    after = replace(before, **{**settings, "as_text": as_text})
+    if before.duplicate_keys is DuplicateKeys.LAST and after.duplicate_keys is DuplicateKeys.ERROR and target.lsn:
         raise BadSetting(
             "tables may have rows of which others of the same key were left out",
             subject="duplicate_keys",

@@ -203,7 +203,7 @@ class Columns(Kind[tuple[str, ...]]):
         names = tuple(value) if isinstance(value, list | tuple) else ("",)
         if not all(isinstance(name, str) and all(name.rpartition(".")[::2]) for name in names):
             raise ValueError("not a list of columns, each table.column")
-        return names
+        return tuple(dict.fromkeys(names))
 
     def plain(self, value: tuple[str, ...]) -> list[str]:
         return list(value)

@@ -315,6 +315,28 @@ def test_what_cannot_be_changed_later_is_made_so(key: str, setting: World) -> No
         assert CASES[key].seen(Seen(workspace)) == CASES[key].expected
 
 
+def test_a_target_keeps_more_columns_as_text_when_one_that_it_kept_is_gone_upstream(setting: World) -> None:
+    storage, file = setting.storage, setting.file
+    storage.create_database("wide")
+    storage.create_table("wide", "t", {"n": "int not null", "a": "int", "b": "int"}, primary_key=["n"])
+    storage.create_publication("wide", "wide")
+    with storage.begin() as transaction:
+        transaction.insert("wide", "t", {"n": [1], "a": [2], "b": [3]})
+    shop = file["subscriptions"]["shop"] = {**file["subscriptions"]["shop"], "database": "wide", "publication": "wide"}
+    shop["targets"]["db"] |= {"as_text": ["t.a"], "ddl_policy": "full"}
+    setting.apply(file)
+    command("run", "shop")
+    storage.drop_column("wide", "t", "a")
+    command("run", "shop")
+    shop["targets"]["db"]["as_text"] = ["t.a", "t.b", "t.b"]
+    (step,) = setting.apply(file)["done"]
+    assert step["changes"] == {"as_text": ["t.a", "t.a, t.b"]}
+    assert setting.apply(file)["plan"] == []
+    command("target", "rebuild", "shop", "db", "t")
+    assert setting.place.query("SELECT n, b FROM t") == [(1, "3")]
+    command("target", "alter", "shop", "db", "--as-text", "t.c", code=2)
+
+
 def test_the_password_of_a_target_is_changed_where_it_was(setting: World, monkeypatch: pytest.MonkeyPatch) -> None:
     setting.apply(setting.file)
     monkeypatch.setenv("DOWN", "turned-secret")
