@@ -40,7 +40,7 @@ ONE = pytest.mark.parametrize("one", SETTINGS.values(), ids=SETTINGS)
 
 @pytest.fixture(scope="module")
 def uri() -> Iterator[str]:
-    """Of an upstream whose databases are all published by `p`, and database `d` by `one`, too."""
+    """Of an upstream whose databases `p` publishes."""
     storage = Storage()
     for database in ("d", "e"):
         storage.create_database(database)
@@ -230,8 +230,7 @@ def test_each_setting_stands_on_each_reference_page(one: Setting) -> None:
     assert f"`{one.at_creation or one.option}`" in row
     assert one.help in row
     assert len(re.findall(rf"^\| `{one.name.upper()}` \|", texts["sql.md"], re.M)) == 1
-    section = {"policies": "policies.NAME"}.get(one.part.value, f"{one.part.value}.NAME")
-    part = texts["ccpr-yaml.md"].split(f"\n## {section}\n")[1].split("\n## ")[0]
+    part = texts["ccpr-yaml.md"].split(f"\n## {one.part}.NAME\n")[1].split("\n## ")[0]
     assert len(re.findall(rf"^\| `{one.key}` \|", part, re.M)) == 1
     options = {
         name: {word for each in _params(name) for word in (*each.opts, *each.secondary_opts)}
@@ -264,7 +263,7 @@ def test_what_is_chosen_is_stored_exported_and_applied_as_the_same(
         for key, name in (("mirror", mirror), ("objects_from", storage)):
             if name is not None:
                 (Path(place) / key / name).mkdir(parents=True)
-                values[key] = (Path(place) / key / name).as_uri()
+                values = {**values, key: (Path(place) / key / name).as_uri()}
         said = {name: SETTINGS[name].kind.plain(value) for name, value in values.items()}
         expected = json.loads(Settings(**values).to_text())
         scope = ["--database", "d", "--publication", "p", "--publisher", "sys"]
