@@ -335,6 +335,8 @@ def test_a_target_keeps_more_columns_as_text_when_one_that_it_kept_is_gone_upstr
     command("target", "rebuild", "shop", "db", "t")
     assert setting.place.query("SELECT n, b FROM t") == [(1, "3")]
     command("target", "alter", "shop", "db", "--as-text", "t.c", code=2)
+    setting.apply({"subscriptions": {}}, "--prune", "--yes")
+    setting.place.query("DROP TABLE t")
 
 
 def test_the_password_of_a_target_is_changed_where_it_was(setting: World, monkeypatch: pytest.MonkeyPatch) -> None:
