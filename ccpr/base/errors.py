@@ -128,7 +128,7 @@ class BadSetting(Terminal):
 
     code = "BAD_SETTING"
     about = "setting"
-    default_remedy = "See docs/reference/sql.md for the settings and their values."
+    default_remedy = "See docs/reference/configuration.md for the settings and their values."
 
 
 class SeveralDatabases(Terminal):

@@ -15,6 +15,7 @@ from ccpr.cli.show import at_option
 from ccpr.cli.tables import full_name
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.errors import BadOption
+from ccpr.state.settings import SETTINGS
 
 if TYPE_CHECKING:
     from ccpr.matrixone.schema import Reading
@@ -52,14 +53,11 @@ def export(
     ] = None,
     invalid_text: Annotated[
         str | None,
-        typer.Option(
-            help="How text is exported that is not UTF-8: escape, replace, binary or error; "
-            "if not given, as the subscription says."
-        ),
+        typer.Option(help=f"{SETTINGS['invalid_text'].help} If not given, as the subscription says."),
     ] = None,
     zero_dates: Annotated[
         str | None,
-        typer.Option(help="What the date 0000-00-00 becomes: null, keep or error."),
+        typer.Option(help=f"{SETTINGS['zero_dates'].help} If not given, likewise."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 from ccpr.cli.output import err
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.errors import BadUri
-from ccpr.state.settings import seconds_of
+from ccpr.state.setting_kinds import seconds_of
 from ccpr.targets.address import Address, parse_target_uri
 
 

@@ -15,7 +15,7 @@ from ccpr.cli.asking import confirm
 from ccpr.cli.lifecycle import report_dropped, states_of
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
-from ccpr.state.settings import Settings
+from ccpr.state.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from ccpr.config.sql.parser import AlterSubscription, CreateSubscription, DropSubscription, Statement
@@ -113,7 +113,6 @@ def _create(workspace: "Workspace", statement: "CreateSubscription", *, seen: bo
     from ccpr.service import subscriptions
 
     endpoint, password = read_login(statement.uri, seen=seen)
-    given: dict[str, Any] = {setting.name: setting.value for setting in statement.settings}
     subscription = subscriptions.create(
         workspace,
         subscriptions.Wanted(
@@ -124,7 +123,7 @@ def _create(workspace: "Workspace", statement: "CreateSubscription", *, seen: bo
             statement.table,
             statement.publication,
             statement.publisher,
-            Settings(**given),
+            Settings(**_settings(statement)),
         ),
     )
     ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
@@ -135,7 +134,7 @@ def _alter(workspace: "Workspace", statement: "AlterSubscription", *, seen: bool
     from ccpr.service import subscriptions
 
     endpoint, password = (None, "") if statement.uri is None else read_login(statement.uri, seen=seen)
-    settings = {setting.name: setting.value for setting in statement.settings}
+    settings = _settings(statement)
     subscription = subscriptions.alter(
         workspace, statement.name, subscriptions.SettingsChange(endpoint, password, statement.publication, settings)
     )
@@ -145,6 +144,11 @@ def _alter(workspace: "Workspace", statement: "AlterSubscription", *, seen: bool
         "upstream": subscription.endpoint.masked(),
         **settings,
     }
+
+
+def _settings(statement: "CreateSubscription | AlterSubscription") -> dict[str, Any]:
+    """Raises BadSetting."""
+    return {one.name: SETTINGS[one.name].read(one.value) for one in statement.settings}
 
 
 def _drop(workspace: "Workspace", statement: "DropSubscription", *, as_text: bool) -> dict[str, Any]:

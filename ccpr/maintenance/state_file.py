@@ -14,7 +14,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -84,7 +84,7 @@ class SubscriptionState:
     def with_mirror(self, url: str) -> "SubscriptionState":
         """The same, with the mirror at another place than the settings say."""
         settings = replace(self.subscription.settings, mirror=url)
-        return replace(self, row=replace(self.row, sync_config=json.dumps(asdict(settings))))
+        return replace(self, row=replace(self.row, sync_config=settings.to_text()))
 
     def of(self, table: sa.Table) -> _Rows:
         """The rows of one table."""

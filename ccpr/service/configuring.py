@@ -6,7 +6,7 @@ with followers is the relay's, which is above this package: whoever makes a plan
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
@@ -27,8 +27,11 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, Stage
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import Pins, check_unpinned
+from ccpr.state.setting_entry import Setting
+from ccpr.state.settings import SETTINGS
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
+from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.state.targets import Target, TargetRecords, TargetState
 
 SPARK = "spark"
@@ -262,17 +265,17 @@ class _Comparison:
             "database": (known.database, one.database),
             "table": (known.table, one.table),
             "publisher": (known.publication.publisher, one.publisher or known.publication.publisher),
-            "with_indexes": (known.settings.with_indexes, one.settings.with_indexes),
+            **{
+                setting.key: (setting.of(known.settings), setting.of(one.settings))
+                for setting in SETTINGS.values()
+                if not setting.changeable
+            },
         }
         for key, (before, after) in fixed.items():
             if before != after:
                 text = f"subscription {one.name} has another ({_shown(before)}), which cannot be changed"
                 self.problems.append(Problem((*path, key), text))
-        before, after = asdict(known.settings), asdict(one.settings)
-        settings = {name: value for name, value in after.items() if value != before[name]}
-        changes = [
-            Change(name.removeprefix("sync_"), _shown(before[name]), _shown(value)) for name, value in settings.items()
-        ]
+        settings, changes = _differences(SETTINGS, known.settings, one.settings)
         publication = one.publication if one.publication not in (None, known.publication.name) else None
         if publication is not None:
             changes.append(Change("publication", known.publication.name, publication))
@@ -306,36 +309,32 @@ class _Comparison:
             self.problems.append(Problem((*path, "uri"), "the database of a target cannot be changed"))
         if known.source_database != one.source_database:
             self.problems.append(Problem((*path, "database"), "which database a target gets cannot be changed"))
-        lost = sorted(set(known.as_text) - set(one.as_text))
+        lost = sorted(set(known.settings.as_text) - set(one.settings.as_text))
         if lost:
             self.problems.append(Problem((*path, "as_text"), f"{', '.join(lost)} are text already and stay so"))
         login = [
             replace(change, setting={"upstream": "uri"}.get(change.setting, change.setting))
             for change in self._login(address.endpoint, known.sealed_password, one.address.endpoint, one.password)
         ]
-        new = tuple(column for column in one.as_text if column not in known.as_text)
-        policy = None if one.policy is known.policy else one.policy
-        duplicates = None if one.duplicate_keys is known.duplicate_keys else one.duplicate_keys
-        limit = None if one.max_drop == known.max_drop else one.max_drop
-        changes = [
-            *login,
-            *([Change("ddl_policy", known.policy.value, policy.value)] if policy else []),
-            *([Change("as_text", _shown(known.as_text), _shown(one.as_text))] if new else []),
-            *([Change("duplicate_keys", known.duplicate_keys.value, duplicates.value)] if duplicates else []),
-            *([Change("max_drop", str(known.max_drop), str(limit))] if limit else []),
-        ]
-        if changes:
+        as_text = tuple(dict.fromkeys((*known.settings.as_text, *one.settings.as_text)))
+        after = replace(one.settings, as_text=as_text)
+        settings, changes = _differences(TARGET_SETTINGS, known.settings, after)
+        if login or changes:
             do = partial(
                 targets.alter,
                 name=name,
                 target_name=one.name,
-                policy=policy,
                 login=(one.address, one.password) if login else None,
-                as_text=new,
-                duplicate_keys=duplicates,
-                max_drop=limit,
+                settings=settings,
             )
-            yield Action(Verb.ALTER_TARGET, name, one.name, changes=tuple(changes), do=do)
+            yield Action(Verb.ALTER_TARGET, name, one.name, changes=(*login, *changes), do=do)
+
+
+def _differences(known: Mapping[str, Setting], before: object, after: object) -> tuple[dict[str, Any], list[Change]]:
+    """The settings that have another value after than before, by name, and how they are shown."""
+    found = [one for one in known.values() if one.of(before) != one.of(after)]
+    changes = [Change(one.label, _shown(one.of(before)), _shown(one.of(after))) for one in found]
+    return {one.name: one.of(after) for one in found}, changes
 
 
 def _shown(value: Any) -> str:
@@ -381,8 +380,7 @@ def _create(workspace: Workspace, one: WantedSubscription) -> None:
 
 
 def _add_target(workspace: Workspace, name: str, one: WantedTarget) -> None:
-    what = (one.policy, one.as_text, one.duplicate_keys, one.source_database, one.max_drop)
-    targets.add(workspace, name, one.name, one.address, one.password, *what)
+    targets.add(workspace, name, one.name, one.address, one.password, one.settings, one.source_database)
 
 
 def _remove_target(workspace: Workspace, name: str, target: str) -> None:

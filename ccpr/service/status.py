@@ -366,7 +366,7 @@ def _target(found: Target, newest: GlobalPoint | None, read: ReadRow, lag: Lag, 
     return TargetStatus(
         found.name,
         to,
-        found.policy.value,
+        found.settings.ddl_policy.value,
         found.state.value,
         found.lsn,
         age,

@@ -5,10 +5,8 @@ The commands of `ccpr` and the statements of `ccpr sql` both call these function
 upstream, before anything is written. Nothing is written upstream.
 """
 
-import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,7 +28,7 @@ from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.client.publications import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.session import Session
-from ccpr.matrixone.schema import SYSTEM_DATABASES, InvalidText, ZeroDates
+from ccpr.matrixone.schema import SYSTEM_DATABASES
 from ccpr.mirror.open_store import open_store
 from ccpr.service.mirror_places import check_empty, check_place, readable_subscriptions
 from ccpr.service.workspace import Workspace
@@ -38,27 +36,9 @@ from ccpr.state.context import Context
 from ccpr.state.database import fetch, repeatable, transaction
 from ccpr.state.log_rows import LogRow
 from ccpr.state.patterns import NamePatterns
-from ccpr.state.settings import MOST_SESSIONS, Settings
+from ccpr.state.settings import SETTINGS, Settings
 from ccpr.state.states import State
-from ccpr.state.subscription import Subscription, check_subscription_name
-
-CREATE_ONLY = ("with_indexes",)  # settings that decide how a mirror is made
-_CHOICES = {
-    "flush": ("on_demand", "wait"),
-    "consistency": ("together", "isolated"),
-    "invalid_text": tuple(InvalidText),
-    "zero_dates": tuple(ZeroDates),
-}
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "sync_interval": (1, 10**9),
-    "retain": (0, 10**9),
-    "retain_for": (0, 10**10),
-    "retain_files": (0, 10**10),
-    "max_sessions": (1, MOST_SESSIONS),
-    "max_mb_s": (0, 10**9),
-    "resync_limit": (0, 2**62),
-    "max_lag": (0, 10**9),
-}
+from ccpr.state.subscription import Subscription, check_subscription_name, level_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,44 +116,18 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
 
 
 def check_settings(settings: Settings, database: str, table: str | None) -> None:
-    """Check that values are in their ranges, and go with what is subscribed to; `Settings` itself checks their types.
-    Raises BadSetting, BadName for a URL."""
-    values = asdict(settings)
-    for name, (least, most) in _RANGES.items():
-        if not (math.isfinite(values[name]) and least <= values[name] <= most):
-            raise BadSetting(f"{name} is {values[name]}, not from {least:g} to {most:g}", subject=name)
-    for name, choices in _CHOICES.items():
-        if values[name] not in choices:
-            raise BadSetting(f"{name} is {values[name]!r:.80}, not one of {', '.join(choices)}", subject=name)
-    try:
-        patterns, databases = settings.patterns, settings.database_patterns
-    except ValueError as error:
-        raise BadSetting(str(error), subject="databases, tables or exclude_tables") from error
-    if table is not None and patterns:
-        raise BadSetting(
-            "a subscription to one table has no patterns",
-            subject="tables and exclude_tables",
-            remedy="Leave out the table, or the patterns.",
-        )
-    if database == EVERYTHING:
-        _check_several(settings, table)
-    elif databases:
-        raise BadSetting(
-            "a subscription to one database stays that",
-            subject="databases",
-            remedy="Create another subscription, to several: `ccpr subscribe NAME --database 'PATTERN,…'`.",
-        )
-    canonical(settings)
-
-
-def _check_several(settings: Settings, table: str | None) -> None:
-    """What only a subscription to one database can have. Raises BadSetting."""
-    if table is not None:
+    """Check that values are what they may be, and go with what is subscribed to. Raises BadSetting, BadName for a
+    URL."""
+    level = level_of(database, table)
+    for setting in SETTINGS.values():
+        setting.check(setting.of(settings), level)
+    if database == EVERYTHING and table is not None:
         raise BadSetting(
             "one table is of one database, and several are named",
             subject="table",
             remedy=f"Name its database: --database DATABASE --table {table}; or choose from all: --tables {table}.",
         )
+    canonical(settings)
 
 
 def canonical(settings: Settings) -> Settings:
@@ -266,12 +220,14 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
     """
     row = workspace.log.row(name)
     before = Subscription.from_row(row)
-    for setting in CREATE_ONLY:
-        if change.settings.get(setting, getattr(before.settings, setting)) != getattr(before.settings, setting):
-            raise BadSetting(
-                "it cannot be changed after creation", subject=setting, remedy="Create another subscription with it."
-            )
     after = replace(before, settings=replace(before.settings, **dict(change.settings)))
+    for setting in SETTINGS.values():
+        if not setting.changeable and setting.of(after.settings) != setting.of(before.settings):
+            raise BadSetting(
+                "it cannot be changed after creation",
+                subject=setting.name,
+                remedy="Create another subscription with it.",
+            )
     check_settings(after.settings, after.database, after.table)
     after = replace(after, settings=canonical(after.settings))
     if after.settings.objects_from != before.settings.objects_from:
@@ -285,7 +241,7 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
     if reroute:
         after = _rerouted(workspace, after, change, row)
     values = {
-        "sync_config": json.dumps(asdict(after.settings)),
+        "sync_config": after.settings.to_text(),
         "upstream_conn": format_uri(after.endpoint, after.sealed_password),
         "publication_name": after.publication.name,
     }

@@ -200,15 +200,16 @@ def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRul
     from ccpr.service.targets import address_of
     from ccpr.targets.plan import TargetRules
 
+    settings = target.settings
     return TargetRules(
         target.dialect,
         address_of(target).database,
-        target.policy,
-        target.as_text,
+        settings.ddl_policy,
+        settings.as_text,
         target.task_id,
-        target.duplicate_keys,
+        settings.duplicate_keys,
         target.source_database,
-        target.max_drop,
+        settings.max_drop,
         approved,
         _held(target),
     )

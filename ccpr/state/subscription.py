@@ -1,9 +1,8 @@
 """A subscription as a value: what is replicated, from where, and how. Source: docs/requirements.md O2, O3."""
 
-import json
 import re
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -58,7 +57,7 @@ class Subscription:
 
     @property
     def level(self) -> str:
-        return "account" if self.of_account else "database" if self.table is None else "table"
+        return level_of(self.database, self.table)
 
     @property
     def scope(self) -> str:
@@ -152,7 +151,7 @@ class Subscription:
             db_name=self.database,
             table_name=self.table or "",
             upstream_conn=format_uri(self.endpoint, self.sealed_password),
-            sync_config=json.dumps(asdict(self.settings)),
+            sync_config=self.settings.to_text(),
             state=State.RUNNING,
             iteration_state=IterationState.COMPLETE,
             iteration_lsn=0,
@@ -167,6 +166,11 @@ class Subscription:
             fence=0,
             lease_expires_at=0,
         )
+
+
+def level_of(database: str, table: str | None) -> str:
+    """What one is to: an account's databases, one database, or one table."""
+    return "account" if database == EVERYTHING else "database" if table is None else "table"
 
 
 def check_subscription_name(name: str) -> None:

@@ -19,10 +19,10 @@ from ccpr.base.errors import TargetExists, TargetMissing
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.schema import Table, integer_of, text_of
-from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.schema.dialects import Dialect
 from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
 from ccpr.state.tables import points, table_points, targets
+from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 
 _MOST_DOUBLINGS = 20
 _FIRST_WAIT_SECONDS = 60.0
@@ -132,9 +132,6 @@ class Target:
     ----------
     uri : without password.
     source_database : of a subscription to several databases the one whose tables are synced; else empty.
-    duplicate_keys : what happens to a table of which two visible rows have one key.
-    max_drop : how many tables are dropped at once without being asked.
-    as_text : columns that are stored as long text whatever their type, `table.column`.
     lsn, snapshot_ts : the point it is at; None before the first.
     needed_lsn : the oldest point that one of its tables needs to be synced from; None if no point is needed.
     behind : the tables that are not at that point.
@@ -147,19 +144,16 @@ class Target:
     uri: str
     sealed_password: str = field(repr=False)
     dialect: Dialect
-    policy: DdlPolicy
+    settings: TargetSettings
     created_at: datetime
-    as_text: tuple[str, ...] = ()
     state: TargetState = TargetState.ACTIVE
     lsn: int | None = None
     snapshot_ts: int | None = None
     needed_lsn: int | None = None
     behind: tuple[LaggingTargetTable, ...] = ()
     failing: Failing | None = None
-    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
     source_database: str = ""
     retrying: Retrying | None = None
-    max_drop: MaxDrop = DEFAULT_MAX_DROP
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -197,14 +191,11 @@ class TargetRecords:
             "uri": target.uri,
             "sealed_password": target.sealed_password,
             "dialect": target.dialect.value,
-            "ddl_policy": target.policy.value,
-            "as_text": json.dumps(target.as_text, ensure_ascii=False),
+            **target.settings.columns(TARGET_SETTINGS),
             "state": target.state.value,
             "created_at": stored_time(target.created_at),
             "behind": "[]",
-            "duplicate_keys": target.duplicate_keys.value,
             "source_database": target.source_database or None,
-            "max_drop": target.max_drop.tables,
             "attempts": 0,
         }
         try:
@@ -352,17 +343,14 @@ def _target(row: Mapping) -> Target:
             uri=row["uri"],
             sealed_password=row["sealed_password"],
             dialect=Dialect(row["dialect"]),
-            policy=DdlPolicy(row["ddl_policy"]),
+            settings=TargetSettings.from_row(row),
             created_at=row["created_at"].replace(tzinfo=UTC),
-            as_text=tuple(map(text_of, json.loads(row["as_text"]))),
             state=TargetState(row["state"]),
             lsn=row["lsn"],
             snapshot_ts=row["snapshot_ts"],
             needed_lsn=row["needed_lsn"],
             behind=tuple(map(LaggingTargetTable.from_json, json.loads(row["behind"]))),
             failing=failing,
-            duplicate_keys=DuplicateKeys(row["duplicate_keys"] or DuplicateKeys.ERROR),
             source_database=text_of(row["source_database"] or ""),
             retrying=retrying,
-            max_drop=MaxDrop(None if row["max_drop"] is None else integer_of(row["max_drop"])),
         )

@@ -251,7 +251,7 @@ def test_an_overlap_is_a_setting_that_alter_and_sql_change(source: Source, allow
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--tables", "a,,b"), "a pattern in 'a,,b' is empty"),
+        (("--tables", "a,,b"), "tables is 'a,,b', not patterns joined by commas: one is empty"),
         (("--table", "item", "--exclude-tables", "x"), "a subscription to one table has no patterns"),
     ],
 )

@@ -25,6 +25,7 @@ from ccpr.state.history import PointHistory
 from ccpr.state.pins import Pin, Pins
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.tables import METADATA, points
+from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
 from ccpr.targets.address import format_target_uri, parse_target_uri
 from tests.end_to_end.replica import NAME, Replica, replaying, source_uri
@@ -146,9 +147,8 @@ def test_targets_and_tables_in_quarantine_are_imported(replica: Replica) -> None
             format_target_uri(address),
             workspace.vault.seal("pw", address.endpoint),
             Dialect.MARIADB,
-            DdlPolicy.ADDITIVE,
+            TargetSettings(as_text=("t.c",)),
             datetime(2026, 1, 2, tzinfo=UTC),
-            as_text=("t.c",),
         )
         records = TargetRecords(log.engine, task_id)
         records.add(target)

@@ -42,6 +42,7 @@ from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace
 from ccpr.state.subscription import Subscription
+from ccpr.state.target_settings import TargetSettings
 from tests.histories.history import History
 from tests.histories.replicating import NAME, ORDINARY, Replica, read_mirror, subscribed
 from tests.histories.several import SeveralHistory
@@ -291,7 +292,7 @@ class DisastersWithTarget(Disasters):
 
     def prepare(self, workspace: Workspace) -> None:
         self.target = self.cleared.enter_context(new_database(self.server))
-        add(workspace, NAME, "db", self.target.address, self.server.password, DdlPolicy.FULL)
+        add(workspace, NAME, "db", self.target.address, self.server.password, TargetSettings(DdlPolicy.FULL))
 
     @rule()
     def sync_target(self) -> None:

@@ -1,18 +1,18 @@
 """docs/reference/configuration.md: settings of a subscription, environment variables, URIs, and the state folder."""
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, get_args
+from collections.abc import Iterable, Mapping
+from typing import get_args
 
-from ccpr.cli.main import Commands
-from ccpr.cli.reference.tables import code, table
+from ccpr.cli.reference.tables import code, default_of, table
 from ccpr.dagster.retention_sensor import DAYS_VARIABLE, DEFAULT_DAYS
 from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE
 from ccpr.matrixone.client import endpoint, limits
 from ccpr.pipeline.spark.session import CONF_PREFIX, LOCAL_MASTER, MASTER_VARIABLE, REMOTE_VARIABLE
 from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
 from ccpr.state.credentials import KEY_FILE_VARIABLE
-from ccpr.state.settings import Settings
+from ccpr.state.setting_entry import FilePart, Setting
+from ccpr.state.settings import SETTINGS
+from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.targets import address
 
 _SETTINGS = """# Configuration
@@ -23,8 +23,13 @@ Generated from the code by `make reference`; do not edit.
 
 Given to `ccpr subscribe` and changed by `ccpr alter`, in SQL ([statements](sql.md)), or by
 `ccpr apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
-`sync_config` of `mo_ccpr_log`, under the names of the first column. A change counts from the next
-iteration on.
+`sync_config` of `mo_ccpr_log`, under the names of the first column, which are also those of SQL. A
+change counts from the next iteration on. A time is a number of seconds, or one with its unit: `90s`,
+`15m`, `24h`, `7d`.
+"""
+_TARGETS = """## Settings of a target
+
+Given to `ccpr target add` and changed by `ccpr target alter`, or by `ccpr apply` with a file.
 """
 _VARIABLES = """## Environment variables
 """
@@ -111,7 +116,10 @@ def page() -> str:
     folder = {name: text.format(catalog=code(CATALOG_VARIABLE)) for name, text in _FOLDER.items()}
     lines = [
         *_SETTINGS.split("\n"),
-        *table(("setting", "option", "", "default", "`alter`"), map(_setting, fields(Settings))),
+        *_settings(SETTINGS.values()),
+        "",
+        *_TARGETS.split("\n"),
+        *_settings(TARGET_SETTINGS.values()),
         "",
         *_VARIABLES.split("\n"),
         *table(("variable", ""), [(code(name), text) for name, text in variables().items()]),
@@ -125,14 +133,19 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _setting(setting: Any) -> tuple[str, ...]:
-    """A row for a field of Settings, with what `ccpr subscribe --help` says of it."""
-    name = setting.name.removeprefix("sync_")
-    option = _parameters("subscribe")["database" if name == "databases" else name]
-    default = str(setting.default).upper() if isinstance(setting.default, bool) else str(setting.default)
-    changeable = "yes" if name in _parameters("alter") else "no"
-    return code(setting.name), code(option.opts[0]), " ".join(option.help.split()), code(default), changeable
+def _settings(settings: Iterable[Setting]) -> list[str]:
+    columns = ("setting", "option", "in `ccpr.yaml`", "values", "default", "", "changed later")
+    return table(columns, map(_setting, settings))
 
 
-def _parameters(command: str) -> Mapping[str, Any]:
-    return {parameter.name: parameter for parameter in Commands.deferred[command].load(command).params}
+def _setting(one: Setting) -> tuple[str, ...]:
+    option = one.at_creation or one.option
+    if later := [name for name in (one.at_creation and one.option, one.negative) if name]:
+        option += f"`, later `{'`, `'.join(later)}"
+    changed = "yes" if one.changeable else "no"
+    return code(one.name), code(option), code(_key(one)), one.kind.words, code(default_of(one)), one.help, changed
+
+
+def _key(one: Setting) -> str:
+    above = {FilePart.POLICY: "", FilePart.SUBSCRIPTION: "", FilePart.TARGET: ""}.get(one.part, f"{one.part}.NAME.")
+    return above + one.key
