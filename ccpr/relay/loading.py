@@ -107,12 +107,12 @@ def load(
     address: str | None = None,
     check: Check = Check.COUNT,
     progress: Callable[[Progress], None] = lambda _: None,
-    whole: Callable[[], None] = lambda: None,
+    release: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> Loaded:
     """Load a point into a database that does not exist, and leave an ordinary one. `address` is where the other cluster
-    reaches the relay; without it, where the relay listens. `whole` is called when the copy is whole and compared, just
-    before it is released for writing.
+    reaches the relay; without it, where the relay listens. Without `release` the copy, whole and compared, keeps its
+    task, which makes it read-only: the caller drops it.
 
     Raises DownstreamUnfit, DownstreamHasDatabase, DownstreamFailed, DownstreamSilent, CopyDiffers, RelayAddress,
     RelayListen, PointNotReached, PointGone, TableMissingInMirror, IndexTablesMissing, RelayText, MirrorDamaged, and
@@ -159,7 +159,7 @@ def load(
             if table.kind is not Kind.INDEX:
                 check_index_tables(table, source.name)
         published.next_numbers(state)  # raises where they cannot be said
-        return _load(downstream, published, state, database, listen, address, check, progress, whole)
+        return _load(downstream, published, state, database, listen, address, check, progress, release=release)
 
 
 def _load(
@@ -171,7 +171,8 @@ def _load(
     address: str | None,
     check: Check,
     progress: Callable[[Progress], None],
-    whole: Callable[[], None],
+    *,
+    release: bool,
 ) -> Loaded:
     started, password = time.monotonic(), secrets.token_urlsafe(24)
     try:
@@ -183,8 +184,8 @@ def _load(
         _release(published.pins, downstream, published.name)
     seconds = time.monotonic() - started
     rows = compare(published.mirror, state, downstream, database, check)
-    whole()
-    downstream.unsubscribe(task.id)
+    if release:
+        downstream.unsubscribe(task.id)
     refs = [state.point.tables[table_id] for table_id in state.tables]
     tables = sum(table.kind is Kind.TABLE for table in state.tables.values())
     objects, size = sum(ref.objects for ref in refs), sum(ref.bytes for ref in refs)
