@@ -96,7 +96,7 @@ def serve(
     """
     from ccpr.cli.output import counted, handle_errors
     from ccpr.cli.relay import warn_of_relay
-    from ccpr.cli.serving import Serving, Wanted
+    from ccpr.cli.serving import ServeOptions, Serving
     from ccpr.relay.server import Listen
     from ccpr.service.daemon.descriptors import raise_limit
     from ccpr.service.daemon.service import serve as serve_components
@@ -112,7 +112,7 @@ def serve(
         _end_on_signals(until)
         raise_limit()
         place = Listen.parse(relay_listen, relay_tls_cert, relay_tls_key, insecure=relay_insecure) if relay else None
-        wanted = Wanted(
+        options = ServeOptions(
             workers,
             listen,
             port,
@@ -124,7 +124,7 @@ def serve(
             relay=place,
             stop_seconds=stop_seconds,
         )
-        service = Serving(workspace, wanted, until)
+        service = Serving(workspace, options, until)
 
         def ready() -> None:
             with suppress(OSError):  # a full disk under its output does not end a service

@@ -37,7 +37,7 @@ _Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ServeOptions:
     """What a service is to have.
 
     Attributes
@@ -69,21 +69,23 @@ class Serving:
     components : in the order in which they start.
     """
 
-    def __init__(self, workspace: Workspace, wanted: Wanted, until: threading.Event) -> None:
-        metrics, notifier = Metrics(workspace.clock), Notifier(wanted.on_failure, wanted.webhook)
-        reporter = _reporter(workspace) if wanted.dagster else None
-        spark = Supervisor(WarmSpark(workspace.home), on_demand=not wanted.spark) if wanted.spark is not False else None
-        self.relay = relay = None if wanted.relay is None else RelayService(workspace, wanted.relay)
+    def __init__(self, workspace: Workspace, options: ServeOptions, until: threading.Event) -> None:
+        metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook)
+        reporter = _reporter(workspace) if options.dagster else None
+        spark = (
+            Supervisor(WarmSpark(workspace.home), on_demand=not options.spark) if options.spark is not False else None
+        )
+        self.relay = relay = None if options.relay is None else RelayService(workspace, options.relay)
         watcher = Watcher(workspace, None if relay is None else relay.quiet, asked=self._tell_of_follower)
         listeners: list[Listener | None] = [metrics, notifier, reporter]
         self.replicator = replicator = Replicator(
             workspace,
             _present(listeners),
-            workers=wanted.workers,
+            workers=options.workers,
             copier=Copier(
-                workspace.home, "process" if wanted.spark is False else "auto", own_java=False, cancelled=until
+                workspace.home, "process" if options.spark is False else "auto", own_java=False, cancelled=until
             ),
-            stop_seconds=wanted.stop_seconds,
+            stop_seconds=options.stop_seconds,
             on_end=until.set,
         )
         self.pages = pages = Pages(
@@ -92,9 +94,9 @@ class Serving:
                 "/metrics": lambda: Page(metrics.text(), "text/plain; version=0.0.4; charset=utf-8"),
                 "/status": StatusPage(workspace),
             },
-            wanted.host,
-            wanted.port,
-            allowed_hosts=wanted.allowed_hosts,
+            options.host,
+            options.port,
+            allowed_hosts=options.allowed_hosts,
         )
         components: list[Component | None] = [
             OneService(workspace),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.cli.serving import Serving, Wanted
+from ccpr.cli.serving import ServeOptions, Serving
 from ccpr.relay.server import Listen
 from ccpr.service.workspace import Workspace
 
-LEAST = Wanted(
+LEAST = ServeOptions(
     workers=1,
     host="127.0.0.1",
     port=0,
@@ -51,7 +51,7 @@ def test_without_options_it_has_what_every_service_has(workspace: Workspace) -> 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "part", "after"),
+    ("options", "part", "after"),
     [
         (replace(LEAST, dagster=True), "DagsterReporter", "Notifier"),
         (replace(LEAST, spark=None), "Supervisor", "Notifier"),
@@ -60,16 +60,16 @@ def test_without_options_it_has_what_every_service_has(workspace: Workspace) -> 
     ],
 )
 def test_each_option_adds_its_component_before_what_uses_it(
-    workspace: Workspace, wanted: Wanted, part: str, after: str
+    workspace: Workspace, options: ServeOptions, part: str, after: str
 ) -> None:
-    found = parts(Serving(workspace, wanted, threading.Event()))
+    found = parts(Serving(workspace, options, threading.Event()))
     assert [one for one in found if one != part] == ALWAYS
     assert found[found.index(after) + 1] == part
 
 
 def test_a_service_with_everything_starts_it_in_this_order(workspace: Workspace) -> None:
-    wanted = replace(LEAST, dagster=True, spark=True, relay=Listen("127.0.0.1", 0))
-    service = Serving(workspace, wanted, threading.Event())
+    options = replace(LEAST, dagster=True, spark=True, relay=Listen("127.0.0.1", 0))
+    service = Serving(workspace, options, threading.Event())
     assert parts(service) == [
         *("OneService", "Notifier", "DagsterReporter", "Supervisor", "RelayService", "Watcher", "Pages", "Replicator")
     ]

@@ -8,7 +8,7 @@ from typing import Final
 
 from ccpr.base.errors import BadSetting
 from ccpr.pipeline.spark.rates import Rates
-from ccpr.pipeline.spark.server import Found
+from ccpr.pipeline.spark.server_record import Found
 from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.tasks import is_here
 
