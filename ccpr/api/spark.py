@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ccpr.api.changes import plan_changes
 from ccpr.api.mirror import Mirror, open_mirror
-from ccpr.api.values import At, Location, house_at
+from ccpr.api.values import At, Location, plain_at
 from ccpr.matrixone.schema import InvalidText
 from ccpr.mirror.filters import FilterTuple
 
@@ -49,7 +49,7 @@ def read_table(
     opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
     chosen = None if columns is None else columns if isinstance(columns, str) else list(columns)
     how = opened._reading
-    return frame_of(spark, opened.url, table, house_at(at), chosen, filters=filters or (), hidden=hidden, reading=how)
+    return frame_of(spark, opened.url, table, plain_at(at), chosen, filters=filters or (), hidden=hidden, reading=how)
 
 
 def read_changes(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ccpr.api.changes import Changes, changes_of
-from ccpr.api.values import At, house_at
+from ccpr.api.values import At, plain_at
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.errors import BadOption, ExtraMissing
 from ccpr.mirror.filters import FilterTuple
@@ -214,7 +214,7 @@ class Table:
         self, at: At, columns: Sequence[str] | None, filters: Iterable[FilterTuple] | None, hidden: bool
     ) -> "_Scan":
         options: dict[str, Any] = {"columns": columns, "filters": filters or (), "hidden": hidden}
-        read = plan_read(self._mirror, self.name, house_at(at), **options, reading=self._reading)
+        read = plan_read(self._mirror, self.name, plain_at(at), **options, reading=self._reading)
         return _Scan(self._mirror, read)
 
 

@@ -16,7 +16,7 @@ from ccpr.base.errors import MirrorDamaged, PointNotReached
 from ccpr.maintenance.decoded_objects import DecodedObjects
 from ccpr.maintenance.strays import find_strays
 from ccpr.matrixone.client.objects import get_object
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.content import Content

@@ -25,7 +25,7 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
     TlsFailed,
 )
-from ccpr.matrixone.client.publications import check_admission
+from ccpr.matrixone.client.publication_offers import check_admission
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError, Refused, Terminal
 from ccpr.state.context import Context, Doubt

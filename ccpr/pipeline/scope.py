@@ -11,7 +11,7 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.catalog import Catalog, index_rows, index_tables, read_catalog
 from ccpr.matrixone.client.definitions import SEQUENCE, VIEW
 from ccpr.matrixone.client.errors import NotCovered, PartitionedTable
-from ccpr.matrixone.client.publications import Offer, not_covered, read_offer
+from ccpr.matrixone.client.publication_offers import Offer, not_covered, read_offer
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.pipeline.building import or_fail

@@ -42,7 +42,7 @@ _LEGACY = "db_"  # a MatrixOne loses what it knows of tables there (docs/upstrea
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Destination:
     """Where a copy is to be.
 
     Attributes
@@ -84,7 +84,9 @@ class Unfollowed:
     asked: bool
 
 
-def follow(workspace: Workspace, name: str, follower_name: str, place: Place, *, new_login: bool = False) -> Followed:
+def follow(
+    workspace: Workspace, name: str, follower_name: str, place: Destination, *, new_login: bool = False
+) -> Followed:
     """Check both sides, and let the other cluster follow. Typed again, it goes on where it was; a follower that has
     stopped is resumed. With `new_login` its subscription and its database there are dropped first, and it begins anew
     with another login at the relay.
@@ -272,7 +274,7 @@ def _recorded(
     records: FollowerRecords,
     known: Follower | None,
     name: str,
-    place: Place,
+    place: Destination,
     database: str,
     address: str,
 ) -> Follower:

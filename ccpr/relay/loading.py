@@ -26,13 +26,13 @@ from ccpr.matrixone.server.server import password_digest
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.relay.catalog import check_index_tables
-from ccpr.relay.comparison import Check, compare
+from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, Task, TaskState
 from ccpr.relay.errors import DownstreamFailed, DownstreamHasDatabase, DownstreamSilent, RelayAddress
+from ccpr.relay.mirror_publication import MirrorPublication
 from ccpr.relay.pins import PinsInMemory, PinStore
-from ccpr.relay.publication import MirrorPublication
+from ccpr.relay.served_points import ServedPoint
 from ccpr.relay.server import Listen, Relay
-from ccpr.relay.states import State
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.pins import Pin
 
@@ -68,7 +68,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoadProgress:
     """How far it has come: objects and bytes that the other cluster has fetched, of all."""
 
     objects: int
@@ -105,8 +105,8 @@ def load(
     listen: Listen,
     *,
     address: str | None = None,
-    check: Check = Check.COUNT,
-    progress: Callable[[Progress], None] = lambda _: None,
+    check: CompareBy = CompareBy.COUNT,
+    progress: Callable[[LoadProgress], None] = lambda _: None,
     release: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> Loaded:
@@ -165,12 +165,12 @@ def load(
 def _load(
     downstream: Downstream,
     published: MirrorPublication,
-    state: State,
+    state: ServedPoint,
     database: str,
     listen: Listen,
     address: str | None,
-    check: Check,
-    progress: Callable[[Progress], None],
+    check: CompareBy,
+    progress: Callable[[LoadProgress], None],
     *,
     release: bool,
 ) -> Loaded:
@@ -197,8 +197,8 @@ def _wait(
     relay: Relay,
     publication: str,
     database: str,
-    state: State,
-    progress: Callable[[Progress], None],
+    state: ServedPoint,
+    progress: Callable[[LoadProgress], None],
 ) -> Task:
     """Until the other cluster has the point. Raises DownstreamFailed, DownstreamSilent."""
     refs = [state.point.tables[table_id] for table_id in state.tables]
@@ -212,7 +212,7 @@ def _wait(
         if task.state == TaskState.ERROR:
             raise DownstreamFailed(task.error or "it does not say why", subject=subject)
         status = relay.status()
-        progress(Progress(min(status.objects_fetched, total), total, min(status.object_bytes, size), size))
+        progress(LoadProgress(min(status.objects_fetched, total), total, min(status.object_bytes, size), size))
         if task.iterations and task.watermark >= state.point.at.physical:
             return task
         count = sum(status.statements.values())

@@ -18,13 +18,13 @@ from ccpr.matrixone.client.errors import UpstreamError
 from ccpr.matrixone.errors import Transient
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.lag import LagMeter
-from ccpr.relay.comparison import Check, compare
+from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, is_refusal
 from ccpr.relay.errors import CopyDiffers, DownstreamHasDatabase, DownstreamRefused, FollowUnfit
 from ccpr.relay.following import find_task, open_downstream
-from ccpr.relay.loading import Loaded, Progress, Source, load, publication_name
+from ccpr.relay.loading import Loaded, LoadProgress, Source, load, publication_name
+from ccpr.relay.served_points import ServedPoints
 from ccpr.relay.server import Listen
-from ccpr.relay.states import States
 from ccpr.service.follower_status import age
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -86,8 +86,8 @@ class Promotion:
     final: str
     copy: str
     relaying: Relaying
-    check: Check
-    progress: Callable[[Progress], None]
+    check: CompareBy
+    progress: Callable[[LoadProgress], None]
 
     @property
     def publication(self) -> str:
@@ -128,8 +128,8 @@ def promote(
     relaying: Relaying,
     *,
     database: str | None = None,
-    check: Check = Check.COUNT,
-    progress: Callable[[Progress], None] = lambda _: None,
+    check: CompareBy = CompareBy.COUNT,
+    progress: Callable[[LoadProgress], None] = lambda _: None,
 ) -> Promoted:
     """Make a follower a writable database. `database`: a name of its own for it, instead of the follower's. Typed
     again, it goes on where it was.
@@ -281,7 +281,7 @@ def _check_clone(promotion: Promotion, downstream: Downstream) -> None:
     """Raises DownstreamHasDatabase."""
     mirror, final, copy = promotion.source.mirror, promotion.final, promotion.copy
     try:
-        compare(mirror, States(mirror).at(promotion.lsn), downstream, final, Check.SUM)
+        compare(mirror, ServedPoints(mirror).at(promotion.lsn), downstream, final, CompareBy.SUM)
     except (CopyDiffers, UpstreamError) as error:
         if isinstance(error, Transient):
             raise

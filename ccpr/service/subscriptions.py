@@ -28,7 +28,7 @@ from ccpr.matrixone.client.capabilities import check_interface, probe
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
 from ccpr.matrixone.client.publication import EVERYTHING
-from ccpr.matrixone.client.publications import Publication, check_admission, choose_publication
+from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES, InvalidText, ZeroDates
 from ccpr.mirror.open_store import open_store

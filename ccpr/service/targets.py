@@ -22,7 +22,7 @@ from ccpr.targets.address import Address, format_target_uri, parse_target_uri
 from ccpr.targets.base import TableState
 from ccpr.targets.database import DatabaseTarget
 from ccpr.targets.errors import TargetTableUnknown
-from ccpr.targets.own_tables import OwnTables
+from ccpr.targets.expected_tables import ExpectedTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def open_target(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget
 def _database(
     workspace: Workspace, address: Address, password: str, task_id: str, as_text: Sequence[str]
 ) -> DatabaseTarget:
-    own = OwnTables(partial(known_definitions, workspace.log.engine, task_id), tuple(as_text))
+    own = ExpectedTables(partial(known_definitions, workspace.log.engine, task_id), tuple(as_text))
     return DatabaseTarget(address, password, task_id, own=own)
 
 

@@ -9,7 +9,7 @@ from ccpr.schema.dialects import Dialect
 from ccpr.schema.render import alter_table, rename_tables
 from ccpr.schema.statements import quoted
 from ccpr.targets.base import TargetTable
-from ccpr.targets.own_tables import SWAPPING, named
+from ccpr.targets.expected_tables import SWAPPING, named
 
 
 def change_statements(before: Sequence[TargetTable], after: Sequence[TargetTable], dialect: Dialect) -> tuple[str, ...]:

@@ -42,10 +42,10 @@ from ccpr.targets.errors import (
     TargetTableUnknown,
     TargetUnavailable,
 )
+from ccpr.targets.expected_tables import ExpectedTables
 from ccpr.targets.initial_load import InitialLoad, ShadowTables
-from ccpr.targets.intent_statements import Place, intent_statements
+from ccpr.targets.intent_statements import IntentScope, intent_statements
 from ccpr.targets.intents import ChangeOf, Intent, Intents, all_names
-from ccpr.targets.own_tables import OwnTables
 from ccpr.targets.ownership import Ownership, name_of, names_of
 from ccpr.targets.registry import TARGET_METADATA, Registry
 from ccpr.targets.session import TargetSession
@@ -73,7 +73,7 @@ class DatabaseTarget:
         password: str | None,
         task_id: str,
         *,
-        own: OwnTables | None = None,
+        own: ExpectedTables | None = None,
         connections: int = _CONNECTIONS,
         lock_seconds: float = _LOCK_SECONDS,
     ) -> None:
@@ -82,7 +82,7 @@ class DatabaseTarget:
         self._registry = Registry(task_id)
         self._shadows = ShadowTables(self._session, self._registry, task_id)
         self._ownership = Ownership(self._session, self._registry, self._note_dropped)
-        self._own = own if own is not None else OwnTables()
+        self._own = own if own is not None else ExpectedTables()
         self._intents = Intents(self._session, task_id, self._finish, self._statements)
         self._connections, self._lock_seconds = connections, lock_seconds
         self._checkpoint: Checkpoint | None = None
@@ -367,7 +367,7 @@ class DatabaseTarget:
         """Those of an intent that an earlier session has stored. Raises TargetRegistryEdited."""
         with self._session.transaction() as connection:
             loading = self._registry.loads(connection)
-        place = Place(self.address.database, self.dialect, self.task_id)
+        place = IntentScope(self.address.database, self.dialect, self.task_id)
         return intent_statements(intent, place, self._own, self._tables, loading)
 
     def _has_reached(self, table_id: int, location: Location, subject: str) -> bool:

@@ -37,7 +37,7 @@ from ccpr.schema.types import TargetUnfit
 from ccpr.targets.base import Registered, TableState, TargetTable
 from ccpr.targets.changes import change_statements, rename_statements
 from ccpr.targets.errors import TargetChangeStuck, TargetDropsHeld, TargetTableDropped
-from ccpr.targets.own_tables import (
+from ccpr.targets.expected_tables import (
     RETIRED,
     columns_as_text,
     lacking_defaults,

@@ -18,7 +18,7 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.emulator.engine.transaction import CreateAt
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.retry import Retry
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp

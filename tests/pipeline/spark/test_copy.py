@@ -15,7 +15,7 @@ from ccpr.base.errors import StorageMissing
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import AccessDenied
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.server.faults import WrongTotalSize
 from ccpr.pipeline.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, CopyReport, copy
 from ccpr.pipeline.spark.copy import assign_tasks, copy_with_spark

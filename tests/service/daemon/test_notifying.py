@@ -18,7 +18,7 @@ import pytest
 from ccpr.base.errors import BadSetting, NoticeNotSent
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.service.daemon.notifying import Notifier
 from ccpr.service.daemon.webhook import MOST_LEFT, Webhook
 from ccpr.service.target_sync import TargetOutcome

@@ -20,7 +20,7 @@ from ccpr.base.failure import Failure
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.pipeline.results import Listed, StepResults
 from ccpr.service.daemon.holding import Holding
 from ccpr.service.daemon.listening import Ignoring
