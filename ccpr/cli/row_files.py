@@ -76,7 +76,7 @@ def _csv_writer(file: Path, schema: "pa.Schema") -> Iterator[_Writer]:
 
         def write_batch(self, batch: "pa.RecordBatch") -> None:
             columns = [
-                column if field.type == column.type else pa.array(map(_text, column.to_pylist()), field.type)
+                column if field.type == column.type else pa.array(map(_cell, column.to_pylist()), field.type)
                 for column, field in zip(_with_times(batch).columns, plain, strict=True)
             ]
             self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=plain))
@@ -138,10 +138,10 @@ def _in_json(value: Any) -> Any:
         return str(value)
     if isinstance(value, list):
         return [_in_json(one) for one in value]
-    return value if value is None or isinstance(value, str | bool | int | float | dict) else _text(value)
+    return value if value is None or isinstance(value, str | bool | int | float | dict) else _cell(value)
 
 
-def _text(value: Any) -> str | None:
+def _cell(value: Any) -> str | None:
     import json
 
     if value is None or isinstance(value, str):

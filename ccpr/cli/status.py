@@ -14,9 +14,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ccpr.base.copy_meter import CopyMeter, seconds_text, size_text
+from ccpr.base.copy_meter import CopyMeter
 from ccpr.base.errors import StateUnavailable
-from ccpr.base.wording import first_names
+from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.output import clock_text, counted, drawn_table, handle_errors, json_text, out, show_json, time_text
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.base.snapshot_ref import SnapshotRef
@@ -22,6 +21,7 @@ from ccpr.mirror.object_rows import ObjectDiff
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.copying import CopyReport
+from ccpr.pipeline.plan import sums_by_table
 from ccpr.schema.table_changes import ChangeKind
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.whole_iteration import IterationRecord
@@ -195,11 +195,7 @@ def target_synced(outcome: TargetOutcome) -> list[StepEvent]:
 
 
 def _by_table(diff: ObjectDiff, tables: Mapping[int, Table]) -> dg.TableMetadataValue:
-    def counted(rows: pa.Table) -> dict[int, tuple[int, int]]:
-        sums = rows.group_by("table_id").aggregate([("size", "count"), ("size", "sum")])
-        return {row["table_id"]: (row["size_count"], row["size_sum"]) for row in sums.to_pylist()}
-
-    added, removed = counted(diff.added), counted(diff.removed)
+    added, removed = sums_by_table(diff.added), sums_by_table(diff.removed)
     rows = (
         {
             "table": tables[table_id].qualified_name if table_id in tables else f"dropped table {table_id}",

@@ -79,7 +79,7 @@ def served_catalog(
         ddl=CatalogAnswer.of(
             DDL,
             [
-                (database, table.name, ids[table.id], _text(table, database, writable, numbers.get(table.id)))
+                (database, table.name, ids[table.id], _ddl_or_none(table, database, writable, numbers.get(table.id)))
                 for table in tables
                 if table.kind is not Kind.INDEX
             ],
@@ -113,7 +113,7 @@ def _column_rows(table: Table, number: int, database: str) -> Iterator[tuple[Cel
         yield *names, *flags, column.seqnum, ",".join(column.labels)
 
 
-def _text(table: Table, database: str, writable: bool, next_number: int | None) -> str | None:
+def _ddl_or_none(table: Table, database: str, writable: bool, next_number: int | None) -> str | None:
     """None makes `get_ddl` fail: to leave the table out would drop it at the other end."""
     try:
         return served_text(table, database, writable=writable, next_number=next_number)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from ccpr.base.copy_meter import seconds_text
 from ccpr.base.errors import TableMissingInMirror
+from ccpr.base.wording import seconds_text
 from ccpr.cli import output
 from ccpr.cli.logs import log_handler
 from ccpr.cli.output import Screen, counted, json_text, show_table
