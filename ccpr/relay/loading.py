@@ -22,7 +22,7 @@ from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Kind
-from ccpr.matrixone.server.server import password_digest
+from ccpr.matrixone.server.passwords import password_digest
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.relay.catalog import check_index_tables

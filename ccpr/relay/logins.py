@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from ccpr.base.errors import SubscriptionMissing
 from ccpr.matrixone.client.publication import EVERYTHING
-from ccpr.matrixone.server.server import password_digest
+from ccpr.matrixone.server.passwords import password_digest
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import SERVED, all_followers, open_login
 from ccpr.state.relay_users import RelayUsers

@@ -17,7 +17,7 @@ from ccpr.matrixone.client.created import ddl_from_created
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.schema import Kind, Table
-from ccpr.matrixone.server.server import password_digest
+from ccpr.matrixone.server.passwords import password_digest
 from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror

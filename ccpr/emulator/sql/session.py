@@ -41,7 +41,8 @@ from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import VAR_STRING, Answer, Done, LocalFile, ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.backing import SYSTEM_DATABASES
-from ccpr.matrixone.server.statements import Select, Tokens
+from ccpr.matrixone.server.statements import Select
+from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.server.variables import SERVER_VERSION, VARIABLES
 from ccpr.matrixone.sql.lexer import tokens as tokens_of
 

@@ -29,7 +29,8 @@ from ccpr.matrixone.server.answers import (
 )
 from ccpr.matrixone.server.backing import CatalogAnswer, ServedCatalog, internal
 from ccpr.matrixone.server.like import Like
-from ccpr.matrixone.server.statements import Condition, Literal_, Select
+from ccpr.matrixone.server.statements import Condition, Select
+from ccpr.matrixone.server.tokens import Literal_
 from ccpr.matrixone.server.upstream import Upstream
 
 UTF8: Final = 33

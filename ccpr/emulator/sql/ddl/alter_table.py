@@ -18,7 +18,7 @@ from ccpr.emulator.sql.names import key_columns, list_of, table_name
 from ccpr.emulator.sql.text import array_of, coerced
 from ccpr.emulator.sql.written_table import WrittenTable
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.quoting import in_backquotes
 
 

@@ -17,7 +17,7 @@ from ccpr.emulator.sql.queries import Result
 from ccpr.emulator.sql.text import coerced
 from ccpr.emulator.sql.written_table import WrittenTable
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 
 @dataclass(slots=True)
