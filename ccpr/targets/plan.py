@@ -25,10 +25,10 @@ from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.schema.alter import Alteration, alter_table, rename_tables
 from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.policy import Decision, decide
-from ccpr.schema.render import Alteration, alter_table, rename_tables
 from ccpr.schema.statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
 from ccpr.schema.sync_mark import NotSyncable
 from ccpr.schema.table_changes import ChangeKind, TableChange, diff_catalogs
