@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ccpr.base.errors import StoreFailed
 from ccpr.base.wording import size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
@@ -14,7 +13,7 @@ from ccpr.cli.row_files import EXTENSIONS, check_extension, write_rows
 from ccpr.cli.show import at_option
 from ccpr.cli.tables import full_name
 from ccpr.matrixone.schema import Kind
-from ccpr.mirror.errors import BadOption
+from ccpr.mirror.errors import BadOption, StoreFailed
 
 if TYPE_CHECKING:
     from ccpr.matrixone.schema import Reading

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.errors import SeveralDatabases, TableMissingInMirror
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
+from ccpr.mirror.errors import TableMissingInMirror
+from ccpr.service.errors import SeveralDatabases
 
 if TYPE_CHECKING:
     from ccpr.mirror.points import Point

@@ -6,8 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ccpr.base.errors import StoreFailed
-from ccpr.mirror.errors import BadOption
+from ccpr.mirror.errors import BadOption, StoreFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.errors import SqlSyntax, SubscriptionMissing
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.asking import confirm
 from ccpr.cli.lifecycle import report_dropped, states_of
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.config.errors import SqlSyntax
+from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.settings import Settings
 
 if TYPE_CHECKING:

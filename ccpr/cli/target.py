@@ -208,7 +208,7 @@ def remove(
 
 def _max_drop(text: str) -> MaxDrop:
     """Raises BadSetting."""
-    from ccpr.base.errors import BadSetting
+    from ccpr.state.errors import BadSetting
 
     try:
         return MaxDrop.parse(text)

@@ -20,16 +20,6 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import (
-    BaseSnapshotLost,
-    MirrorDisagrees,
-    NoOpenIteration,
-    PlanOutdated,
-    StepMissing,
-    TableChangedMeanwhile,
-    TableMissingInMirror,
-    UpstreamClockBack,
-)
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.retention import Swept
 from ccpr.matrixone.client import snapshots
@@ -41,6 +31,7 @@ from ccpr.matrixone.definitions import Definitions
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import zero_dates_of
+from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import ObjectDiff
@@ -52,6 +43,14 @@ from ccpr.pipeline.copying import COPY_INPUT, COPY_OUTPUT, CopyEngine, CopyJob, 
 from ccpr.pipeline.database_lists import DatabaseLists
 from ccpr.pipeline.databases import chosen_databases, still_there
 from ccpr.pipeline.ends import check_gone, judge
+from ccpr.pipeline.errors import (
+    BaseSnapshotLost,
+    NoOpenIteration,
+    PlanOutdated,
+    StepMissing,
+    TableChangedMeanwhile,
+    UpstreamClockBack,
+)
 from ccpr.pipeline.lag import LagMeter, taken_at
 from ccpr.pipeline.listing import Listing
 from ccpr.pipeline.options import DEFAULT_OPTIONS, IterationOptions, Resync
@@ -61,6 +60,7 @@ from ccpr.pipeline.scope import diff_scope
 from ccpr.pipeline.steps import Step
 from ccpr.pipeline.table_lists import TableLists
 from ccpr.state.context import MOST_UNREPLICATED, Context
+from ccpr.state.errors import MirrorDisagrees
 from ccpr.state.lease import Lease
 from ccpr.state.subscription import Subscription
 

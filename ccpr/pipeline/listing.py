@@ -8,7 +8,6 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList, MirrorDamaged
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.verify import unsound_objects
@@ -18,12 +17,14 @@ from ccpr.matrixone.client.limits import list_limit
 from ccpr.matrixone.client.objects import object_list
 from ccpr.matrixone.client.retry import NO_RETRY, STALE_READ_RULES, Policy, with_retry
 from ccpr.matrixone.client.session import Session
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_of, without_objects
 from ccpr.pipeline.appendable import FullList, LaterSnapshot
 from ccpr.pipeline.applying import known_objects
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.database_lists import DatabaseLists
+from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import (
     check_known,
     conflicting_objects,

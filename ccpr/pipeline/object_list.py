@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList
 from ccpr.matrixone.client.errors import ObjectListTooLong
 from ccpr.matrixone.client.limits import ListLimit
 from ccpr.matrixone.objects.stats import STATS_SIZE, are_appendable, are_sound, stats_columns, without_unknown_flags
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, decode_stats, join_objects
+from ccpr.pipeline.errors import BadObjectList
 
 if TYPE_CHECKING:
     import polars as pl

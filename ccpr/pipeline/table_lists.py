@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList, TableChangedMeanwhile
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import statements
@@ -25,6 +24,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import INDEX_TABLE_PREFIX, Kind, Table
 from ccpr.mirror.object_rows import LISTED_SCHEMA, rows_without
 from ccpr.pipeline.appendable import not_after
+from ccpr.pipeline.errors import BadObjectList, TableChangedMeanwhile
 from ccpr.pipeline.object_list import read_list
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription

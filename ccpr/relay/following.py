@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from ccpr.base.errors import FollowerExists, FollowerLoginLost, SeveralDatabases
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint, Tls, format_uri, parse_uri
 from ccpr.matrixone.client.errors import AccessDenied, TlsFailed, UpstreamError, UpstreamUnreachable
 from ccpr.matrixone.client.retry import NO_RETRY
@@ -22,7 +21,9 @@ from ccpr.pipeline.options import DEFAULT_OPTIONS, Timeouts
 from ccpr.relay.downstream import Downstream, Task, TaskState, is_refusal
 from ccpr.relay.errors import DownstreamHasDatabase, DownstreamRefused, DownstreamUnfit, FollowUnfit, RelayAddress
 from ccpr.relay.server import DEFAULT_ADDRESS, Listen
+from ccpr.service.errors import SeveralDatabases
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import FollowerExists, FollowerLoginLost
 from ccpr.state.followers import (
     PROMOTING,
     Follower,

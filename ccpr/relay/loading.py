@@ -17,12 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from ccpr.base.errors import PointNotReached, RelayPinned, TableMissingInMirror
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Kind
 from ccpr.matrixone.server.passwords import password_digest
+from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.relay.catalog import check_index_tables
@@ -33,6 +33,7 @@ from ccpr.relay.mirror_publication import MirrorPublication
 from ccpr.relay.pins import PinsInMemory, PinStore
 from ccpr.relay.served_points import ServedPoint
 from ccpr.relay.server import Listen, Relay
+from ccpr.state.errors import RelayPinned
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.pins import Pin
 

@@ -19,7 +19,6 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import PointGone, PointNotReached, RelayPinned
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -33,6 +32,7 @@ from ccpr.matrixone.server.backing import (
     internal,
     snapshot_not_found,
 )
+from ccpr.mirror.errors import PointGone, PointNotReached
 from ccpr.mirror.mirror import Mirror
 from ccpr.relay.brake import gone_at_once
 from ccpr.relay.catalog import served_catalog
@@ -40,6 +40,7 @@ from ccpr.relay.content import Content
 from ccpr.relay.counters import next_number
 from ccpr.relay.pins import PinStore
 from ccpr.relay.served_points import Newest, ServedPoint, ServedPoints, bearable
+from ccpr.state.errors import RelayPinned
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.pins import Pin
 

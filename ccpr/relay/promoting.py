@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ccpr.base.errors import BadSetting
 from ccpr.matrixone.client.errors import UpstreamError
 from ccpr.matrixone.errors import Transient
 from ccpr.mirror.mirror import Mirror
@@ -28,6 +27,7 @@ from ccpr.relay.server import Listen
 from ccpr.service.follower_status import age
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
+from ccpr.state.errors import BadSetting
 from ccpr.state.followers import PROMOTING, Follower, FollowerRecords, Stage
 from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow

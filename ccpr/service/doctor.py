@@ -15,7 +15,6 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from ccpr.base.errors import KeyLost, StateUnreadable
 from ccpr.base.file_modes import closed_folder, is_open_to_others
 from ccpr.base.wording import first_names
 from ccpr.matrixone.client import snapshots
@@ -37,6 +36,7 @@ from ccpr.service.subscriptions import check_databases
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import place
+from ccpr.state.errors import KeyLost, StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription

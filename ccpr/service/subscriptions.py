@@ -14,14 +14,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import (
-    BadSetting,
-    ScopeConflict,
-    ScopeOverlap,
-    StateUnreadable,
-    SubscriptionExists,
-    UpstreamDiffers,
-)
 from ccpr.config.sql.parser import READABLE, Select, Value
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.capabilities import check_interface, probe
@@ -32,10 +24,13 @@ from ccpr.matrixone.client.publication_offers import Publication, check_admissio
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES, InvalidText, ZeroDates
 from ccpr.mirror.open_store import open_store
+from ccpr.pipeline.errors import ScopeConflict
+from ccpr.service.errors import ScopeOverlap, UpstreamDiffers
 from ccpr.service.mirror_places import check_empty, check_place, readable_subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import fetch, repeatable, transaction
+from ccpr.state.errors import BadSetting, StateUnreadable, SubscriptionExists
 from ccpr.state.log_rows import LogRow
 from ccpr.state.patterns import NamePatterns
 from ccpr.state.settings import MOST_SESSIONS, Settings

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ccpr.base.errors import BadSetting, SeveralDatabases, TargetExists, TargetInUse
 from ccpr.matrixone.schema import Table
 from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
+from ccpr.service.errors import SeveralDatabases, TargetInUse
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState, known_definitions

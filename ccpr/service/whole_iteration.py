@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import ObjectDiff

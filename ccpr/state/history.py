@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.tables import mo_ccpr_log, point_definitions, points, table_points
 
 if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need

@@ -19,7 +19,6 @@ import pymysql
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from ccpr.base.errors import CheckpointUnknown, PointTooOld
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
@@ -30,6 +29,7 @@ from ccpr.schema.statements import drop_table, show_loaded
 from ccpr.schema.sync_mark import Release, release
 from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.checkpoint.store import Location
+from ccpr.state.errors import CheckpointUnknown, PointTooOld
 from ccpr.state.tables import checkpoints, set_mysql_options
 from ccpr.targets.address import Address
 from ccpr.targets.base import Applied, LoadPart, Registered, Rows, TableState, TargetTable

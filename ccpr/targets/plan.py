@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ccpr.base.errors import DdlWaits, NameTaken
 from ccpr.base.failure import Failure
 from ccpr.matrixone.ddl.comparing import comparable
 from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
@@ -36,7 +35,7 @@ from ccpr.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexA
 from ccpr.schema.types import TargetUnfit
 from ccpr.targets.base import Registered, TableState, TargetTable
 from ccpr.targets.changes import change_statements, rename_statements
-from ccpr.targets.errors import TargetChangeStuck, TargetDropsHeld, TargetTableDropped
+from ccpr.targets.errors import DdlWaits, NameTaken, TargetChangeStuck, TargetDropsHeld, TargetTableDropped
 from ccpr.targets.expected_tables import (
     RETIRED,
     columns_as_text,

@@ -10,13 +10,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ccpr.base.errors import BadObjectList, SubscriptionBusy
 from ccpr.dagster.checks import FAILURE_SAMPLE, FAILURES
 from ccpr.dagster.replication import as_failure
 from ccpr.matrixone.server.faults import CutObjectList
 from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import SubscriptionBusy
 from tests.end_to_end.replica import Replica, replaying
 from tests.support.dagster_fixtures import Sync
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import typer.testing
 
-from ccpr.base.errors import LeaseLost
 from ccpr.cli.main import app
 from ccpr.matrixone.client.snapshots import create_snapshot
 from ccpr.matrixone.server.faults import CutStatement, FailStatement
 from ccpr.mirror import local_store
 from ccpr.pipeline.copying import copy_in_process
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import LeaseLost
 from ccpr.state.subscription import Subscription
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.support.mariadb import MariaDb

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from ccpr.base.errors import LeaseLost
 from ccpr.mirror.head import Head
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.copying import copy_in_process
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import LeaseLost
 from ccpr.state.history import PointHistory
 from tests.end_to_end.replica import NAME, Replica
 from tests.end_to_end.settings import setting, upstream_goes_on

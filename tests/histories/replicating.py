@@ -13,7 +13,6 @@ from unittest import mock
 
 import pyarrow as pa
 
-from ccpr.base.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.emulator.engine.transaction import CreateAt
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
@@ -39,6 +38,7 @@ from ccpr.matrixone.server.faults import (
 from ccpr.mirror.points import Point
 from ccpr.pipeline import appendable
 from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.pipeline.iteration import Outcome
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.passing_snapshots import PassingSnapshots

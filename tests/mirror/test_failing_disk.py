@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.errors import StoreFailed
+from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
 
 BYTES = bytes(range(256)) * 4096

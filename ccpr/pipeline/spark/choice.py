@@ -6,12 +6,12 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from ccpr.base.errors import BadSetting
 from ccpr.base.wording import size_text
 from ccpr.pipeline.spark.rates import Rates
 from ccpr.pipeline.spark.server_record import Found
 from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.tasks import is_here
+from ccpr.state.errors import BadSetting
 
 ENGINES: Final = ("auto", "process", "spark")
 _SLOWER = 1.1  # what Spark may take longer than the process, by the rates, before `auto` leaves it out

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import BadSetting
 from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
 from ccpr.pipeline.spark.rates import CONNECT, JOB, START, Rates
@@ -15,6 +14,7 @@ from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState
 from ccpr.pipeline.spark.session import SparkSettings, settings_of
 from ccpr.pipeline.spark.tasks import is_here
 from ccpr.pipeline.spark.watching import Tally, Watch
+from ccpr.state.errors import BadSetting
 
 UPSTREAM = "db:6001"
 ABSENT = Found(WarmState.ABSENT)

@@ -15,7 +15,6 @@ import pytest
 from sqlalchemy import event
 
 import ccpr
-from ccpr.base.errors import SubscriptionMissing
 from ccpr.base.failure import Failure
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
@@ -27,6 +26,7 @@ from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.daemon.replicator import Replicator
 from ccpr.service.whole_iteration import IterationRecord
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
