@@ -26,7 +26,7 @@ from ccpr.schema.table_changes import ChangeKind
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.whole_iteration import IterationRecord
 
-UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = STEP_ASSETS = (
+UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = (
     "upstream_snapshots",
     "catalog_ddl",
     "object_diffs",

@@ -66,7 +66,6 @@ _UNSUPPORTED = (
     ("drop", "procedure"), ("drop", "function"), ("drop", "trigger"), ("drop", "event"), ("restore", ""), ("do", ""),
     ("release", ""),
 )  # fmt: skip
-_QUERIES = ("select", "with", "values", "table", "(", "explain", "prepare", "execute", "deallocate", "kill")
 
 
 class SqlSession:
