@@ -67,10 +67,9 @@ def parts_of(expression: pc.Expression, schema: pa.Schema) -> Node:
         return OPAQUE
     try:
         message = _Message(bytes(written))
-        functions = {}
-        for declared in message.all(2):
-            function = _Message(declared).message(3)
-            functions[function.number(2)] = function.raw(3).decode()
+        declared = [_Message(one) for one in message.all(2)]
+        named = [one.message(3) for one in declared if one.numbers == {3}]  # the others are types
+        functions = {function.number(2): function.raw(3).decode() for function in named}
         return _Reader(schema.names, functions).node(message.message(3).message(1))
     except (_Malformed, UnicodeDecodeError):
         return OPAQUE
