@@ -95,7 +95,7 @@ target-kills: $(INSTALLED) ## kill -9 at every statement of syncing a table to M
 	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/targets/test_kills.py
 
 relay-kills: $(INSTALLED) ## kill -9 of the relay and of a following cluster at every statement; follow, unfollow and promote cut at each
-	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/relay/test_kills.py tests/relay/test_follow.py tests/relay/test_promote.py
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/relay/test_kills.py tests/relay/test_follow.py tests/relay/test_promote.py tests/relay/test_promotion_stages.py
 
 reference: $(INSTALLED) ## write the pages of docs/reference that come from the code
 	$(BIN)/python -m ccpr.cli.reference

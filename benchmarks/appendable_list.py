@@ -29,7 +29,7 @@ from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.catalog import table_ids
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.objects import object_list
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.objects.stats import STATS_SIZE
 from ccpr.matrixone.server.answers import Cell

@@ -23,7 +23,7 @@ sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.mirror.local_store import LocalStore
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings

@@ -21,17 +21,21 @@ if TYPE_CHECKING:
     from ccpr.api.spark import read_changes, read_table, spark_session
     from ccpr.api.table import Table
     from ccpr.api.values import At, Location, Point, TableInfo
-    from ccpr.base.errors import (
+    from ccpr.matrixone.errors import CcprError
+    from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
+    from ccpr.mirror.errors import (
+        BadFilter,
         BadName,
+        BadOption,
+        ExtraMissing,
+        KeyChanged,
         MirrorDamaged,
+        MirrorNotFound,
         PointGone,
         PointNotReached,
         StoreFailed,
         TableMissingInMirror,
     )
-    from ccpr.matrixone.errors import CcprError
-    from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
-    from ccpr.mirror.errors import BadFilter, BadOption, ExtraMissing, KeyChanged, MirrorNotFound
     from ccpr.mirror.filters import FilterTuple
     from ccpr.mirror.points import LaggingTable
     from ccpr.pipeline.spark.tasks import StoreNotShared
@@ -72,7 +76,7 @@ __all__ = [
 _HOMES = {
     "At": "ccpr.api.values",
     "BadFilter": "ccpr.mirror.errors",
-    "BadName": "ccpr.base.errors",
+    "BadName": "ccpr.mirror.errors",
     "BadOption": "ccpr.mirror.errors",
     "CcprError": "ccpr.matrixone.errors",
     "Changes": "ccpr.api.changes",
@@ -82,19 +86,19 @@ _HOMES = {
     "LaggingTable": "ccpr.mirror.points",
     "Location": "ccpr.api.values",
     "Mirror": "ccpr.api.mirror",
-    "MirrorDamaged": "ccpr.base.errors",
+    "MirrorDamaged": "ccpr.mirror.errors",
     "MirrorNotFound": "ccpr.mirror.errors",
     "ObjectDamaged": "ccpr.matrixone.objects.errors",
     "ObjectMismatch": "ccpr.matrixone.objects.errors",
     "ObjectUnsupported": "ccpr.matrixone.objects.errors",
     "Point": "ccpr.api.values",
-    "PointGone": "ccpr.base.errors",
-    "PointNotReached": "ccpr.base.errors",
-    "StoreFailed": "ccpr.base.errors",
+    "PointGone": "ccpr.mirror.errors",
+    "PointNotReached": "ccpr.mirror.errors",
+    "StoreFailed": "ccpr.mirror.errors",
     "StoreNotShared": "ccpr.pipeline.spark.tasks",
     "Table": "ccpr.api.table",
     "TableInfo": "ccpr.api.values",
-    "TableMissingInMirror": "ccpr.base.errors",
+    "TableMissingInMirror": "ccpr.mirror.errors",
     "ValueRefused": "ccpr.matrixone.objects.errors",
     "open_mirror": "ccpr.api.mirror",
     "read_changes": "ccpr.api.spark",

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from ccpr.base.errors import ObjectsNotStored
 from ccpr.dagster import events
 from ccpr.dagster.checks import OBJECTS_STORED, objects_not_stored
 from ccpr.dagster.partitions import SUBSCRIPTIONS
@@ -12,6 +11,7 @@ from ccpr.dagster.replication import Replication
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.step import step
 from ccpr.pipeline.driver import take
+from ccpr.pipeline.errors import ObjectsNotStored
 from ccpr.pipeline.step_names import Stage
 from ccpr_assets.object_diffs import object_diffs
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from ccpr.base.errors import BadObjectList
 from ccpr.dagster import events
 from ccpr.dagster.checks import OBJECT_LIST_VALID, object_list_refused
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.step import step
 from ccpr.pipeline.driver import take
+from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.step_names import Stage
 from ccpr_assets.catalog_ddl import catalog_ddl
 

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ccpr.base.copy_meter import size_text
-from ccpr.base.errors import StoreFailed
+from ccpr.base.wording import size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
 from ccpr.cli.row_files import EXTENSIONS, check_extension, write_rows
 from ccpr.cli.show import at_option
 from ccpr.cli.tables import full_name
 from ccpr.matrixone.schema import Kind
-from ccpr.mirror.errors import BadOption
+from ccpr.mirror.errors import BadOption, StoreFailed
 from ccpr.state.settings import SETTINGS
 
 if TYPE_CHECKING:

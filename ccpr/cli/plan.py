@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.copy_meter import size_text
-from ccpr.base.wording import first_names
+from ccpr.base.wording import first_names, size_text
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import open_iteration

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.errors import SqlSyntax, SubscriptionMissing
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.asking import confirm
 from ccpr.cli.lifecycle import report_dropped, states_of
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.config.errors import SqlSyntax
+from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def sql(
         raise typer.BadParameter("give statements or a file, not both", param_hint="--file")
     done: list[dict[str, Any]] = []
     with handle_errors(as_json=as_json, done=done), Workspace() as workspace:
-        script = parse(_text(statements, file))  # all of it, before the first is run
+        script = parse(_read(statements, file))  # all of it, before the first is run
         _agree(script, yes=yes, as_json=as_json)
         # One after the other: if one fails, `done` has what was done before.
         done.extend(_run(workspace, one, seen=statements is not None, as_text=not as_json) for one in script)
@@ -60,7 +61,7 @@ def _agree(script: "Sequence[Statement]", *, yes: bool, as_json: bool) -> None:
         confirm(question, subject=f"the mirror of {purged}", yes=yes, as_json=as_json)
 
 
-def _text(statements: str | None, file: Path | None) -> str:
+def _read(statements: str | None, file: Path | None) -> str:
     try:
         if statements is not None:
             return statements

@@ -5,11 +5,11 @@ from typing import Any
 
 import dagster as dg
 
-from ccpr.base.errors import BadObjectList, ObjectsNotStored
 from ccpr.dagster import metadata
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.mirror.object_rows import ObjectDiff
 from ccpr.pipeline.copying import CopyReport
+from ccpr.pipeline.errors import BadObjectList, ObjectsNotStored
 
 FAILURES = "failures"
 FAILURE_SAMPLE = "failure_sample"

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.dagster import checks, metadata
@@ -21,10 +20,11 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import ObjectDiff
 from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.iteration import IterationRecord
+from ccpr.pipeline.plan import sums_by_table
 from ccpr.schema.table_changes import ChangeKind
 from ccpr.service.target_sync import TargetOutcome
 
-UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = STEP_ASSETS = (
+UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = (
     "upstream_snapshots",
     "catalog_ddl",
     "object_diffs",
@@ -197,11 +197,7 @@ def target_synced(outcome: TargetOutcome) -> list[StepEvent]:
 
 
 def _by_table(diff: ObjectDiff, tables: Mapping[int, Table]) -> dg.TableMetadataValue:
-    def counted(rows: pa.Table) -> dict[int, tuple[int, int]]:
-        sums = rows.group_by("table_id").aggregate([("size", "count"), ("size", "sum")])
-        return {row["table_id"]: (row["size_count"], row["size_sum"]) for row in sums.to_pylist()}
-
-    added, removed = counted(diff.added), counted(diff.removed)
+    added, removed = sums_by_table(diff.added), sums_by_table(diff.removed)
     rows = (
         {
             "table": tables[table_id].qualified_name if table_id in tables else f"dropped table {table_id}",

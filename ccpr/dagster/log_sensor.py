@@ -15,14 +15,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from ccpr.base.errors import (
-    StateUnavailable,
-    StateUnreadable,
-    SubscriptionBusy,
-    SubscriptionMissing,
-    SubscriptionPaused,
-    UnexpectedError,
-)
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import first_names
 from ccpr.dagster.events import Runless, idle
@@ -42,6 +35,13 @@ from ccpr.pipeline.due import back_off, due_at
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import (
+    StateUnavailable,
+    StateUnreadable,
+    SubscriptionBusy,
+    SubscriptionMissing,
+    SubscriptionPaused,
+)
 from ccpr.state.log_rows import BadRow, Failures, LogRow
 from ccpr.state.settings import SENSOR_SECONDS
 from ccpr.state.states import State

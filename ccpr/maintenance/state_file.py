@@ -21,13 +21,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.errors import (
-    BadStateFile,
-    MirrorContradictsState,
-    StateFileNewer,
-    SubscriptionExists,
-    SubscriptionMissing,
-)
+from ccpr.maintenance.errors import BadStateFile, MirrorContradictsState, StateFileNewer
 from ccpr.matrixone.client.endpoint import format_uri, parse_uri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table
@@ -37,6 +31,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.state import tables as catalog
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, stored_time, transaction
+from ccpr.state.errors import SubscriptionExists, SubscriptionMissing
 from ccpr.state.log_rows import LogRow
 from ccpr.state.migrations import SCHEMA_VERSION
 from ccpr.state.pins import give_to_followers

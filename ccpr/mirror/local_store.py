@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ccpr.base.errors import MirrorDamaged, StoreFailed
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.matrixone.objects.content import Content, FileContent
+from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.store import Chunk, StoredFile, check_name, check_same, summed
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links

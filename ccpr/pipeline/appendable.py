@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.catalog import table_ids
 from ccpr.matrixone.client.errors import StatementFailed, UpstreamError
 from ccpr.matrixone.errors import Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.object_rows import LISTED_SCHEMA, without_objects
+from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import ask_list
 from ccpr.pipeline.passing_snapshots import PassingSnapshots
 

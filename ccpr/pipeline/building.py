@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import pyarrow.compute as pc
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.base.failure import Failure
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectDamaged
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import ObjectDiff, rows_of, with_checksums
 from ccpr.mirror.points import LaggingTable

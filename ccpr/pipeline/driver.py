@@ -10,9 +10,9 @@ data").
 import time
 from collections.abc import Callable
 
-from ccpr.base.errors import StepMissing
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.copying import CopyEngine, copy_in_process
+from ccpr.pipeline.errors import StepMissing
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Stage, Step

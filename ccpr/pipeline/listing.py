@@ -8,13 +8,13 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList, MirrorDamaged
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.verify import unsound_objects
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.errors import HistoryUnreadable, SnapshotGone, StaleRead, UpstreamError
 from ccpr.matrixone.client.retry import NO_RETRY, with_retry
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_of, without_objects
 from ccpr.pipeline.appendable import LaterSnapshot
@@ -22,6 +22,7 @@ from ccpr.pipeline.applying import known_objects
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import Last
 from ccpr.pipeline.database_lists import DatabaseLists
+from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import (
     ask_list,
     check_known,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList
 from ccpr.matrixone.client.errors import ObjectListTooLong
 from ccpr.matrixone.client.limits import ListLimit, list_limit
 from ccpr.matrixone.client.objects import object_list
@@ -21,6 +20,7 @@ from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.objects.stats import STATS_SIZE, are_appendable, are_sound, stats_columns, without_unknown_flags
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, decode_stats, join_objects
+from ccpr.pipeline.errors import BadObjectList
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import NoOpenIteration, PlanOutdated
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.driver import catalog_of, drive, listed_of
+from ccpr.pipeline.errors import NoOpenIteration, PlanOutdated
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Stage
@@ -135,7 +135,7 @@ def make_plan(
     subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed, *, objects: int, size: int
 ) -> Plan:
     names = {table.id: table.qualified_name for table in catalog.catalog.tables}
-    filled = set(_sums(listed.wanted.filter(pc.invert(listed.wanted.column("is_tombstone").fill_null(False)))))
+    filled = set(sums_by_table(listed.wanted.filter(pc.invert(listed.wanted.column("is_tombstone").fill_null(False)))))
     return Plan(
         id=_digest(subscription, ref, catalog, listed),
         subscription=subscription.name,
@@ -156,7 +156,7 @@ def make_plan(
 def _tables(
     subscription: Subscription, listed: Listed, names: dict[int, str], catalog: CatalogDiff
 ) -> Iterable[PlannedTable]:
-    added, removed = _sums(listed.wanted), _sums(listed.diff.removed)
+    added, removed = sums_by_table(listed.wanted), sums_by_table(listed.diff.removed)
     for table_id in sorted(added.keys() | removed.keys(), key=lambda table_id: names[table_id]):
         count, size = added.get(table_id, (0, 0))
         table = catalog.tables[table_id]
@@ -164,7 +164,8 @@ def _tables(
         yield PlannedTable(table_id, names[table_id], count, removed.get(table_id, (0, 0))[0], size, kind, copied)
 
 
-def _sums(rows: pa.Table) -> dict[int, tuple[int, int]]:
+def sums_by_table(rows: pa.Table) -> dict[int, tuple[int, int]]:
+    """By table id: how many objects there are, and their bytes."""
     sums = rows.group_by("table_id").aggregate([("size", "count"), ("size", "sum")])
     return {row["table_id"]: (row["size_count"], row["size_sum"]) for row in sums.to_pylist()}
 

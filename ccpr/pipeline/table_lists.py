@@ -13,7 +13,6 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList, TableChangedMeanwhile
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import statements
@@ -24,6 +23,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import INDEX_TABLE_PREFIX, Kind, Table
 from ccpr.mirror.object_rows import LISTED_SCHEMA, rows_without
 from ccpr.pipeline.appendable import not_after
+from ccpr.pipeline.errors import BadObjectList, TableChangedMeanwhile
 from ccpr.pipeline.object_list import Batches, ask_list
 from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.state.settings import Settings

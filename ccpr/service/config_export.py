@@ -8,13 +8,13 @@ from typing import Any
 
 import yaml
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service.subscriptions import overlapping
 from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerRecords, Stage
 from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.settings import SETTINGS

@@ -11,7 +11,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.base.failure import Failure
 from ccpr.config.document import Path, Problem
 from ccpr.config.errors import ConfigConflict, ConfigEmpty
@@ -24,6 +23,7 @@ from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service import subscriptions, targets
 from ccpr.service.drop import Dropped, drop
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerRecords, Stage
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import Pins, check_unpinned

@@ -10,30 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ccpr.base.errors import (
-    FollowerInUse,
-    MirrorForeign,
-    MirrorInUse,
-    StateUnreadable,
-    StoreFailed,
-    SubscriptionMissing,
-    TargetInUse,
-)
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.endpoint import format_uri
 from ccpr.matrixone.client.errors import PublicationMissing
 from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.store import Store
 from ccpr.pipeline.options import Timeouts
+from ccpr.service.errors import FollowerInUse, MirrorInUse, TargetInUse
 from ccpr.service.mirror_places import is_within, readable_subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import repeatable, transaction
+from ccpr.state.errors import MirrorForeign, StateUnreadable, SubscriptionMissing
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import end_pins

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ccpr.base.errors import FollowerLoginLost, StateUnreadable
 from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import FollowerLoginLost, StateUnreadable
 from ccpr.state.followers import FollowerRecords, open_login, open_password
 from ccpr.state.relay_users import RelayUsers
 from ccpr.state.subscription import Subscription

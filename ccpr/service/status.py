@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING
 
-from ccpr.base.errors import StateUnreadable, UnexpectedError
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.client.capabilities import Capabilities
@@ -18,6 +18,7 @@ from ccpr.service.last_error import LastError
 from ccpr.service.relay_marks import left_out_by_relays, relay_addresses
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
 from ccpr.state.log_rows import LogRow

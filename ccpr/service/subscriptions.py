@@ -12,28 +12,23 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import (
-    BadSetting,
-    ScopeConflict,
-    ScopeOverlap,
-    StateUnreadable,
-    SubscriptionExists,
-    UpstreamDiffers,
-)
 from ccpr.config.sql.parser import READABLE, Select, Value
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.capabilities import check_interface, probe
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
 from ccpr.matrixone.client.publication import EVERYTHING
-from ccpr.matrixone.client.publications import Publication, check_admission, choose_publication
+from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES
 from ccpr.mirror.open_store import open_store
+from ccpr.pipeline.errors import ScopeConflict
+from ccpr.service.errors import ScopeOverlap, UpstreamDiffers
 from ccpr.service.mirror_places import check_empty, check_place, readable_subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import fetch, repeatable, transaction
+from ccpr.state.errors import BadSetting, StateUnreadable, SubscriptionExists
 from ccpr.state.log_rows import LogRow
 from ccpr.state.patterns import NamePatterns
 from ccpr.state.settings import SETTINGS, Settings

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from ccpr.base.errors import LeaseLost
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
@@ -19,6 +18,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import LeaseLost
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored

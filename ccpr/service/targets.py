@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ccpr.base.errors import BadSetting, SeveralDatabases, TargetExists, TargetInUse
 from ccpr.matrixone.schema import Table
 from ccpr.schema.choices import DuplicateKeys
+from ccpr.service.errors import SeveralDatabases, TargetInUse
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.target_settings import TargetSettings
@@ -22,7 +23,7 @@ from ccpr.targets.address import Address, format_target_uri, parse_target_uri
 from ccpr.targets.base import TableState
 from ccpr.targets.database import DatabaseTarget
 from ccpr.targets.errors import TargetTableUnknown
-from ccpr.targets.own_tables import OwnTables
+from ccpr.targets.expected_tables import ExpectedTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def open_target(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget
 def _database(
     workspace: Workspace, address: Address, password: str, task_id: str, as_text: Sequence[str]
 ) -> DatabaseTarget:
-    own = OwnTables(partial(known_definitions, workspace.log.engine, task_id), tuple(as_text))
+    own = ExpectedTables(partial(known_definitions, workspace.log.engine, task_id), tuple(as_text))
     return DatabaseTarget(address, password, task_id, own=own)
 
 

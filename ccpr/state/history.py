@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.tables import mo_ccpr_log, point_definitions, points, table_points
 
 if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
@@ -210,17 +210,8 @@ class PointHistory:
     def after(self, lsn: int, table_id: int, most: int) -> list[TablePoint]:
         """The present state of up to `most` tables, in the order of the points that changed them and of their ids, from
         behind a place in this order. Tables that are gone are not among them."""
-        later, place = table_points.alias(), sa.tuple_(table_points.c.lsn, table_points.c.table_id)
-        replaced = (
-            sa.select(later.c.lsn)
-            .where(
-                later.c.task_id == table_points.c.task_id,
-                later.c.table_id == table_points.c.table_id,
-                later.c.lsn > table_points.c.lsn,
-            )
-            .exists()
-        )
-        mine = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False), ~replaced)
+        place = sa.tuple_(table_points.c.lsn, table_points.c.table_id)
+        mine = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False), ~_replaced())
         query = sa.select(table_points).where(*mine, place > sa.tuple_(lsn, table_id))
         with transaction(self.engine) as connection:
             rows = fetch(connection, query.order_by(table_points.c.lsn, table_points.c.table_id).limit(most))
@@ -252,21 +243,10 @@ class PointHistory:
     def drop_before(self, connection: sa.Connection, oldest_lsn: int) -> list[str]:
         """Delete the points before one, and what no remaining point shows: table points and definitions. Returns their
         files."""
-        later = table_points.alias()
-        replaced = (
-            sa.select(later.c.lsn)
-            .where(
-                later.c.task_id == table_points.c.task_id,
-                later.c.table_id == table_points.c.table_id,
-                later.c.lsn > table_points.c.lsn,
-                later.c.lsn <= oldest_lsn,
-            )
-            .exists()
-        )
         unseen = (
             table_points.c.task_id == self.task_id,
             table_points.c.lsn <= oldest_lsn,
-            replaced | table_points.c.gone.is_(True),
+            _replaced(until=oldest_lsn) | table_points.c.gone.is_(True),
         )
         rows = connection.execute(
             sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)
@@ -373,6 +353,14 @@ def _global_point(row: Mapping) -> GlobalPoint:
             *numbers,
             text_of(row["file"] or ""),
         )
+
+
+def _replaced(until: int | None = None) -> sa.ColumnElement[bool]:
+    """Whether a table point has a later one of the same table, at `until` at the latest."""
+    later = table_points.alias()
+    same = (later.c.task_id == table_points.c.task_id, later.c.table_id == table_points.c.table_id)
+    in_time = () if until is None else (later.c.lsn <= until,)
+    return sa.select(later.c.lsn).where(*same, later.c.lsn > table_points.c.lsn, *in_time).exists()
 
 
 def _table_point(row: Mapping) -> TablePoint:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.state.database import create_engine, exclusive, place, repeatable, typed
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.pins import give_to_followers
 from ccpr.state.tables import (
     METADATA,

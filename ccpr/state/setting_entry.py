@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from ccpr.base.errors import BadSetting
+from ccpr.state.errors import BadSetting
 from ccpr.state.setting_kinds import Kind
 
 _ENTRY = "setting"

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ccpr.base.errors import BAD_ROW_REMEDY, BadName, StateUnreadable
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.client.publication import EVERYTHING, Publication
 from ccpr.matrixone.schema import SYSTEM_DATABASES, Kind, Table
+from ccpr.mirror.errors import BadName
 from ccpr.state.context import Context
 from ccpr.state.database import stored_time
+from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.patterns import NamePatterns
 from ccpr.state.settings import Settings

@@ -15,12 +15,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.errors import TargetExists, TargetMissing
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.schema import Table, integer_of, text_of
 from ccpr.schema.dialects import Dialect
 from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.errors import TargetExists, TargetMissing
 from ccpr.state.tables import points, table_points, targets
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 

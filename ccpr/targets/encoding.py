@@ -115,7 +115,7 @@ def encode(
         step = max(1, table.num_rows * _BYTES_A_PIECE // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
             piece = table.slice(start, step)
-            arrays = [_text(_whole(piece.column(column.arrow_name)), column, subject) for column in columns]
+            arrays = [_as_csv(_whole(piece.column(column.arrow_name)), column, subject) for column in columns]
             sink = pa.BufferOutputStream()
             pyarrow.csv.write_csv(pa.RecordBatch.from_arrays(arrays, [column.name for column in columns]), sink, _WRITE)
             yield sink.getvalue()
@@ -125,7 +125,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _text(values: pa.Array, column: LoadColumn, subject: str) -> pa.Array:
+def _as_csv(values: pa.Array, column: LoadColumn, subject: str) -> pa.Array:
     """Values that `write_csv` writes in the way the target has to read them."""
     kind = values.type
     if pa.types.is_boolean(kind):

@@ -10,14 +10,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ccpr.base.errors import BadObjectList, SubscriptionBusy
 from ccpr.dagster.checks import FAILURE_SAMPLE, FAILURES
 from ccpr.dagster.replication import as_failure
 from ccpr.matrixone.server.faults import CutObjectList
 from ccpr.pipeline.driver import drive
+from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import SubscriptionBusy
 from tests.end_to_end.replica import Replica, replaying
 from tests.support.dagster_fixtures import Sync
 from tests.support.lost_objects import losing_objects

@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.cli.lazy import Deferred
 from ccpr.cli.main import Commands, app
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.lease import Executor
 from tests.end_to_end.replica import NAME, replaying
 from tests.support.recordings_location import SAMPLE

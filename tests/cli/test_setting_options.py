@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ccpr.base.errors import BadSetting
 from ccpr.cli.main import Commands
+from ccpr.state.errors import BadSetting
 from ccpr.state.setting_entry import Setting
 from ccpr.state.target_settings import TARGET_SETTINGS
 from tests.support.setting_values import allowed, as_options, refused

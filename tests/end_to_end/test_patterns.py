@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import typer.testing
 
-from ccpr.base.errors import StepMissing
 from ccpr.cli.main import app
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.pipeline.driver import drive, take
+from ccpr.pipeline.errors import StepMissing
 from ccpr.pipeline.step_names import Stage
 from ccpr.service import subscriptions
 from ccpr.service.workspace import Workspace

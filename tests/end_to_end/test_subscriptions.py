@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import typer.testing
 
-from ccpr.base.errors import LeaseLost
 from ccpr.cli.main import app
 from ccpr.matrixone.client.snapshots import create_snapshot
 from ccpr.matrixone.server.faults import CutStatement, FailStatement
@@ -21,6 +20,7 @@ from ccpr.mirror import local_store
 from ccpr.pipeline.driver import drive, take
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import LeaseLost
 from ccpr.state.subscription import Subscription
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.support.mariadb import MariaDb

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from ccpr.base.errors import LeaseLost
 from ccpr.mirror.head import Head
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.driver import drive, take
@@ -16,6 +15,7 @@ from ccpr.pipeline.step_names import Stage
 from ccpr.pipeline.steps.release import sweep
 from ccpr.pipeline.steps.snapshot import sweep_work
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import LeaseLost
 from ccpr.state.history import PointHistory
 from tests.end_to_end.replica import NAME, Replica
 from tests.end_to_end.settings import setting, upstream_goes_on

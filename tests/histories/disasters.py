@@ -17,15 +17,6 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ccpr.base.errors import (
-    BaseSnapshotLost,
-    MirrorAhead,
-    MirrorBehind,
-    MirrorDisagrees,
-    MirrorForeign,
-    MirrorMissing,
-    TableChangedMeanwhile,
-)
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.maintenance.adopt import adopt
 from ccpr.matrixone.client.errors import SnapshotGone, StaleRead
@@ -34,6 +25,7 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline import appendable
 from ccpr.pipeline.driver import drive, take
+from ccpr.pipeline.errors import BaseSnapshotLost, TableChangedMeanwhile
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.step_names import Stage
@@ -41,6 +33,7 @@ from ccpr.schema.policy import DdlPolicy
 from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, MirrorForeign, MirrorMissing
 from ccpr.state.subscription import Subscription
 from ccpr.state.target_settings import TargetSettings
 from tests.histories.history import History

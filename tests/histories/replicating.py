@@ -13,12 +13,11 @@ from unittest import mock
 
 import pyarrow as pa
 
-from ccpr.base.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.emulator.engine.transaction import CreateAt
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.retry import Retry
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -39,6 +38,7 @@ from ccpr.matrixone.server.faults import (
 from ccpr.mirror.points import Point
 from ccpr.pipeline import appendable
 from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.service import subscriptions

@@ -17,7 +17,7 @@ from ccpr.emulator.engine.transaction import Transaction
 from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.errors import StatementFailed
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
 from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.passing_snapshots import PassingSnapshots

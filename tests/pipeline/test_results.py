@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff

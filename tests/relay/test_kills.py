@@ -18,7 +18,7 @@ from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.errors import CcprError
-from ccpr.relay.following import Place, follow, unfollow
+from ccpr.relay.following import Destination, follow, unfollow
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.pins import Pins
 from ccpr.state.settings import Settings
@@ -89,7 +89,7 @@ class Desk:
 
     def follow(self, downstream: int, relay: int) -> None:
         """Typed until it succeeds."""
-        place = Place(Endpoint("127.0.0.1", downstream, "sys", "root"), "111", relay_address=f"127.0.0.1:{relay}")
+        place = Destination(Endpoint("127.0.0.1", downstream, "sys", "root"), "111", relay_address=f"127.0.0.1:{relay}")
         end = time.monotonic() + WAIT_SECONDS
         while True:
             try:

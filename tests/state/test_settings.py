@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.base.errors import BadSetting
 from ccpr.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
+from ccpr.state.errors import BadSetting
 from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.setting_kinds import Flag, Kind, Url, seconds_of
 from ccpr.state.settings import SETTINGS, Settings

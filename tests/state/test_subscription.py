@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ccpr.base.errors import StateUnreadable
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.subscription import Subscription
 from tests.support.values import NOW, a_subscription
 

@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 import sqlalchemy as sa
 
-from ccpr.base.errors import StateUnreadable, TargetExists, TargetMissing
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.schema.dialects import Dialect
 from ccpr.state.database import transaction
+from ccpr.state.errors import StateUnreadable, TargetExists, TargetMissing
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.migrations import open_database
 from ccpr.state.target_settings import TargetSettings

@@ -77,6 +77,7 @@ _FOLDER = {
 
 def variables() -> Mapping[str, str]:
     """Every environment variable that the program reads, with what it is for."""
+    stall = limits.StallLimit()
     return {
         HOME_VARIABLE: "the state folder",
         CATALOG_VARIABLE: "the catalog database as an SQLAlchemy URL, e.g. "
@@ -92,8 +93,8 @@ def variables() -> Mapping[str, str]:
         "two underscores are one in the name. Upper and lower case count",
         limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream has to bring "
         f"`{limits.STALL_BYTES_VARIABLE}`, after its first byte; else it is CONNECTION_STALLED "
-        f"({limits.Pace().seconds:.0f})",
-        limits.STALL_BYTES_VARIABLE: f"bytes, see `{limits.STALL_SECONDS_VARIABLE}` ({limits.Pace().least_bytes})",
+        f"({stall.seconds:.0f})",
+        limits.STALL_BYTES_VARIABLE: f"bytes, see `{limits.STALL_SECONDS_VARIABLE}` ({stall.least_bytes})",
         limits.LIST_ROWS_VARIABLE: "the most rows of an object list, of the tables in scope; more are "
         f"OBJECT_LIST_TOO_LONG ({limits.ListLimit().rows})",
         limits.LIST_BYTES_VARIABLE: f"the most bytes of an object list, likewise ({limits.ListLimit().bytes})",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ccpr.base.errors import SqlSyntax
+from ccpr.config.errors import SqlSyntax
 from ccpr.config.sql.tokens import scan, syntax_error
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.sql.lexer import Kind, Token

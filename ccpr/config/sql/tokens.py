@@ -8,7 +8,7 @@ and no variables.
 import re
 from collections.abc import Iterator
 
-from ccpr.base.errors import SqlSyntax
+from ccpr.config.errors import SqlSyntax
 from ccpr.matrixone.sql import lexer
 from ccpr.matrixone.sql.lexer import Token, line_and_column
 

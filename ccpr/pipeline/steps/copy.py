@@ -6,11 +6,11 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import ObjectsNotStored
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.copying import COPY_INPUT, CopyEngine, CopyJob, CopyReport, copy_known
+from ccpr.pipeline.errors import ObjectsNotStored
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Step

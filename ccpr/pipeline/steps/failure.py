@@ -1,11 +1,13 @@
 """How an iteration ends that fails."""
 
-from ccpr.base.errors import MirrorDisagrees, PlanOutdated, StepMissing, TableChangedMeanwhile, TableMissingInMirror
 from ccpr.matrixone.client.errors import HistoryUnreadable
 from ccpr.matrixone.errors import CcprError, Terminal
+from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.pipeline.ends import judge
+from ccpr.pipeline.errors import PlanOutdated, StepMissing, TableChangedMeanwhile
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.steps.release import drop_due_snapshots
+from ccpr.state.errors import MirrorDisagrees
 
 # Invalid requests (too early, by an outdated plan, for an unknown table) do not fail the iteration: it stays open.
 _INVALID = (StepMissing, PlanOutdated, TableMissingInMirror)

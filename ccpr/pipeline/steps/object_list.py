@@ -6,12 +6,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BaseSnapshotLost, TableMissingInMirror
 from ccpr.matrixone.client.errors import HistoryUnreadable
+from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.pipeline.appendable import FullList, LaterSnapshot
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.database_lists import DatabaseLists
 from ccpr.pipeline.databases import still_there
+from ccpr.pipeline.errors import BaseSnapshotLost
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.listing import Listing
 from ccpr.pipeline.options import Resync

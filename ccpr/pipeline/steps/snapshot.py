@@ -4,12 +4,12 @@ snapshot-names-first)."""
 import logging
 from dataclasses import replace
 
-from ccpr.base.errors import NoOpenIteration, UpstreamClockBack
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, probe
 from ccpr.matrixone.client.errors import SnapshotGone
 from ccpr.pipeline.databases import chosen_databases, still_there
+from ccpr.pipeline.errors import NoOpenIteration, UpstreamClockBack
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.lag import taken_at
 from ccpr.pipeline.results import sweep_results

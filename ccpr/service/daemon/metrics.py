@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.base.failure import Failure
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
@@ -19,6 +18,7 @@ from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.status import next_attempt
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.state.context import Context
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import Failures, LogRow
 from ccpr.state.states import Shown, shown
 

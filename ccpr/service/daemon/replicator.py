@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from ccpr.base.errors import (
-    LeaseLost,
-    StateUnavailable,
-    StateUnreadable,
-    SubscriptionBusy,
-    SubscriptionMissing,
-    SubscriptionPaused,
-    UnexpectedError,
-)
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.failure import Failure
 from ccpr.base.loops import Loop, unexpected
 from ccpr.base.progress import Progress
@@ -38,6 +30,14 @@ from ccpr.service.daemon.listening import Listener, Listeners
 from ccpr.service.daemon.schedule import Schedule
 from ccpr.service.target_sync import pin_points, sync_target
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import (
+    LeaseLost,
+    StateUnavailable,
+    StateUnreadable,
+    SubscriptionBusy,
+    SubscriptionMissing,
+    SubscriptionPaused,
+)
 from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State

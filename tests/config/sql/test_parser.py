@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ccpr.base.errors import SqlSyntax
+from ccpr.config.errors import SqlSyntax
 from ccpr.config.sql.parser import (
     READABLE,
     RESERVED,

@@ -4,11 +4,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import ObjectsNotStored
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.copying import COPY_OUTPUT, CopyReport
+from ccpr.pipeline.errors import ObjectsNotStored
 from ccpr.pipeline.steps.copy import check_stored
 
 

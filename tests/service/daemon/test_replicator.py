@@ -15,18 +15,18 @@ import pytest
 from sqlalchemy import event
 
 import ccpr
-from ccpr.base.errors import SubscriptionMissing
 from ccpr.base.failure import Failure
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.results import Listed, StepResults
 from ccpr.service.daemon.holding import Holding
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.daemon.replicator import Replicator
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings

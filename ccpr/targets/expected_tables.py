@@ -28,7 +28,7 @@ def _nothing() -> Iterable[Table]:
 
 
 @dataclass(frozen=True)
-class OwnTables:
+class ExpectedTables:
     """The definitions of one subscription.
 
     Attributes
