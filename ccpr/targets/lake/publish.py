@@ -1,0 +1,416 @@
+"""Publishing one table at one point: a commit that turns the files of the version before into those of the point.
+
+The objects that the point has and the version has not get files. Of the others only those are looked at whose rows can
+have come or gone: appendable ones, and those that a new tombstone names. What is found is compared with what the
+version says; an equal vector is no action. Source: docs/architecture.md, "Lakes"; decision lake-no-merge.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ccpr.base.errors import MirrorDamaged
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows
+from ccpr.matrixone.schema import DEFAULT_READING, Reading, Table
+from ccpr.mirror.mirror import Manifest, Mirror, files_of
+from ccpr.mirror.points import TableRef
+from ccpr.targets.lake.columns import next_columns
+from ccpr.targets.lake.delta_table import DEFAULT_RULES, TableRules, columns_of, commit_info, joined, metadata, protocol
+from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeForeign
+from ccpr.targets.lake.log import Action, CommitMark, TableLog, TableState
+from ccpr.targets.lake.objects import KnownFile, ObjectResult, ObjectTask, Runner, run_here
+from ccpr.targets.lake.parquet import FileShape
+from ccpr.targets.lake.rows import later_tombstones, touched_by_tombstones
+from ccpr.targets.lake.stores import LakeStore
+from ccpr.targets.lake.vectors import CommitVectors, file_of
+
+MILLISECOND = 1_000_000  # nanoseconds
+_OBJECT, _ROWS, _AT = "ccpr.object", "ccpr.rows", "ccpr.at"
+
+
+@dataclass(frozen=True, slots=True)
+class PointToPublish:
+    """
+    Attributes
+    ----------
+    lsn, at, snapshot : as in `ccpr.mirror.points.Point`.
+    """
+
+    lsn: int
+    at: Timestamp
+    snapshot: str
+
+    @property
+    def milliseconds(self) -> int:
+        return self.at.physical // MILLISECOND
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """Where a table is in the lake, and what it showed there last.
+
+    Attributes
+    ----------
+    folder : below the lake.
+    version : of its log, -1 before the first.
+    manifest : of the point that it shows, in the mirror; empty before the first, and where it is not to be relied on.
+    """
+
+    folder: str
+    version: int = -1
+    manifest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What was done to a table.
+
+    Attributes
+    ----------
+    version : that shows the point.
+    committed : whether there is a new version.
+    pending : whether a later point may show other rows, although the manifest is the same.
+    rows, size : visible rows, and bytes of the files, at the version.
+    files_added, files_removed : by the commit; a file with another vector is not counted.
+    vectors : files that got another vector.
+    bytes_written : Parquet files, vectors and log.
+    data_changed : whether rows changed, as far as it was proved that they did not.
+    """
+
+    version: int
+    committed: bool
+    pending: bool
+    rows: int = 0
+    size: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    vectors: int = 0
+    bytes_written: int = 0
+    data_changed: bool = True
+
+
+@dataclass
+class Lake:
+    """What publishing needs to know of a lake; one for each sync.
+
+    Attributes
+    ----------
+    task : id of the subscription.
+    run : publishes objects, see `run_here`.
+    confirm : raises if the subscription is not ours any more.
+    """
+
+    store: LakeStore
+    mirror: Mirror
+    task: str
+    rules: TableRules = DEFAULT_RULES
+    reading: Reading = DEFAULT_READING
+    run: Runner = run_here
+    confirm: Callable[[], None] = lambda: None
+    states: dict[str, TableState] = field(default_factory=dict)
+
+    def log(self, folder: str) -> TableLog:
+        return TableLog(self.store, folder, self.task)
+
+    def state(self, place: TablePlace) -> TableState:
+        """The newest version of a table. Raises LakeChanged if it is not the one that was written last, or one that an
+        interrupted attempt wrote after it."""
+        found = self.states.pop(place.folder, None)  # it comes back with the commit; after an error it is read again
+        if found is None or found.version != place.version:
+            found = self.log(place.folder).read()
+        if found.version < place.version:
+            what = f"its newest version is {found.version}, and {place.version} was published"
+            raise LakeChanged(what, subject=self.log(place.folder).subject)
+        return found
+
+
+def publish_table(
+    lake: Lake, point: PointToPublish, ref: TableRef, place: TablePlace, *, again: bool = False, verify: bool = False
+) -> Published:
+    """Make the table in its folder show a point. Nothing is written if it does.
+
+    Parameters
+    ----------
+    again : whatever others have made of it, all files are written anew.
+    verify : something was wrong with it, so that its files are looked for first.
+
+    Raises LakeChanged, LakeForeign, LakeAhead, LakeConflict, LakeTableRefused, MirrorDamaged, StoreFailed,
+    ValueRefused, and other errors of reading the mirror.
+    """
+    log = lake.log(place.folder)
+    state = log.read(foreign=True) if again else lake.state(place)
+    if place.version < 0:
+        _check_folder(lake, log, state)
+    if verify and not again:
+        _check_files(lake, log, state)
+    manifest = lake.mirror.manifest(ref)
+    if not again and (done := _is_there(state, point, log)):
+        pending = done and _still_pending(lake, manifest, point)
+        lake.states[place.folder] = state
+        return _outcome(state, committed=False, pending=pending)
+    publication = _Publication(lake, point, manifest, place, log, state, again=again)
+    return publication.commit()
+
+
+def empty_table(lake: Lake, point: PointToPublish, place: TablePlace) -> Published:
+    """Make a table that is gone upstream show nothing. Its earlier versions stay as long as their points."""
+    log, state = lake.log(place.folder), lake.state(place)
+    if not _is_there(state, point, log):
+        _Commit(lake, point, place, log, state).write("DROP TABLE", removes=list(state.live.values()))
+    lake.states.pop(place.folder, None)
+    return _outcome(state, committed=True, pending=False)
+
+
+def _check_folder(lake: Lake, log: TableLog, state: TableState) -> None:
+    """Of a table that was not published yet: its folder is empty, or has what an interrupted attempt left."""
+    if state.version < 0 and any(True for _ in lake.store.files.names(f"{log.folder}/_delta_log")):
+        raise LakeForeign("another table is in its folder", subject=log.subject)
+
+
+def _check_files(lake: Lake, log: TableLog, state: TableState) -> None:
+    """Raises LakeChanged if a file of the newest version is missing."""
+    stored = {name.removeprefix(f"{log.folder}/") for name in lake.store.files.names(log.folder)}
+    if missing := sorted(files_of_adds(state.live.values()) - stored):
+        raise LakeChanged(f"{len(missing)} of its files are missing, {missing[0]} is one", subject=log.subject)
+
+
+def files_of_adds(found: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The files, below the table, that adds or removes name."""
+    names = set()
+    for one in found:
+        names.add(one["path"])
+        if (vector := file_of(one.get("deletionVector"))) is not None:
+            names.add(vector)
+    return names
+
+
+def _is_there(state: TableState, point: PointToPublish, log: TableLog) -> bool:
+    """Whether the newest version shows the point. Raises LakeAhead if it shows a later one."""
+    if state.mark is None or state.mark.at < point.at.physical:
+        return False
+    if state.mark.at > point.at.physical:
+        what = f"it shows lsn {state.mark.lsn}, which is later than lsn {point.lsn} by the upstream's clock"
+        raise LakeAhead(what, subject=log.subject)
+    return True
+
+
+def _still_pending(lake: Lake, manifest: Manifest, point: PointToPublish) -> bool:
+    """After an attempt that was interrupted behind the commit: rather look once too often."""
+    return any(listed.stats.appendable for listed in manifest.listed_objects())
+
+
+def _outcome(state: TableState, *, committed: bool, pending: bool, **counts: Any) -> Published:
+    rows = sum(visible_rows(add) for add in state.live.values())
+    size = sum(int(add["size"]) for add in state.live.values())
+    return Published(state.version, committed, pending, rows, size, **counts)
+
+
+def visible_rows(add: Mapping[str, Any]) -> int:
+    """Of a file as the log has it."""
+    vector = add.get("deletionVector")
+    return json.loads(add["stats"])["numRecords"] - (vector["cardinality"] if vector else 0)
+
+
+def removed_at(remove: Mapping[str, Any]) -> int:
+    """The time of the point whose commit removed a file; nanoseconds. 0 if another program did."""
+    return int((remove.get("tags") or {}).get(_AT, 0))
+
+
+class _Commit:
+    """The actions of one commit, and the commit."""
+
+    def __init__(self, lake: Lake, point: PointToPublish, place: TablePlace, log: TableLog, state: TableState) -> None:
+        self.lake, self.point, self.place, self.log, self.state = lake, point, place, log, state
+        self.timestamp = max(point.milliseconds, state.timestamp + 1)
+
+    def write(
+        self,
+        operation: str,
+        *,
+        head: Sequence[Action] = (),
+        removes: Sequence[Mapping[str, Any]] = (),
+        adds: Sequence[Mapping[str, Any]] = (),
+        unchanged: frozenset[str] = frozenset(),
+        changes: Sequence[Action] = (),
+    ) -> int:
+        """Returns the bytes of the log.
+
+        Parameters
+        ----------
+        head : protocol, metadata.
+        removes : adds of the version before.
+        unchanged : paths of files that are removed or added without a change of rows.
+        changes : the files of changed rows.
+        """
+        point, mark = self.point, CommitMark(self.lake.task, self.point.lsn, self.point.at.physical)
+        actions: list[Action] = [
+            {"commitInfo": commit_info(operation, self.timestamp, point.lsn, point.snapshot, mark.to_json())},
+            *head,
+            {"txn": {"appId": f"ccpr-{self.lake.task}", "version": point.at.physical, "lastUpdated": self.timestamp}},
+            *({"remove": self._remove(add, data_change=add["path"] not in unchanged)} for add in removes),
+            *({"add": {**add, "dataChange": add["path"] not in unchanged}} for add in adds),
+            *changes,
+        ]
+        self.lake.confirm()
+        self.log.commit(self.state, actions, mark, self.timestamp)
+        self.lake.states[self.place.folder] = self.state
+        return sum(len(json.dumps(action)) for action in actions)
+
+    def _remove(self, add: Mapping[str, Any], *, data_change: bool) -> dict[str, Any]:
+        kept = {key: add[key] for key in ("path", "partitionValues", "size", "deletionVector") if key in add}
+        return {
+            **kept,
+            "deletionTimestamp": self.timestamp,
+            "dataChange": data_change,
+            "extendedFileMetadata": True,
+            "tags": {**add.get("tags", {}), _AT: str(self.point.at.physical)},
+        }
+
+
+class _Publication:
+    """One table at one point."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        point: PointToPublish,
+        manifest: Manifest,
+        place: TablePlace,
+        log: TableLog,
+        state: TableState,
+        *,
+        again: bool,
+    ) -> None:
+        self.lake, self.point, self.manifest, self.place = lake, point, manifest, place
+        self.log, self.state = log, state
+        self.table: Table = manifest.table
+        self.objects = manifest.listed_objects()
+        before = columns_of(state.metadata) if state.version >= 0 else None
+        self.columns = next_columns(self.table, lake.reading, lake.rules.mapped, before)
+        if again and before is not None and self.columns.generation == before.generation:
+            self.columns = replace(self.columns, generation=before.generation + 1)
+        self.shape = FileShape(
+            place.folder, self.table, self.columns, lake.reading, visible_only=lake.rules.copy_on_write
+        )
+        keeps = before is not None and before.generation == self.columns.generation
+        self.live = {add["tags"][_OBJECT]: add for add in state.live.values()} if keeps else {}
+        self.vectors = CommitVectors()
+        self.written = 0
+
+    def commit(self) -> Published:
+        lake, state = self.lake, self.state
+        data = [listed for listed in self.objects if not listed.tombstone]
+        tasks = self._tasks(data)
+        results = list(lake.run(lake.mirror, lake.store.files, self.shape, self.point.at, tasks))
+        adds, changed = self._adds(results)
+        now = {listed.stats.name for listed in data}
+        kept = {add["path"] for name, add in self.live.items() if name in now and name not in changed}
+        removes = [add for add in state.live.values() if add["path"] not in kept]
+        head = self._head()
+        pending = any(result.pending for result in results) or later_tombstones(
+            self.objects, lake.mirror.open_object, self.point.at
+        )
+        if not adds and not removes and not head:
+            lake.states[self.place.folder] = state
+            return _outcome(state, committed=False, pending=pending)
+        self._store_vectors()
+        lake.store.files.sync(f"{self.place.folder}/data")
+        operation = "CREATE TABLE" if state.version < 0 else "WRITE"
+        commit = _Commit(lake, self.point, self.place, self.log, state)
+        self.written += commit.write(operation, head=head, removes=removes, adds=adds)
+        before = {add["path"] for add in removes}
+        after = {add["path"] for add in adds}
+        return _outcome(
+            state,
+            committed=True,
+            pending=pending,
+            files_added=len(after - before),
+            files_removed=len(before - after),
+            vectors=len(after & before),
+            bytes_written=self.written,
+        )
+
+    def _tasks(self, data: Sequence[ListedObject]) -> list[ObjectTask]:
+        touched = self._touched()
+        affected = [
+            listed
+            for listed in data
+            if touched is None
+            or listed.stats.appendable
+            or listed.stats.name not in self.live
+            or listed.stats.object_id in touched
+        ]
+        ids = frozenset(listed.stats.object_id for listed in affected)
+        with files_of(self.table.qualified_name):
+            dead = deleted_rows(self.objects, self.lake.mirror.open_object, self.point.at, of=ids) if ids else {}
+        return [
+            ObjectTask(listed, dead.get(listed.stats.object_id), self._known(listed.stats.name)) for listed in affected
+        ]
+
+    def _touched(self) -> frozenset[bytes] | None:
+        """Ids of objects of which rows may have been deleted since the version before; None if that is not known."""
+        if not self.place.manifest or not self.live or self.state.version != self.place.version:
+            return None
+        ref = TableRef(
+            self.table.id, self.table.database, self.table.name, self.table.kind, 0, self.place.manifest, 0, 0, 0
+        )
+        try:
+            before = self.lake.mirror.manifest(ref)
+        except MirrorDamaged:  # its point is gone
+            return None
+        with files_of(self.table.qualified_name):
+            return frozenset(touched_by_tombstones(before, self.manifest, self.lake.mirror.open_object))
+
+    def _known(self, name: str) -> KnownFile | None:
+        add = self.live.get(name)
+        if add is None or self.state.mark is None:
+            return None
+        return KnownFile(add["tags"][_ROWS], add.get("deletionVector"), Timestamp(self.state.mark.at))
+
+    def _adds(self, results: Sequence[ObjectResult]) -> tuple[list[dict[str, Any]], set[str]]:
+        """The new adds, and the names of their objects."""
+        adds, changed = [], set()
+        for result in results:
+            if result.hidden is None:
+                continue
+            before = self.live.get(result.name)
+            if result.file is not None:
+                path, size, stats = result.file.path, result.file.size, json.dumps(result.file.statistics)
+                self.written += size if result.file.new else 0
+            else:
+                assert before is not None
+                path, size, stats = before["path"], before["size"], before["stats"]
+            vector = None if self.shape.visible_only else self.vectors.add(result.hidden)
+            adds.append(
+                {
+                    "path": path,
+                    "partitionValues": {},
+                    "size": size,
+                    "modificationTime": self.point.milliseconds,
+                    "dataChange": True,
+                    "stats": stats,
+                    "tags": {_OBJECT: result.name, _ROWS: result.rows},
+                    **({} if vector is None else {"deletionVector": vector}),
+                }
+            )
+            changed.add(result.name)
+        return adds, changed
+
+    def _head(self) -> list[Action]:
+        """Protocol and metadata, where they are new."""
+        lake, before = self.lake, self.state.metadata
+        created = self.point.milliseconds if before is None else before["createdTime"]
+        found = metadata(self.table, self.columns, lake.reading, lake.rules, self.place.folder, lake.task, created)
+        needed = joined(self.state.protocol, protocol(json.loads(found["schemaString"]), lake.rules))
+        head: list[Action] = [] if needed == self.state.protocol else [{"protocol": needed}]
+        return head if found == before else [*head, {"metaData": found}]
+
+    def _store_vectors(self) -> None:
+        named = self.vectors.name_file()
+        if named is not None:
+            name, content = named
+            self.lake.store.files.put(f"{self.place.folder}/{name}", [content], overwrite=True)
+            self.lake.store.files.sync(self.place.folder)
+            self.written += len(content)
