@@ -130,7 +130,8 @@ class Target:
 
     Attributes
     ----------
-    uri : without password.
+    uri : without password; of a lake the URL of its store.
+    dialect : None for a lake.
     source_database : of a subscription to several databases the one whose tables are synced; else empty.
     duplicate_keys : what happens to a table of which two visible rows have one key.
     max_drop : how many tables are dropped at once without being asked.
@@ -140,13 +141,14 @@ class Target:
     behind : the tables that are not at that point.
     failing : None if the last attempt succeeded.
     retrying : the attempts until now, if it fails as a whole or in tables; None if nothing is tried again.
+    lake : how a lake is kept, as JSON (`ccpr.targets.lake.options.LakeOptions`); None for a database.
     """
 
     task_id: str
     name: str
     uri: str
     sealed_password: str = field(repr=False)
-    dialect: Dialect
+    dialect: Dialect | None
     policy: DdlPolicy
     created_at: datetime
     as_text: tuple[str, ...] = ()
@@ -160,6 +162,7 @@ class Target:
     source_database: str = ""
     retrying: Retrying | None = None
     max_drop: MaxDrop = DEFAULT_MAX_DROP
+    lake: str | None = None
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -182,12 +185,31 @@ class TargetRecords:
             )
         return [_target(row._mapping) for row in rows]
 
+    def databases(self) -> list[Target]:
+        """Those that are databases, by name. Raises StateUnreadable."""
+        return [target for target in self.all() if target.lake is None]
+
+    def lakes(self) -> list[Target]:
+        """Those that are lakes, by name. Raises StateUnreadable."""
+        return [target for target in self.all() if target.lake is not None]
+
     def get(self, name: str) -> Target:
-        """Raises TargetMissing, StateUnreadable."""
-        for target in self.all():
+        """A database of that name. Raises TargetMissing, StateUnreadable."""
+        return self._named(name, self.databases(), "target")
+
+    def lake(self, name: str) -> Target:
+        """A lake of that name. Raises TargetMissing, StateUnreadable."""
+        return self._named(name, self.lakes(), "lake")
+
+    def any(self, name: str) -> Target:
+        """Of either kind. Raises TargetMissing, StateUnreadable."""
+        return self._named(name, self.all(), "target")
+
+    def _named(self, name: str, targets: Sequence[Target], kind: str) -> Target:
+        for target in targets:
             if target.name == name:
                 return target
-        raise TargetMissing("the subscription has no target of that name", subject=f"target {name}")
+        raise TargetMissing(f"the subscription has no {kind} of that name", subject=f"{kind} {name}")
 
     def add(self, target: Target) -> None:
         """Add a target that has no point yet. Raises TargetExists."""
@@ -196,7 +218,7 @@ class TargetRecords:
             "target_name": target.name,
             "uri": target.uri,
             "sealed_password": target.sealed_password,
-            "dialect": target.dialect.value,
+            "dialect": target.dialect.value if target.dialect is not None else "",
             "ddl_policy": target.policy.value,
             "as_text": json.dumps(target.as_text, ensure_ascii=False),
             "state": target.state.value,
@@ -205,6 +227,7 @@ class TargetRecords:
             "duplicate_keys": target.duplicate_keys.value,
             "source_database": target.source_database or None,
             "max_drop": target.max_drop.tables,
+            "lake": target.lake,
             "attempts": 0,
         }
         try:
@@ -351,7 +374,7 @@ def _target(row: Mapping) -> Target:
             name=row["target_name"],
             uri=row["uri"],
             sealed_password=row["sealed_password"],
-            dialect=Dialect(row["dialect"]),
+            dialect=Dialect(row["dialect"]) if row["lake"] is None else None,
             policy=DdlPolicy(row["ddl_policy"]),
             created_at=row["created_at"].replace(tzinfo=UTC),
             as_text=tuple(map(text_of, json.loads(row["as_text"]))),
@@ -365,4 +388,5 @@ def _target(row: Mapping) -> Target:
             source_database=text_of(row["source_database"] or ""),
             retrying=retrying,
             max_drop=MaxDrop(None if row["max_drop"] is None else integer_of(row["max_drop"])),
+            lake=None if row["lake"] is None else text_of(row["lake"]),
         )

@@ -117,14 +117,13 @@ class LakeContents:
 
     def folder_versions(self) -> dict[str, int]:
         """The newest version that was published in each folder."""
-        found: dict[str, int] = {}
-        for entry in self.tables.values():
-            found[entry.folder] = max(entry.version, found.get(entry.folder, -1))
-        return found
+        return {entry.folder: entry.version for entry in sorted(self.tables.values(), key=lambda entry: entry.at)}
 
 
 class Catalog:
     """The table of points of one lake."""
+
+    FOLDER = POINTS
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake

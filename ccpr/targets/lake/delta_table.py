@@ -11,9 +11,11 @@ from typing import Any
 
 from ccpr.matrixone.schema import Reading, Table
 from ccpr.targets.lake.columns import LakeColumns, Mapped, delta_schema
+from ccpr.targets.lake.errors import LakeChanged
 
 COLUMNS = "ccpr.columns"
 _ENGINE = "matrixone-ccpr"
+_FEATURES = frozenset(("deletionVectors", "columnMapping", "timestampNtz", "inCommitTimestamp", "changeDataFeed"))
 _KEPT = "interval 100000 weeks"  # files and log entries leave by the retention of points, and by nothing else
 _TABLES = uuid.UUID("0d6f5a1e-9f3c-4f0e-8f39-0a6f1f3f9c55")
 
@@ -99,6 +101,17 @@ def metadata(
         "configuration": configuration,
         "createdTime": created_ms,
     }
+
+
+def check_features(found: Mapping[str, Any] | None, subject: str) -> None:
+    """Raises LakeChanged if somebody else has given the table a feature that ccpr does not write."""
+    features = set((found or {}).get("writerFeatures", ())) | set((found or {}).get("readerFeatures", ()))
+    if foreign := sorted(features - _FEATURES):
+        remedy = (
+            "Delete the table's folder, then `ccpr lake rebuild NAME LAKE TABLE` publishes it from its first version."
+        )
+        message = f"another program has given it the features {', '.join(foreign)}"
+        raise LakeChanged(message, subject=subject, remedy=remedy)
 
 
 def columns_of(found: Mapping[str, Any] | None) -> LakeColumns | None:

@@ -56,3 +56,11 @@ class LakeTableRefused(Terminal):
     code = "LAKE_TABLE_REFUSED"
     about = "table"
     default_remedy = "Change the table upstream, or leave it out of the lake with `--tables`."
+
+
+class LakeTableUnknown(Terminal):
+    """The lake has no such table."""
+
+    code = "LAKE_TABLE_UNKNOWN"
+    about = "table"
+    default_remedy = "`ccpr lake status NAME` lists its tables. Use the name upstream, t or db.t."

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from ccpr.targets.lake.checkpoint import checkpoint_content, checkpoint_path, checkpoint_version, read_checkpoint
-from ccpr.targets.lake.errors import LakeChanged, LakeConflict
+from ccpr.targets.lake.errors import LakeChanged, LakeConflict, LakeForeign
 from ccpr.targets.lake.stores import LakeStore
 from ccpr.targets.lake.vectors import unique_id
 
@@ -110,7 +110,8 @@ class TableLog:
         return f"{self.store.url.partition('?')[0]}/{self.folder}"
 
     def read(self, *, foreign: bool = False) -> TableState:
-        """The newest version. `foreign`: commits of others are read, too. Raises LakeChanged, StoreFailed."""
+        """The newest version. `foreign`: commits of others are read, too. Raises LakeChanged; LakeForeign for a table
+        that is not ours from its first version on; StoreFailed."""
         try:
             state = self._checkpointed()
             while (content := self.store.read(self._commit_path(state.version + 1))) is not None:
@@ -121,6 +122,8 @@ class TableLog:
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             message = f"its log cannot be read: {type(error).__name__} {error!s:.120}"
             raise LakeChanged(message, subject=self.subject) from error
+        if state.version < 0 and any(True for _ in self.store.files.names(f"{self.folder}/_delta_log")):
+            raise LakeForeign("another table is there", subject=self.subject)
         return state
 
     def commit(self, state: TableState, actions: Sequence[Action], mark: CommitMark, timestamp: int) -> None:
@@ -172,7 +175,9 @@ class TableLog:
     def _marked(self, actions: Sequence[Action], state: TableState, *, foreign: bool) -> tuple[CommitMark | None, int]:
         about = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         mark = _mark(about["ccpr"]) if "ccpr" in about else None
-        if (mark is None or mark.task != self.task) and not foreign:
+        if (mark is None or mark.task != self.task) and not (foreign and state.version >= 0):
+            if state.version < 0:
+                raise LakeForeign("another program or subscription made the table", subject=self.subject)
             who = str(about.get("engineInfo", "an unknown program"))
             what = f"version {state.version + 1} was written by {who:.60}: {about.get('operation', '')!s:.40}"
             raise LakeChanged(what, subject=self.subject)

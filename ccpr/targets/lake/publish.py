@@ -16,9 +16,18 @@ from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows
 from ccpr.matrixone.schema import DEFAULT_READING, Reading, Table
 from ccpr.mirror.mirror import Manifest, Mirror, files_of
 from ccpr.mirror.points import TableRef
-from ccpr.targets.lake.columns import next_columns
-from ccpr.targets.lake.delta_table import DEFAULT_RULES, TableRules, columns_of, commit_info, joined, metadata, protocol
-from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeForeign
+from ccpr.targets.lake.columns import LakeColumns, next_columns
+from ccpr.targets.lake.delta_table import (
+    DEFAULT_RULES,
+    TableRules,
+    check_features,
+    columns_of,
+    commit_info,
+    joined,
+    metadata,
+    protocol,
+)
+from ccpr.targets.lake.errors import LakeAhead, LakeChanged
 from ccpr.targets.lake.log import Action, CommitMark, TableLog, TableState
 from ccpr.targets.lake.objects import KnownFile, ObjectResult, ObjectTask, Runner, run_here
 from ccpr.targets.lake.parquet import FileShape
@@ -100,6 +109,7 @@ class Lake:
     task : id of the subscription.
     run : publishes objects, see `run_here`.
     confirm : raises if the subscription is not ours any more.
+    on_rows : called with the rows and bytes of each file that was written.
     """
 
     store: LakeStore
@@ -109,6 +119,7 @@ class Lake:
     reading: Reading = DEFAULT_READING
     run: Runner = run_here
     confirm: Callable[[], None] = lambda: None
+    on_rows: Callable[[int, int], None] = lambda rows, size: None
     states: dict[str, TableState] = field(default_factory=dict)
 
     def log(self, folder: str) -> TableLog:
@@ -141,8 +152,6 @@ def publish_table(
     """
     log = lake.log(place.folder)
     state = log.read(foreign=True) if again else lake.state(place)
-    if place.version < 0:
-        _check_folder(lake, log, state)
     if verify and not again:
         _check_files(lake, log, state)
     manifest = lake.mirror.manifest(ref)
@@ -161,12 +170,6 @@ def empty_table(lake: Lake, point: PointToPublish, place: TablePlace) -> Publish
         _Commit(lake, point, place, log, state).write("DROP TABLE", removes=list(state.live.values()))
     lake.states.pop(place.folder, None)
     return _outcome(state, committed=True, pending=False)
-
-
-def _check_folder(lake: Lake, log: TableLog, state: TableState) -> None:
-    """Of a table that was not published yet: its folder is empty, or has what an interrupted attempt left."""
-    if state.version < 0 and any(True for _ in lake.store.files.names(f"{log.folder}/_delta_log")):
-        raise LakeForeign("another table is in its folder", subject=log.subject)
 
 
 def _check_files(lake: Lake, log: TableLog, state: TableState) -> None:
@@ -269,6 +272,16 @@ class _Commit:
         }
 
 
+def _columns_before(state: TableState, log: TableLog, *, again: bool) -> LakeColumns | None:
+    """Those of the newest version; None before the first, and if `again` replaces what others have made of it."""
+    try:
+        return columns_of(state.metadata)
+    except (KeyError, TypeError, ValueError) as error:
+        if again:
+            return None
+        raise LakeChanged("its metadata is not what was written", subject=log.subject) from error
+
+
 class _Publication:
     """One table at one point."""
 
@@ -287,7 +300,8 @@ class _Publication:
         self.log, self.state = log, state
         self.table: Table = manifest.table
         self.objects = manifest.listed_objects()
-        before = columns_of(state.metadata) if state.version >= 0 else None
+        check_features(state.protocol, log.subject)
+        before = _columns_before(state, log, again=again)
         self.columns = next_columns(self.table, lake.reading, lake.rules.mapped, before)
         if again and before is not None and self.columns.generation == before.generation:
             self.columns = replace(self.columns, generation=before.generation + 1)
@@ -303,7 +317,11 @@ class _Publication:
         lake, state = self.lake, self.state
         data = [listed for listed in self.objects if not listed.tombstone]
         tasks = self._tasks(data)
-        results = list(lake.run(lake.mirror, lake.store.files, self.shape, self.point.at, tasks))
+        results = []
+        for result in lake.run(lake.mirror, lake.store.files, self.shape, self.point.at, tasks):
+            results.append(result)
+            if result.file is not None:
+                lake.on_rows(result.file.rows, result.file.size)
         adds, changed = self._adds(results)
         now = {listed.stats.name for listed in data}
         kept = {add["path"] for name, add in self.live.items() if name in now and name not in changed}

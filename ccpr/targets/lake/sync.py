@@ -5,8 +5,8 @@ others go on; it is published directly at the next point at which it can be. Wha
 the log of each table says which point it shows. Source: docs/architecture.md, "Lakes"; decision lake-every-point.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ccpr.base.errors import LeaseLost, PointGone, StoreFailed
 from ccpr.base.failure import Failure
@@ -30,7 +30,7 @@ from ccpr.targets.lake.catalog import (
     TableRow,
 )
 from ccpr.targets.lake.cleaning import Horizon, clean, is_checkpoint_due, oldest_removal
-from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeStoreUnsafe
+from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeStoreUnsafe, LakeTableUnknown
 from ccpr.targets.lake.folders import new_folder
 from ccpr.targets.lake.publish import Lake, PointToPublish, Published, TablePlace, empty_table, publish_table
 
@@ -101,15 +101,22 @@ class LakeSync:
 
     Parameters
     ----------
-    known : the points of the subscription's history, oldest first.
-    watermark : up to which the replica is complete; nanoseconds.
+    newest : the newest point of the subscription's history.
+    later : its points that are later than a time, oldest first.
+    watermark : up to which the replica is complete. Times are nanoseconds by the upstream's clock.
     """
 
     def __init__(
-        self, lake: Lake, scope: LakeScope, known: Iterable[Dated], watermark: int, retention: Retention
+        self,
+        lake: Lake,
+        scope: LakeScope,
+        newest: Dated,
+        later: Callable[[int], Sequence[Dated]],
+        watermark: int,
+        retention: Retention,
     ) -> None:
-        self.lake, self.scope, self.known, self.watermark = lake, scope, list(known), watermark
-        self.retention = retention
+        self.lake, self.scope, self.newest, self.later = lake, scope, newest, later
+        self.watermark, self.retention = watermark, retention
         self.catalog = Catalog(lake)
         self.contents = LakeContents()
         self.horizon = Horizon()
@@ -123,25 +130,44 @@ class LakeSync:
     def run(self) -> LakeResult:
         """Raises LakeAhead, LakeChanged (of the table of points), LakeForeign, StoreFailed, LeaseLost."""
         self.contents = self.catalog.read()
-        newest, shown = self.known[-1], self.contents.newest
+        newest, shown = self.newest, self.contents.newest
         if shown is not None and shown.at > newest.at:
             what = f"it shows lsn {shown.lsn}, which is later than lsn {newest.lsn} by the upstream's clock"
             raise LakeAhead(what, subject=self.lake.store.url)
         published = 0
-        for point in self._points(newest):
+        for point in self._points():
             self._last = point.lsn == newest.lsn
             self._publish(point)
             published += 1
         behind = tuple(self.failed[number] for number in sorted(self.failed))
         return LakeResult(newest.lsn, newest.at.physical, newest.lsn, tuple(self.done.values()), behind, published)
 
-    def _points(self, newest: Dated) -> Iterator[Point]:
+    def rebuild(self, table: str) -> LakeResult:
+        """The same, and publish one table anew at the newest point: all of its files, whatever others have made of it.
+        `table` is its name upstream, `t` or `db.t`. Raises LakeTableUnknown, and what `run` and `publish_table`
+        raise."""
+        result = self.run()
+        found = self.lake.mirror.point(self.newest.lsn)
+        wanted = {number: ref for number, ref in self._wanted(found).items() if table in (ref.name, ref.qualified_name)}
+        if len(wanted) != 1:
+            what = "the lake shows no such table" if not wanted else "several databases have a table of this name"
+            raise LakeTableUnknown(what, subject=f"table {table}")
+        ((number, ref),) = wanted.items()
+        point = PointToPublish(found.lsn, found.at, found.snapshot)
+        self._versions = self.contents.folder_versions()
+        row = self._table(point, ref, number, self._folders(self._wanted(found), ()), again=True)
+        self.contents = self.catalog.record(point, [row] if row is not None else ())
+        behind = tuple(one for one in result.behind if one.table != ref.qualified_name)
+        mine = (self.failed[number],) if number in self.failed else ()
+        return replace(result, tables=tuple(self.done.values()), behind=(*behind, *mine))
+
+    def _points(self) -> Iterator[Point]:
         shown = self.contents.newest
-        if shown is None or shown.at == newest.at:
-            yield self.lake.mirror.point(newest.lsn)
+        if shown is None or shown.at == self.newest.at:
+            yield self.lake.mirror.point(self.newest.lsn)
             return
-        for one in self.known:
-            if one.at > shown.at:
+        for one in self.later(shown.at.physical):
+            if one.lsn <= self.newest.lsn:
                 try:
                     yield self.lake.mirror.point(one.lsn)
                 except PointGone:  # the newest one never is
@@ -204,21 +230,28 @@ class LakeSync:
     # ---- one table
 
     def _table(
-        self, point: PointToPublish, ref: TableRef, logical_id: int, folders: Mapping[int, str]
+        self,
+        point: PointToPublish,
+        ref: TableRef,
+        logical_id: int,
+        folders: Mapping[int, str],
+        *,
+        again: bool = False,
     ) -> TableRow | None:
-        """Its row, if the point changes it. A failure of the table is kept."""
+        """Its row, if the point changes it, or if it is published `again`. A failure of the table is kept."""
         entry, folder = self.contents.tables.get(logical_id), folders[logical_id]
         entry = None if entry is None or entry.dropped else entry
-        if entry is not None and self._is_same(entry, ref):
+        if entry is not None and not again and self._is_same(entry, ref):
             return None
         about = (ref.qualified_name, ref.table_id, logical_id, folder)
         try:
             with unexpected():
-                published = self._published(point, ref, entry, folder)
+                published = self._published(point, ref, entry, folder, again=again)
         except _OF_THE_LAKE:
             raise
         except CcprError as error:
             return self._failed(error, about, entry)
+        self.failed.pop(logical_id, None)
         action = CREATED if entry is None else CHANGED
         self._note(logical_id, ref.qualified_name, action, published)
         state = self.lake.states.get(folder)
@@ -242,9 +275,11 @@ class LakeSync:
             and entry.name == ref.qualified_name
         )
 
-    def _published(self, point: PointToPublish, ref: TableRef, entry: Entry | None, folder: str) -> Published:
+    def _published(
+        self, point: PointToPublish, ref: TableRef, entry: Entry | None, folder: str, *, again: bool
+    ) -> Published:
         place = TablePlace(folder, self._versions.get(folder, -1), "" if entry is None else entry.manifest)
-        published = publish_table(self.lake, point, ref, place, verify=entry is not None and entry.behind)
+        published = publish_table(self.lake, point, ref, place, again=again, verify=entry is not None and entry.behind)
         state = self.lake.states.get(folder)
         if state is not None and published.committed and is_checkpoint_due(state):
             oldest = self.catalog.version_at(folder, self.horizon.at)
