@@ -100,7 +100,6 @@ def _publish(workspace: Workspace) -> None:
 
 def _assert_as_upstream(workspace: Workspace, history: History, point: Point) -> None:
     """The mirror's tables are the upstream's, so that what was compared with it is, too."""
-    mirror = workspace.mirror(NAME)
     names = {definition.name for _, definition in history.storage.tables_at(point.at, account=history.account)}
     assert {ref.name for ref in point.tables.values() if ref.kind.value == "table"} == names
     for name in names:

@@ -155,18 +155,17 @@ def publish_table(
     if verify and not again:
         _check_files(lake, log, state)
     manifest = lake.mirror.manifest(ref)
-    if not again and (done := _is_there(state, point, log)):
-        pending = done and _still_pending(lake, manifest, point)
-        lake.states[place.folder] = state
-        return _outcome(state, committed=False, pending=pending)
-    publication = _Publication(lake, point, manifest, place, log, state, again=again)
-    return publication.commit()
+    _shows(state, point, log)
+    published = _Publication(lake, point, manifest, place, log, state, again=again).commit()
+    if again:
+        log.write_checkpoint(state)  # behind which the commits of others are not read any more
+    return published
 
 
 def empty_table(lake: Lake, point: PointToPublish, place: TablePlace) -> Published:
     """Make a table that is gone upstream show nothing. Its earlier versions stay as long as their points."""
     log, state = lake.log(place.folder), lake.state(place)
-    if not _is_there(state, point, log):
+    if not _shows(state, point, log):
         _Commit(lake, point, place, log, state).write("DROP TABLE", removes=list(state.live.values()))
     lake.states.pop(place.folder, None)
     return _outcome(state, committed=True, pending=False)
@@ -189,7 +188,7 @@ def files_of_adds(found: Iterable[Mapping[str, Any]]) -> set[str]:
     return names
 
 
-def _is_there(state: TableState, point: PointToPublish, log: TableLog) -> bool:
+def _shows(state: TableState, point: PointToPublish, log: TableLog) -> bool:
     """Whether the newest version shows the point. Raises LakeAhead if it shows a later one."""
     if state.mark is None or state.mark.at < point.at.physical:
         return False
@@ -197,11 +196,6 @@ def _is_there(state: TableState, point: PointToPublish, log: TableLog) -> bool:
         what = f"it shows lsn {state.mark.lsn}, which is later than lsn {point.lsn} by the upstream's clock"
         raise LakeAhead(what, subject=log.subject)
     return True
-
-
-def _still_pending(lake: Lake, manifest: Manifest, point: PointToPublish) -> bool:
-    """After an attempt that was interrupted behind the commit: rather look once too often."""
-    return any(listed.stats.appendable for listed in manifest.listed_objects())
 
 
 def _outcome(state: TableState, *, committed: bool, pending: bool, **counts: Any) -> Published:
