@@ -1,5 +1,6 @@
 """A simulated upstream that is spoken to in SQL, its replica, and lakes that are published from it."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.service.workspace import Workspace
-from ccpr.targets.lake.catalog import LakeContents
+from ccpr.targets.lake.catalog import Catalog, LakeContents, contents_of
 from ccpr.targets.lake.delta_table import DEFAULT_RULES, TableRules
 from ccpr.targets.lake.publish import Lake
 from ccpr.targets.lake.stores import LakeStore
@@ -112,6 +113,17 @@ class Published:
             if not entry.dropped and not entry.behind
         }
 
+    def contents(self) -> LakeContents:
+        """What the lake says of itself."""
+        return Catalog(self.lake()).read()
+
+    def note_all(self, *points: Point) -> None:
+        """What the table of points says of some of them."""
+        catalog = Catalog(self.lake())
+        catalog.read()
+        for point in points:
+            self.note(contents_of(catalog.rows, point.at.physical))
+
     def assert_shows(self, *points: Point) -> None:
         """Each table at each of the points, by every reader, in the version of that point."""
         for point in points:
@@ -124,15 +136,22 @@ class Published:
                     what = f"{reader}: {name} at lsn {point.lsn}, version {version} of {folder}"
                     assert_same_rows(found, expected, what)
 
+    def assert_each_point_once(self) -> None:
+        """No table has two commits of one point."""
+        for log in self.folder.glob("*/_delta_log"):
+            ats = [
+                json.loads(path.read_text().partition("\n")[0])["commitInfo"]["ccpr"]["at"]
+                for path in sorted(log.glob("*.json"))
+            ]
+            assert ats == sorted(set(ats)), log
+
     def version(self, table: str) -> int:
         """The newest of a table's folder."""
         return max(int(path.stem) for path in (self.folder / table / "_delta_log").glob("*.json"))
 
     def actions(self, table: str, version: int) -> list[dict[str, Any]]:
-        from json import loads
-
         path = self.folder / table / "_delta_log" / f"{version:020}.json"
-        return [loads(line) for line in path.read_text().splitlines()]
+        return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 class Killed(BaseException):

@@ -275,10 +275,11 @@ def _table(point: PointToPublish, tables: Sequence[TableRow], *, own: bool) -> p
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def contents_of(rows: pa.Table) -> LakeContents:
-    """What all rows together say. A loop over points and changes of tables."""
+def contents_of(rows: pa.Table, at: int | None = None) -> LakeContents:
+    """What all rows together say, or those up to a point's time. A loop over points and changes of tables."""
     found = LakeContents()
-    add_rows(found, rows.sort_by("at").to_pylist())
+    told = rows if at is None else rows.filter(pc.less_equal(rows.column("at"), at))
+    add_rows(found, told.sort_by("at").to_pylist())
     return found
 
 
