@@ -20,9 +20,9 @@ from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.targets import Target, TargetRecords
 from ccpr.targets.lake.catalog import Catalog, LakeContents
+from ccpr.targets.lake.commit import Lake
 from ccpr.targets.lake.errors import LakeStoreUnsafe
 from ccpr.targets.lake.options import LakeOptions
-from ccpr.targets.lake.publish import Lake
 from ccpr.targets.lake.stores import LakeStore, open_lake
 from ccpr.targets.lake.sync import LakeResult, LakeScope, LakeSync
 

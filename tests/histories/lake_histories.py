@@ -1,11 +1,15 @@
 """A simulated upstream's replica published to a lake: iterate, publish, read each table with other programs, and
 compare with the mirror and with the engine's rows; at earlier points too."""
 
+import json
 import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from ccpr.emulator.engine.transaction import CreateAt
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
@@ -16,11 +20,13 @@ from ccpr.service.target_sync import sync_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from ccpr.targets.lake.columns import Mapped
+from ccpr.targets.lake.folders import POINTS
 from ccpr.targets.lake.options import LakeOptions
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, read_mirror, rows
 from tests.histories.replicating import subscribed as subscribe
-from tests.support.lake_readers import READERS, assert_same_rows, truth
+from tests.support.lake_readers import READERS, assert_same_rows, changes_of_version, truth, visible_in_files
+from tests.support.lake_readers import rows as as_rows
 
 ITERATIONS, STEPS = 6, 9
 LAKE = "lake"
@@ -49,11 +55,59 @@ class Shown:
                 assert_same_rows(READERS[reader](str(self.lake / folder), version), expected, what)
 
 
+@dataclass
+class Audit:
+    """The versions of each folder that were looked at: what they say of changes is so.
+
+    Attributes
+    ----------
+    moved : how many commits said of files that their rows only moved.
+    """
+
+    lake: Path
+    seen: dict[str, int] = field(default_factory=dict)
+    moved: int = 0
+
+    def look(self, *, change_data: bool) -> None:
+        for log in self.lake.glob("*/_delta_log"):
+            folder = log.parent
+            if folder.name == POINTS:
+                continue
+            newest = max(int(path.stem) for path in log.glob("*.json"))
+            for version in range(self.seen.get(folder.name, -1) + 1, newest + 1):
+                actions = [json.loads(line) for line in (log / f"{version:020}.json").read_text().splitlines()]
+                self._moved(folder, version, actions)
+            if change_data and newest > self.seen.get(folder.name, -1) and newest > 0:
+                self._changes(folder, newest, actions)
+            self.seen[folder.name] = newest
+
+    def _moved(self, folder: Path, version: int, actions: list[dict[str, Any]]) -> None:
+        """Of the files that are said to be only rearranged, those before and behind have the same rows."""
+        before, after = (
+            [one[kind] for one in actions if kind in one and not one[kind]["dataChange"]] for kind in ("remove", "add")
+        )
+        if (before or after) and not any("metaData" in one for one in actions):  # else the columns have other names
+            self.moved += 1
+            names = pq.read_schema(folder / after[0]["path"]).names
+            former, now = (visible_in_files(folder, adds, names) for adds in (before, after))
+            assert former == now, (folder.name, version, list(former - now)[:3], list(now - former)[:3])
+
+    def _changes(self, folder: Path, version: int, actions: list[dict[str, Any]]) -> None:
+        """The rows of the version before, and the changes, are the rows of this one."""
+        if any("metaData" in one for one in actions):
+            return  # its columns are others
+        gone, come = changes_of_version(str(folder), version)
+        former, now = (Counter(as_rows(READERS["delta-rs"](str(folder), one))) for one in (version - 1, version))
+        assert former - gone + come == now, (folder.name, version, gone, come)
+        assert not gone - former, (folder.name, version)
+
+
 def options_of(seed: int) -> LakeOptions:
     """One of each kind now and then."""
     rng = random.Random(seed + 7)
     mapped = Mapped.NAME if rng.random() < 0.25 else Mapped.NONE
-    return LakeOptions(columns=mapped, copy_on_write=rng.random() < 0.2)
+    copy_on_write, change_data = rng.random() < 0.2, rng.random() < 0.5
+    return LakeOptions(columns=mapped, copy_on_write=copy_on_write, change_data=change_data)
 
 
 def publish_history(seed: int, folder: Path, create_at: CreateAt = "commit") -> None:
@@ -62,7 +116,7 @@ def publish_history(seed: int, folder: Path, create_at: CreateAt = "commit") -> 
     options = options_of(seed)
     readers = ["delta-rs"] if options.columns is Mapped.NAME else list(READERS)
     publisher = (history.account, history.storage.accounts[history.account])
-    shown, rng = Shown(folder / "lake"), random.Random(seed + 8)
+    shown, audit, rng = Shown(folder / "lake"), Audit(folder / "lake"), random.Random(seed + 8)
     try:
         with (
             SimulatedUpstream(history.storage) as emulator,
@@ -82,6 +136,7 @@ def publish_history(seed: int, folder: Path, create_at: CreateAt = "commit") -> 
                 target = lakes.lake_records(workspace, NAME).lake(LAKE)
                 shown.note(point.lsn, lakes.shown(target, workspace, NAME))
                 shown.assert_shows(mirror, point, readers)
+                audit.look(change_data=options.change_data and options.columns is Mapped.NONE)
                 _assert_as_upstream(workspace, history, point)
             for lsn in rng.sample(sorted(shown.versions), min(3, len(shown.versions))):
                 mirror = workspace.mirror(NAME)

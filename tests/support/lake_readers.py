@@ -1,16 +1,20 @@
 """Other programs that read a lake's tables, and the rows that they have to give."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.mirror.table_read import plan_read
+from ccpr.targets.lake.vectors import rows_of
 
 ReadVersion = Callable[[str, int], pa.Table]
 
@@ -29,6 +33,37 @@ def read_polars(uri: str, version: int) -> pa.Table:
 
 
 READERS: Mapping[str, ReadVersion] = {"delta-rs": read_delta_rs, "polars": read_polars}
+
+
+def visible_in_files(folder: Path, adds: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Counter[str]:
+    """The rows of some files of a table, as the log has them, without any library of Delta Lake. `names` are columns
+    of the files; one that a file lacks is null."""
+
+    def read(name: str, offset: int, size: int) -> bytes:
+        return (folder / name).read_bytes()[offset : offset + size]
+
+    found: Counter[str] = Counter()
+    for add in adds:
+        stored = pq.read_table(folder / add["path"], partitioning=None)
+        missing = [name for name in names if name not in stored.column_names]
+        for name in missing:
+            stored = stored.append_column(name, pa.nulls(stored.num_rows))
+        hidden = rows_of(add.get("deletionVector"), read)
+        found.update(rows(stored.select(names).take(np.setdiff1d(np.arange(stored.num_rows), hidden))))
+    return found
+
+
+def changes_of_version(uri: str, version: int) -> tuple[Counter[str], Counter[str]]:
+    """What delta-rs says that a version took away and brought."""
+    from deltalake import DeltaTable
+
+    feed = pa.table(DeltaTable(uri).load_cdf(starting_version=version, ending_version=version))
+    kinds = pa.array(feed.column("_change_type").to_pylist(), pa.string())  # delta-rs gives a dictionary of views
+    values = feed.drop_columns(["_change_type", "_commit_version", "_commit_timestamp"])
+    gone, come = Counter[str](), Counter[str]()
+    for kind, row in zip(kinds.to_pylist(), rows(values), strict=True):
+        (gone if kind in ("delete", "update_preimage") else come)[row] += 1
+    return gone, come
 
 
 def truth(mirror: Mirror, point: Point, name: str, reading: Reading = DEFAULT_READING) -> pa.Table:
@@ -54,6 +89,8 @@ def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     kind = values.type
+    if pa.types.is_dictionary(kind):
+        return _plain(pa.array(values.to_pylist(), kind.value_type))
     if pa.types.is_duration(kind):
         return values.cast(pa.int64())
     if pa.types.is_decimal(kind):

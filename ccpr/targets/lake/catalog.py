@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.targets.lake.commit import Lake, PointToPublish
 from ccpr.targets.lake.delta_table import commit_info
 from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.folders import POINTS
 from ccpr.targets.lake.log import Action, CommitMark, TableLog, TableState
-from ccpr.targets.lake.publish import Lake, PointToPublish
 from ccpr.targets.lake.statistics import statistics_of
 
 _TIME = pa.timestamp("us", "UTC")

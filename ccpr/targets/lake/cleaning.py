@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 
 from ccpr.targets.lake.changes import changes_version
+from ccpr.targets.lake.commit import Lake, files_of_adds, removed_at
 from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.log import TableLog, TableState
-from ccpr.targets.lake.publish import Lake, files_of_adds, removed_at
 
 GRACE_SECONDS = 3600
 _SECOND = 10**9  # nanoseconds

@@ -96,18 +96,21 @@ def write_file(store: Store, shape: FileShape, file: ObjectFile, name: str, null
     if size is not None and footer is not None and footer.num_rows == rows:
         return WrittenFile(path, size, statistics_of(footer, schema), new=False)
     footers: list[pq.FileMetaData] = []
-    stored = store.put(stored_name, _encoded(file, shape, schema, nulls, footers), overwrite=size is not None)
+    stored = store.put(
+        stored_name, parquet_chunks(_batches(file, shape, schema, nulls), schema, footers), overwrite=size is not None
+    )
     return WrittenFile(path, stored.size, statistics_of(footers[0], schema), new=True)
 
 
-def _encoded(
-    file: ObjectFile, shape: FileShape, schema: pa.Schema, nulls: np.ndarray, footers: list[pq.FileMetaData]
+def parquet_chunks(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, footers: list[pq.FileMetaData]
 ) -> Iterator[bytes]:
-    """The content, a row group at a time. Memory: a row group, decoded and encoded."""
+    """The content of a Parquet file, a row group at a time; its footer is added to `footers`. Memory: a row group,
+    decoded and encoded."""
     sink = _Sink()
     with pq.ParquetWriter(sink, schema, metadata_collector=footers, **_OPTIONS) as writer:
         held: list[pa.RecordBatch] = []
-        for batch in _batches(file, shape, schema, nulls):
+        for batch in batches:
             held.append(batch)
             if sum(one.num_rows for one in held) >= GROUP_ROWS:
                 writer.write_table(pa.Table.from_batches(held, schema), row_group_size=2 * GROUP_ROWS)

@@ -6,70 +6,36 @@ version says; an equal vector is no action. Source: docs/architecture.md, "Lakes
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows
-from ccpr.matrixone.schema import DEFAULT_READING, Reading, Table
-from ccpr.mirror.mirror import Manifest, Mirror, files_of
+from ccpr.matrixone.schema import Table
+from ccpr.mirror.mirror import Manifest, files_of
 from ccpr.mirror.points import TableRef
 from ccpr.targets.lake.columns import LakeColumns, next_columns
-from ccpr.targets.lake.delta_table import (
-    DEFAULT_RULES,
-    TableRules,
-    check_features,
-    columns_of,
-    commit_info,
-    joined,
-    metadata,
-    protocol,
+from ccpr.targets.lake.commit import (
+    OBJECT,
+    ROWS,
+    Commit,
+    Lake,
+    PointToPublish,
+    TablePlace,
+    check_files,
+    manifest_before,
+    shows,
+    visible_rows,
 )
-from ccpr.targets.lake.errors import LakeAhead, LakeChanged
-from ccpr.targets.lake.log import Action, CommitMark, TableLog, TableState
-from ccpr.targets.lake.objects import KnownFile, ObjectResult, ObjectTask, Runner, run_here
+from ccpr.targets.lake.delta_table import check_features, columns_of, joined, metadata, protocol
+from ccpr.targets.lake.errors import LakeChanged
+from ccpr.targets.lake.feed import VersionFeed
+from ccpr.targets.lake.log import Action, TableLog, TableState
+from ccpr.targets.lake.objects import KnownFile, ObjectResult, ObjectTask
 from ccpr.targets.lake.parquet import FileShape
 from ccpr.targets.lake.rows import later_tombstones, touched_by_tombstones
-from ccpr.targets.lake.stores import LakeStore
-from ccpr.targets.lake.vectors import CommitVectors, file_of
-
-MILLISECOND = 1_000_000  # nanoseconds
-_OBJECT, _ROWS, _AT = "ccpr.object", "ccpr.rows", "ccpr.at"
-
-
-@dataclass(frozen=True, slots=True)
-class PointToPublish:
-    """
-    Attributes
-    ----------
-    lsn, at, snapshot : as in `ccpr.mirror.points.Point`.
-    """
-
-    lsn: int
-    at: Timestamp
-    snapshot: str
-
-    @property
-    def milliseconds(self) -> int:
-        return self.at.physical // MILLISECOND
-
-
-@dataclass(frozen=True, slots=True)
-class TablePlace:
-    """Where a table is in the lake, and what it showed there last.
-
-    Attributes
-    ----------
-    folder : below the lake.
-    version : of its log, -1 before the first.
-    manifest : of the point that it shows, in the mirror; empty before the first, and where it is not to be relied on.
-    """
-
-    folder: str
-    version: int = -1
-    manifest: str = ""
+from ccpr.targets.lake.vectors import CommitVectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,43 +66,6 @@ class Published:
     data_changed: bool = True
 
 
-@dataclass
-class Lake:
-    """What publishing needs to know of a lake; one for each sync.
-
-    Attributes
-    ----------
-    task : id of the subscription.
-    run : publishes objects, see `run_here`.
-    confirm : raises if the subscription is not ours any more.
-    on_rows : called with the rows and bytes of each file that was written.
-    """
-
-    store: LakeStore
-    mirror: Mirror
-    task: str
-    rules: TableRules = DEFAULT_RULES
-    reading: Reading = DEFAULT_READING
-    run: Runner = run_here
-    confirm: Callable[[], None] = lambda: None
-    on_rows: Callable[[int, int], None] = lambda rows, size: None
-    states: dict[str, TableState] = field(default_factory=dict)
-
-    def log(self, folder: str) -> TableLog:
-        return TableLog(self.store, folder, self.task)
-
-    def state(self, place: TablePlace) -> TableState:
-        """The newest version of a table. Raises LakeChanged if it is not the one that was written last, or one that an
-        interrupted attempt wrote after it."""
-        found = self.states.pop(place.folder, None)  # it comes back with the commit; after an error it is read again
-        if found is None or found.version != place.version:
-            found = self.log(place.folder).read()
-        if found.version < place.version:
-            what = f"its newest version is {found.version}, and {place.version} was published"
-            raise LakeChanged(what, subject=self.log(place.folder).subject)
-        return found
-
-
 def publish_table(
     lake: Lake, point: PointToPublish, ref: TableRef, place: TablePlace, *, again: bool = False, verify: bool = False
 ) -> Published:
@@ -153,9 +82,9 @@ def publish_table(
     log = lake.log(place.folder)
     state = log.read(foreign=True) if again else lake.state(place)
     if verify and not again:
-        _check_files(lake, log, state)
+        check_files(lake, log, state)
     manifest = lake.mirror.manifest(ref)
-    _shows(state, point, log)
+    shows(state, point, log)
     published = _Publication(lake, point, manifest, place, log, state, again=again).commit()
     if again:
         log.write_checkpoint(state)  # behind which the commits of others are not read any more
@@ -165,105 +94,23 @@ def publish_table(
 def empty_table(lake: Lake, point: PointToPublish, place: TablePlace) -> Published:
     """Make a table that is gone upstream show nothing. Its earlier versions stay as long as their points."""
     log, state = lake.log(place.folder), lake.state(place)
-    if not _shows(state, point, log):
-        _Commit(lake, point, place, log, state).write("DROP TABLE", removes=list(state.live.values()))
+    if not shows(state, point, log):
+        removes = list(state.live.values())
+        before, columns = manifest_before(lake, place, state), _columns_before(state, log, again=False)
+        actions: Sequence[Action] = ()
+        if before is not None and columns is not None:
+            shape = FileShape(place.folder, before.table, columns, lake.reading)
+            feed = VersionFeed(lake, place, state.version + 1, shape, before, None, point.at)
+            actions = feed.changes(removes, ()).actions
+        Commit(lake, point, place, log, state).write("DROP TABLE", removes=removes, changes=actions)
     lake.states.pop(place.folder, None)
     return _outcome(state, committed=True, pending=False)
-
-
-def _check_files(lake: Lake, log: TableLog, state: TableState) -> None:
-    """Raises LakeChanged if a file of the newest version is missing."""
-    stored = {name.removeprefix(f"{log.folder}/") for name in lake.store.files.names(log.folder)}
-    if missing := sorted(files_of_adds(state.live.values()) - stored):
-        raise LakeChanged(f"{len(missing)} of its files are missing, {missing[0]} is one", subject=log.subject)
-
-
-def files_of_adds(found: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The files, below the table, that adds or removes name."""
-    names = set()
-    for one in found:
-        names.add(one["path"])
-        if (vector := file_of(one.get("deletionVector"))) is not None:
-            names.add(vector)
-    return names
-
-
-def _shows(state: TableState, point: PointToPublish, log: TableLog) -> bool:
-    """Whether the newest version shows the point. Raises LakeAhead if it shows a later one."""
-    if state.mark is None or state.mark.at < point.at.physical:
-        return False
-    if state.mark.at > point.at.physical:
-        what = f"it shows lsn {state.mark.lsn}, which is later than lsn {point.lsn} by the upstream's clock"
-        raise LakeAhead(what, subject=log.subject)
-    return True
 
 
 def _outcome(state: TableState, *, committed: bool, pending: bool, **counts: Any) -> Published:
     rows = sum(visible_rows(add) for add in state.live.values())
     size = sum(int(add["size"]) for add in state.live.values())
     return Published(state.version, committed, pending, rows, size, **counts)
-
-
-def visible_rows(add: Mapping[str, Any]) -> int:
-    """Of a file as the log has it."""
-    vector = add.get("deletionVector")
-    return json.loads(add["stats"])["numRecords"] - (vector["cardinality"] if vector else 0)
-
-
-def removed_at(remove: Mapping[str, Any]) -> int:
-    """The time of the point whose commit removed a file; nanoseconds. 0 if another program did."""
-    return int((remove.get("tags") or {}).get(_AT, 0))
-
-
-class _Commit:
-    """The actions of one commit, and the commit."""
-
-    def __init__(self, lake: Lake, point: PointToPublish, place: TablePlace, log: TableLog, state: TableState) -> None:
-        self.lake, self.point, self.place, self.log, self.state = lake, point, place, log, state
-        self.timestamp = max(point.milliseconds, state.timestamp + 1)
-
-    def write(
-        self,
-        operation: str,
-        *,
-        head: Sequence[Action] = (),
-        removes: Sequence[Mapping[str, Any]] = (),
-        adds: Sequence[Mapping[str, Any]] = (),
-        unchanged: frozenset[str] = frozenset(),
-        changes: Sequence[Action] = (),
-    ) -> int:
-        """Returns the bytes of the log.
-
-        Parameters
-        ----------
-        head : protocol, metadata.
-        removes : adds of the version before.
-        unchanged : paths of files that are removed or added without a change of rows.
-        changes : the files of changed rows.
-        """
-        point, mark = self.point, CommitMark(self.lake.task, self.point.lsn, self.point.at.physical)
-        actions: list[Action] = [
-            {"commitInfo": commit_info(operation, self.timestamp, point.lsn, point.snapshot, mark.to_json())},
-            *head,
-            {"txn": {"appId": f"ccpr-{self.lake.task}", "version": point.at.physical, "lastUpdated": self.timestamp}},
-            *({"remove": self._remove(add, data_change=add["path"] not in unchanged)} for add in removes),
-            *({"add": {**add, "dataChange": add["path"] not in unchanged}} for add in adds),
-            *changes,
-        ]
-        self.lake.confirm()
-        self.log.commit(self.state, actions, mark, self.timestamp)
-        self.lake.states[self.place.folder] = self.state
-        return sum(len(json.dumps(action)) for action in actions)
-
-    def _remove(self, add: Mapping[str, Any], *, data_change: bool) -> dict[str, Any]:
-        kept = {key: add[key] for key in ("path", "partitionValues", "size", "deletionVector") if key in add}
-        return {
-            **kept,
-            "deletionTimestamp": self.timestamp,
-            "dataChange": data_change,
-            "extendedFileMetadata": True,
-            "tags": {**add.get("tags", {}), _AT: str(self.point.at.physical)},
-        }
 
 
 def _columns_before(state: TableState, log: TableLog, *, again: bool) -> LakeColumns | None:
@@ -303,7 +150,8 @@ class _Publication:
             place.folder, self.table, self.columns, lake.reading, visible_only=lake.rules.copy_on_write
         )
         keeps = before is not None and before.generation == self.columns.generation
-        self.live = {add["tags"][_OBJECT]: add for add in state.live.values()} if keeps else {}
+        self.live = {add["tags"][OBJECT]: add for add in state.live.values()} if keeps else {}
+        self.before = None if again else manifest_before(lake, place, state)
         self.vectors = CommitVectors()
         self.written = 0
 
@@ -329,9 +177,14 @@ class _Publication:
             return _outcome(state, committed=False, pending=pending)
         self._store_vectors()
         lake.store.files.sync(f"{self.place.folder}/data")
+        feed = VersionFeed(lake, self.place, state.version + 1, self.shape, self.before, self.manifest, self.point.at)
+        changes = feed.changes(removes, adds)
+        self.written += changes.size
         operation = "CREATE TABLE" if state.version < 0 else "WRITE"
-        commit = _Commit(lake, self.point, self.place, self.log, state)
-        self.written += commit.write(operation, head=head, removes=removes, adds=adds)
+        commit = Commit(lake, self.point, self.place, self.log, state)
+        self.written += commit.write(
+            operation, head=head, removes=removes, adds=adds, unchanged=changes.unchanged, changes=changes.actions
+        )
         before = {add["path"] for add in removes}
         after = {add["path"] for add in adds}
         return _outcome(
@@ -363,23 +216,16 @@ class _Publication:
 
     def _touched(self) -> frozenset[bytes] | None:
         """Ids of objects of which rows may have been deleted since the version before; None if that is not known."""
-        if not self.place.manifest or not self.live or self.state.version != self.place.version:
-            return None
-        ref = TableRef(
-            self.table.id, self.table.database, self.table.name, self.table.kind, 0, self.place.manifest, 0, 0, 0
-        )
-        try:
-            before = self.lake.mirror.manifest(ref)
-        except MirrorDamaged:  # its point is gone
+        if self.before is None or not self.live:
             return None
         with files_of(self.table.qualified_name):
-            return frozenset(touched_by_tombstones(before, self.manifest, self.lake.mirror.open_object))
+            return frozenset(touched_by_tombstones(self.before, self.manifest, self.lake.mirror.open_object))
 
     def _known(self, name: str) -> KnownFile | None:
         add = self.live.get(name)
         if add is None or self.state.mark is None:
             return None
-        return KnownFile(add["tags"][_ROWS], add.get("deletionVector"), Timestamp(self.state.mark.at))
+        return KnownFile(add["tags"][ROWS], add.get("deletionVector"), Timestamp(self.state.mark.at))
 
     def _adds(self, results: Sequence[ObjectResult]) -> tuple[list[dict[str, Any]], set[str]]:
         """The new adds, and the names of their objects."""
@@ -403,7 +249,7 @@ class _Publication:
                     "modificationTime": self.point.milliseconds,
                     "dataChange": True,
                     "stats": stats,
-                    "tags": {_OBJECT: result.name, _ROWS: result.rows},
+                    "tags": {OBJECT: result.name, ROWS: result.rows},
                     **({} if vector is None else {"deletionVector": vector}),
                 }
             )

@@ -30,9 +30,10 @@ from ccpr.targets.lake.catalog import (
     TableRow,
 )
 from ccpr.targets.lake.cleaning import Horizon, clean, is_checkpoint_due, oldest_removal
+from ccpr.targets.lake.commit import Lake, PointToPublish, TablePlace
 from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeStoreUnsafe, LakeTableUnknown
 from ccpr.targets.lake.folders import new_folder
-from ccpr.targets.lake.publish import Lake, PointToPublish, Published, TablePlace, empty_table, publish_table
+from ccpr.targets.lake.publish import Published, empty_table, publish_table
 
 _OF_THE_LAKE = (LeaseLost, StoreFailed, LakeAhead, LakeStoreUnsafe)
 
@@ -278,7 +279,9 @@ class LakeSync:
     def _published(
         self, point: PointToPublish, ref: TableRef, entry: Entry | None, folder: str, *, again: bool
     ) -> Published:
-        place = TablePlace(folder, self._versions.get(folder, -1), "" if entry is None else entry.manifest)
+        place = TablePlace(folder, self._versions.get(folder, -1))
+        if entry is not None:
+            place = replace(place, manifest=entry.manifest, at=entry.at)
         published = publish_table(self.lake, point, ref, place, again=again, verify=entry is not None and entry.behind)
         state = self.lake.states.get(folder)
         if state is not None and published.committed and is_checkpoint_due(state):
@@ -290,7 +293,8 @@ class LakeSync:
         """The row of a table that is gone. A new table that has its folder has removed its files."""
         version = None
         if entry.folder not in used:
-            version = empty_table(self.lake, point, TablePlace(entry.folder, entry.version)).version
+            place = TablePlace(entry.folder, entry.version, entry.manifest, entry.at)
+            version = empty_table(self.lake, point, place).version
         shown = entry.version if version is None else version
         self._note(entry.logical_id, entry.name, DROPPED, Published(shown, committed=True, pending=False))
         return TableRow(DROPPED, entry.name, entry.table_id, entry.logical_id, entry.folder, version)
