@@ -68,13 +68,13 @@ class VersionFeed:
         unchanged = frozenset[str]() if change is None else _moved(change, removes, adds)
         if not self.lake.rules.change_data or has_reserved_names(self.shape.table):
             return VersionChanges(unchanged)
+        everything = frozenset(add["path"] for add in (*removes, *adds))
         if change is not None:
             try:
                 found = self._written(change.images())
             except NOT_MATCHED:
                 pass
             else:
-                everything = frozenset(add["path"] for add in (*removes, *adds))
                 return VersionChanges(everything) if found is None else VersionChanges(unchanged, *found)
         if not any("deletionVector" in add for add in (*removes, *adds)):
             return VersionChanges()  # readers see the changes by the files
@@ -82,7 +82,7 @@ class VersionFeed:
         now = None if self.now is None else (self.now, self.at)
         columns = self.shape.table.user_columns
         found = self._written(all_images(self.lake.mirror, columns, self.shape.reading, before, now))
-        return VersionChanges() if found is None else VersionChanges(frozenset(), *found)
+        return VersionChanges(everything) if found is None else VersionChanges(frozenset(), *found)
 
     @cached_property
     def _change(self) -> TableChange | None:
