@@ -30,7 +30,7 @@ from ccpr.targets.lake.commit import (
 )
 from ccpr.targets.lake.delta_table import check_features, columns_of, joined, metadata, protocol
 from ccpr.targets.lake.errors import LakeChanged
-from ccpr.targets.lake.feed import VersionFeed
+from ccpr.targets.lake.feed import VersionChanges, VersionFeed
 from ccpr.targets.lake.log import Action, TableLog, TableState
 from ccpr.targets.lake.objects import KnownFile, ObjectResult, ObjectTask
 from ccpr.targets.lake.parquet import FileShape
@@ -97,12 +97,14 @@ def empty_table(lake: Lake, point: PointToPublish, place: TablePlace) -> Publish
     if not shows(state, point, log):
         removes = list(state.live.values())
         before, columns = manifest_before(lake, place, state), _columns_before(state, log, again=False)
-        actions: Sequence[Action] = ()
+        changes = VersionChanges()
         if before is not None and columns is not None:
             shape = FileShape(place.folder, before.table, columns, lake.reading)
             feed = VersionFeed(lake, place, state.version + 1, shape, before, None, point.at)
-            actions = feed.changes(removes, ()).actions
-        Commit(lake, point, place, log, state).write("DROP TABLE", removes=removes, changes=actions)
+            changes = feed.changes(removes, ())
+        Commit(lake, point, place, log, state).write(
+            "DROP TABLE", removes=removes, unchanged=changes.unchanged, changes=changes.actions
+        )
     lake.states.pop(place.folder, None)
     return _outcome(state, committed=True, pending=False)
 
