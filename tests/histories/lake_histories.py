@@ -88,7 +88,7 @@ class Audit:
         )
         if (before or after) and not any("metaData" in one for one in actions):  # else the columns have other names
             self.moved += 1
-            names = pq.read_schema(folder / after[0]["path"]).names
+            names = pq.read_schema(folder / (after or before)[0]["path"]).names
             former, now = (visible_in_files(folder, adds, names) for adds in (before, after))
             assert former == now, (folder.name, version, list(former - now)[:3], list(now - former)[:3])
 
