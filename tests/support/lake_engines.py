@@ -48,7 +48,7 @@ def duckdb_reads(queries: Sequence[Query]) -> list[pa.Table]:
 
 def spark_reads(queries: Sequence[Query]) -> list[pa.Table]:
     """Raises NotRead. Skips the test if the jars cannot be had."""
-    return _run("tests.support.lake_spark", queries, {"LAKE_JARS": ",".join(map(str, _jars()))})
+    return _run("tests.support.lake_spark", queries, {"LAKE_JARS": ",".join(map(str, delta_jars()))})
 
 
 def _run(module: str, queries: Sequence[Query], environment: Mapping[str, str]) -> list[pa.Table]:
@@ -85,7 +85,7 @@ def _duckdb() -> Path:
     return folder
 
 
-def _jars() -> list[Path]:
+def delta_jars() -> list[Path]:
     found = []
     for jar in JARS:
         _, name, version = jar.artifact.split(":")

@@ -22,7 +22,7 @@ from ccpr.targets.lake.parquet import FileShape, WrittenFile, write_file
 from ccpr.targets.lake.rows import hidden_rows
 from ccpr.targets.lake.vectors import digest_of_rows, rows_of
 
-_THREADS = max(2, min(4, os.cpu_count() or 1))
+THREADS = max(2, min(4, os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def run_here(
     if len(tasks) < 2:
         yield from map(run, tasks)
         return
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         try:
             yield from pool.map(run, tasks)
         finally:
