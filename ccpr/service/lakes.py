@@ -19,7 +19,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.targets import Target, TargetRecords
-from ccpr.targets.lake.catalog import Catalog, LakeContents
+from ccpr.targets.lake.catalog import Catalog, LakeContents, each_point
 from ccpr.targets.lake.commit import Lake
 from ccpr.targets.lake.errors import LakeStoreUnsafe
 from ccpr.targets.lake.options import LakeOptions
@@ -174,23 +174,30 @@ def shown(target: Target, workspace: Workspace, name: str) -> LakeShown:
     """What is there now: the lake is read. Raises LakeChanged, LakeForeign, StoreFailed."""
     contents = _contents(target, workspace, name)
     newest = contents.newest
-    tables = tuple(
-        LakeTable(
-            entry.name,
-            uri_of(target.uri, entry.folder),
-            entry.version,
-            entry.lsn,
-            entry.rows,
-            entry.size,
-            entry.behind,
-        )
-        for entry in sorted(contents.tables.values(), key=lambda entry: entry.name)
-        if not entry.dropped
-    )
+    tables = _tables(contents, target.uri)
     points = uri_of(target.uri, Catalog.FOLDER)
     if newest is None:
         return LakeShown(None, None, points, tables)
     return LakeShown(newest.lsn, newest.at.physical, points, tables)
+
+
+def versions(target: Target, workspace: Workspace, name: str) -> dict[int, tuple[LakeTable, ...]]:
+    """By the time of each point that the lake shows, its tables there: nanoseconds by the upstream's clock. Raises
+    LakeChanged, LakeForeign, StoreFailed."""
+    catalog = Catalog(Lake(open_lake(target.uri), workspace.mirror(name, published=False), target.task_id))
+    catalog.read()
+    return {
+        found.points[-1].at.physical: _tables(found, target.uri) for found in each_point(catalog.rows) if found.points
+    }
+
+
+def _tables(contents: LakeContents, url: str) -> tuple[LakeTable, ...]:
+    """Those that are there, by name."""
+    return tuple(
+        LakeTable(entry.name, uri_of(url, entry.folder), entry.version, entry.lsn, entry.rows, entry.size, entry.behind)
+        for entry in sorted(contents.tables.values(), key=lambda entry: entry.name)
+        if not entry.dropped
+    )
 
 
 def _contents(target: Target, workspace: Workspace, name: str) -> LakeContents:

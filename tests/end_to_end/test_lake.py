@@ -49,8 +49,11 @@ def test_every_recorded_table_is_read_at_every_point(scenario: str, recordings: 
             assert (lake["error"], lake["behind"], lake["lsn"]) == (None, [], outcome["lsn"])
             seen.append((outcome["lsn"], status(replica)))
             assert_shows(replica, *seen[-1])
+        shown = {point["lsn"]: point["lakes"]["lake"] for point in replica.command("points", NAME, "--lake")}
         for lsn, found in seen:
             assert_shows(replica, lsn, found, ("delta-rs",))
+            told = {one["table"]: {"uri": one["uri"], "version": one["version"]} for one in found["tables"]}
+            assert shown[lsn] == told
 
 
 def test_the_folder_is_named_after_the_table(replica: Replica) -> None:

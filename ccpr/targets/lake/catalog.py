@@ -283,6 +283,18 @@ def contents_of(rows: pa.Table, at: int | None = None) -> LakeContents:
     return found
 
 
+def each_point(rows: pa.Table) -> Iterator[LakeContents]:
+    """What the rows say at each point, oldest first; the same value changes from point to point."""
+    found, at = LakeContents(), None
+    for row in rows.sort_by("at").to_pylist():
+        if at is not None and row["at"] != at and found.points:
+            yield found
+        at = row["at"]
+        add_rows(found, [row])
+    if found.points:
+        yield found
+
+
 def add_rows(found: LakeContents, rows: Iterable[Mapping[str, Any]]) -> None:
     """In the order in which they were published."""
     for row in rows:
