@@ -88,6 +88,12 @@ restarts: $(INSTALLED) ## an upstream restarted, killed, slow and forgetful, und
 histories-database: $(INSTALLED) ## random histories synced to a MariaDB and compared; N=100 SEED=1 for more, or others
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
+lake-histories: $(INSTALLED) ## random histories published to a lake, read by other programs at every point; N=300 SEED=1
+	LAKE_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_lake_histories.py
+
+lake-kills: $(INSTALLED) ## kill of the publisher of a lake before and behind every file
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/targets/lake/test_kills.py
+
 test-cluster: $(INSTALLED) ## a standalone cluster of Spark, a master and two workers: copy, read, deltas, load, a worker killed
 	CLUSTER=1 $(BIN)/python -m pytest -q tests/pipeline/spark/test_cluster.py
 
@@ -119,4 +125,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean
+.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean

@@ -18,6 +18,7 @@ from ccpr.state.states import IterationState
 
 if TYPE_CHECKING:
     from ccpr.pipeline.lag import LagMeter
+    from ccpr.service.lakes import LakeTable
     from ccpr.service.status import TargetStatus
     from ccpr.service.workspace import Workspace
     from ccpr.state.log_rows import LogRow
@@ -140,7 +141,13 @@ def tables(
             out.print(f"zero dates: column {column} of {table}: {count} times 0000-00-00", markup=False)
 
 
-def points(name: Name, as_json: AsJson = False) -> None:
+def points(
+    name: Name,
+    in_lakes: Annotated[
+        bool, typer.Option("--lake", help="Which version of which lake table shows each point; the lakes are read.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List the points that can be read."""
     from ccpr.service.workspace import Workspace
     from ccpr.state.history import PointHistory
@@ -150,6 +157,7 @@ def points(name: Name, as_json: AsJson = False) -> None:
         task_id = workspace.log.row(name).task_id
         found = PointHistory(workspace.log.engine, task_id).global_points()
         behind = Quarantine(workspace.log.engine, task_id).behind_by_point()
+        there = _in_lakes(workspace, name) if in_lakes else {}
     if as_json:
         show_json(
             [
@@ -164,6 +172,7 @@ def points(name: Name, as_json: AsJson = False) -> None:
                     "bytes_copied": point.bytes_copied,
                     "consistent": point.lsn not in behind,
                     "behind": _behind(behind.get(point.lsn, {})),
+                    **({"lakes": _lakes_json(there, point.at.physical)} if in_lakes else {}),
                 }
                 for point in found
             ]
@@ -180,8 +189,35 @@ def points(name: Name, as_json: AsJson = False) -> None:
         )
         for point in found
     ]
+    if in_lakes:
+        shown = [
+            (point.lsn, lake, table.table, "-" if table.behind else table.version, table.uri)
+            for point in found
+            for lake, points_there in there.items()
+            for table in points_there.get(point.at.physical, ())
+        ]
+        show_table(("point", "lake", "table", "version", "uri"), shown, empty="no lake shows a point")
+        return
     columns = ("point", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied", "tables behind")
     show_table(columns, cells, empty="no point yet")
+
+
+def _in_lakes(workspace: "Workspace", name: str) -> "dict[str, dict[int, tuple[LakeTable, ...]]]":
+    """By lake and the time of a point, the lake's tables there."""
+    from ccpr.service import lakes
+
+    return {lake.name: lakes.versions(lake, workspace, name) for lake in lakes.lake_records(workspace, name).lakes()}
+
+
+def _lakes_json(there: "dict[str, dict[int, tuple[LakeTable, ...]]]", at: int) -> dict[str, Any]:
+    """A table that does not show the point has no version."""
+    return {
+        lake: {
+            table.table: {"uri": table.uri, "version": None if table.behind else table.version}
+            for table in found.get(at, ())
+        }
+        for lake, found in there.items()
+    }
 
 
 def _behind(late: Mapping[int, LaggingTable]) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ def list_(name: Name, as_json: AsJson = False) -> None:
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        found = targets.records_of(workspace, name).all()
+        found = targets.records_of(workspace, name).databases()
     if as_json:
         show_json([target_json(one) for one in found])
         return
@@ -197,7 +197,7 @@ def target_json(found: "Target") -> dict[str, Any]:
         "target": found.name,
         "source_database": found.source_database or None,
         "to": targets.address_of(found).masked(),
-        "dialect": found.dialect.value,
+        "dialect": found.dialect.value if found.dialect is not None else None,
         **{one.name: one.plain(found.settings) for one in TARGET_SETTINGS.values()},
         "state": found.state.value,
         "lsn": found.lsn,

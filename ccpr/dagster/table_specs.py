@@ -106,7 +106,9 @@ def _load_tables(workspace: Workspace, row: LogRow, loaded: Loaded, room: int) -
         [point.table for point in history.after(-1, -1, room) if point.table.kind is not Kind.INDEX] if room else []
     )
     loaded.left_out += total - len(tables)
-    targets = [one for one in TargetRecords(workspace.log.engine, row.task_id).all() if one.state is TargetState.ACTIVE]
+    targets = [
+        one for one in TargetRecords(workspace.log.engine, row.task_id).databases() if one.state is TargetState.ACTIVE
+    ]
     for table in tables:
         loaded.assets.extend(_specs(row.subscription_name, table, targets))
     return room - len(tables)
@@ -138,7 +140,7 @@ def _specs(subscription: str, table: Table, targets: list[Target]) -> Iterator[d
             target_key(subscription, target.name, database, table.name),
             deps=[replica],
             group_name=_group("targets", subscription),
-            kinds={target.dialect.server},
+            kinds={target.dialect.server} if target.dialect is not None else set(),
             description=f"{name} in the target {printable(target.name)}, as it was synced last. If it is behind now, "
             "its newest event (tab Events) says why and what to do, and so does `ccpr status`.",
         )

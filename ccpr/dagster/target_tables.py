@@ -60,7 +60,7 @@ def report_target_tables(instance: dg.DagsterInstance, workspace: Workspace, sub
     errors of the catalog database."""
     row = workspace.log.row(subscription)
     history = PointHistory(workspace.log.engine, row.task_id)
-    targets = [one for one in TargetRecords(history.engine, row.task_id).all() if one.state is TargetState.ACTIVE]
+    targets = [one for one in TargetRecords(history.engine, row.task_id).databases() if one.state is TargetState.ACTIVE]
     return sum(_report(instance, history, subscription, one) for one in targets if one.lsn is not None)
 
 

@@ -11,8 +11,10 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 from ccpr.maintenance.strays import find_strays
+from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import LaggingTable
@@ -25,6 +27,16 @@ from ccpr.state.targets import needed_points
 
 _CONFIRMED_FILES = 50  # files deleted between two checks of the lease
 _SECOND = 10**9  # nanoseconds
+
+
+class Dated(Protocol):
+    """A point, as far as retention needs it."""
+
+    @property
+    def lsn(self) -> int: ...
+
+    @property
+    def at(self) -> Timestamp: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +57,7 @@ class Retention:
 
     def oldest_kept(
         self,
-        points: Sequence[GlobalPoint],
+        points: Sequence[Dated],
         watermark: int,
         behind: Iterable[LaggingTable] = (),
         needed: Iterable[int] = (),

@@ -111,6 +111,29 @@ class LocalStore:
     def replace(self, name: str, content: bytes) -> None:
         self._put(name, [content], None, self._replace)
 
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file with its whole content, unless it exists; says whether it was written. Raises StoreFailed, also
+        where the file system has no hard links."""
+        check_name(name)
+        temporary, path = self._temporary(), self._path(name)
+        try:
+            with self._create(temporary) as file:
+                _write_all(file.fileno(), content)
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, path)
+            except FileNotFoundError:
+                make_folder(Path(path).parent, shared=self.shared)
+                os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise self._failed("create", name, error) from error
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+        return True
+
     def _replace(self, temporary: str, name: str, _: StoredFile) -> None:
         self._rename(temporary, self._path(name))
 

@@ -92,7 +92,7 @@ def export_config(workspace: Workspace) -> Exported:
                 entry[part.reference] = one.name
         if row.state == State.PAUSED:
             entry["paused"] = True
-        targets = _targets(TargetRecords(workspace.log.engine, row.task_id).all(), one.name, variables)
+        targets = _targets(TargetRecords(workspace.log.engine, row.task_id).databases(), one.name, variables)
         if targets:
             entry["targets"] = targets
         followers = _followers(FollowerRecords(workspace.log.engine, row.task_id).all(), one, variables)

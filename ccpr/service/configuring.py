@@ -197,7 +197,9 @@ class _Comparison:
         else:
             yield from self._alter(path, one, Subscription.from_row(row))
             followed = {one.name: one for one in FollowerRecords(self._workspace.log.engine, row.task_id).all()}
-            known = {target.name: target for target in TargetRecords(self._workspace.log.engine, row.task_id).all()}
+            known = {
+                target.name: target for target in TargetRecords(self._workspace.log.engine, row.task_id).databases()
+            }
         if one.paused is not None and one.paused != (row is not None and row.state == State.PAUSED):
             verb, act = (Verb.PAUSE, subscriptions.pause) if one.paused else (Verb.RESUME, subscriptions.resume)
             yield Action(verb, one.name, do=partial(act, name=one.name))
@@ -400,7 +402,7 @@ def _drop(workspace: Workspace, name: str, following: Following) -> Dropped:
     check_unpinned(others)  # before anything is ended
     for follower in followers:
         following.unfollow(workspace, name, follower.name)
-    for target in targets.records_of(workspace, name).all():
+    for target in targets.records_of(workspace, name).databases():
         _remove_target(workspace, name, target.name)
     return drop(workspace, name)
 

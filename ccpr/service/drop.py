@@ -116,7 +116,7 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
     opened = Context.from_text(row.context).open
     Subscription.from_row(row)  # raises StateUnreadable before anything is written
     records = TargetRecords(workspace.log.engine, row.task_id)
-    synced = [target.name for target in records.all() if target.state is TargetState.ACTIVE]
+    synced = [target.name for target in records.databases() if target.state is TargetState.ACTIVE]
     if synced and not force:
         raise TargetInUse("tables in it are being synced", subject=f"target {', '.join(synced)}")
     followers = FollowerRecords(workspace.log.engine, row.task_id)

@@ -31,7 +31,10 @@ def _all(workspace: Workspace) -> Iterator[tuple[Sealed, Callable[[], object]]]:
         name = row.subscription_name
         try:
             known = Subscription.from_row(row)
-            targets, followers = TargetRecords(engine, row.task_id).all(), FollowerRecords(engine, row.task_id).all()
+            targets, followers = (
+                TargetRecords(engine, row.task_id).databases(),
+                FollowerRecords(engine, row.task_id).all(),
+            )
         except StateUnreadable:
             continue
         yield (

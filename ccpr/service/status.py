@@ -361,7 +361,8 @@ def _target(found: Target, newest: GlobalPoint | None, read: ReadRow, lag: Lag, 
     if (failing := found.failing) is not None:
         first, last = failing.first.timestamp(), failing.last.timestamp()
         error = LastError.of(failing.failure, again=True, attempts=failing.attempts, first=first, last=last)
-    to, retrying, again_at = parse_target_uri(found.uri)[0].masked(), found.retrying, None
+    to = parse_target_uri(found.uri)[0].masked() if found.lake is None else found.uri
+    retrying, again_at = found.retrying, None
     if retrying is not None and found.state is TargetState.ACTIVE and read.row.state == State.RUNNING:
         again_at = max(now, retrying.next_attempt(read.subscription.settings.sync_interval).timestamp())
     return TargetStatus(

@@ -15,6 +15,7 @@ from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.errors import PointNotReached
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.workspace import Workspace
@@ -25,6 +26,7 @@ from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restor
 from ccpr.targets.errors import TargetDropsHeld, TargetTableUnknown
 
 if TYPE_CHECKING:  # imported where there is a target
+    from ccpr.targets.lake.sync import LakeResult
     from ccpr.targets.plan import TargetPlan, TargetRules
     from ccpr.targets.sync import SyncResult, TargetSync
 
@@ -35,12 +37,13 @@ class TargetOutcome:
 
     Attributes
     ----------
+    target : its name; a lake is a target, too.
     result : None if the target was at the newest point already, or failed.
     failure : of the target as a whole; failures of its tables are in `result.behind`.
     """
 
     target: str
-    result: "SyncResult | None"
+    result: "SyncResult | LakeResult | None"
     failure: Failure | None
     seconds: float
 
@@ -85,12 +88,13 @@ def sync_target(
         return TargetOutcome(target.name, None, None, 0.0)
     progress.on_target(target.name)
     started = time.monotonic()
-    result, failure = None, None
+    result: SyncResult | LakeResult | None = None
+    failure = None
     if target.needed_lsn is None:  # an initial load that is interrupted is continued at this point
         records.change(target.name, needed_lsn=newest.lsn)
     try:
-        with unexpected(), _opened_sync(workspace, under, target, history, newest, progress) as sync:
-            result = sync.run()
+        with unexpected():
+            result = _synced(workspace, under, target, history, newest, progress)
     except LeaseLost:
         raise
     except CcprError as error:
@@ -100,6 +104,54 @@ def sync_target(
     elif failure is not None:
         records.record_failure(target, failure, _now(workspace))
     return TargetOutcome(target.name, result, failure, time.monotonic() - started)
+
+
+def _synced(
+    workspace: Workspace,
+    under: SyncedUnder,
+    target: Target,
+    history: PointHistory,
+    newest: GlobalPoint,
+    progress: Progress,
+) -> "SyncResult | LakeResult":
+    if target.lake is not None:
+        from ccpr.service.lakes import sync_lake
+
+        return sync_lake(under, target, history, newest, progress=progress)
+    with _opened_sync(workspace, under, target, history, newest, progress) as sync:
+        return sync.run()
+
+
+def sync_one_lake(
+    workspace: Workspace,
+    iteration: Iteration,
+    lake_name: str,
+    table: str | None,
+    started: float,
+    *,
+    progress: Progress = SILENT,
+) -> TargetOutcome:
+    """Publish what a lake lacks, and one table of it anew, if it is named.
+
+    The caller holds the subscription's lease; `started` is when it began, by the monotonic clock. Raises TargetMissing,
+    LakeTableUnknown; PointNotReached if the mirror has no point yet; and what `LakeSync.run` raises.
+    """
+    from ccpr.service.lakes import rebuild_table as rebuild_lake_table
+    from ccpr.service.lakes import sync_lake
+
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    target = records.lake(lake_name)
+    history = PointHistory(records.engine, records.task_id)
+    newest = history.newest()
+    if newest is None:
+        remedy = f"Run the first iteration: `ccpr run {iteration.subscription.name}`."
+        raise PointNotReached("the mirror has no point yet", subject=f"lake {lake_name}", remedy=remedy)
+    if table is None:
+        result = sync_lake(iteration, target, history, newest, progress=progress)
+    else:
+        result = rebuild_lake_table(iteration, target, history, newest, table, progress=progress)
+    _record_result(workspace, records, target, result)
+    return TargetOutcome(lake_name, result, None, time.monotonic() - started)
 
 
 def pin_points(records: TargetRecords, newest: int) -> None:
@@ -167,7 +219,7 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, Targe
 
     catalog = catalog_of(iteration)
     found: dict[str, TargetPlan | Failure] = {}
-    for target in records.all():
+    for target in records.databases():
         if target.state is TargetState.RELEASED:
             continue
         from ccpr.service.targets import open_target
@@ -200,6 +252,7 @@ def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRul
     from ccpr.service.targets import address_of
     from ccpr.targets.plan import TargetRules
 
+    assert target.dialect is not None  # it is a database
     settings = target.settings
     return TargetRules(
         target.dialect,
@@ -242,7 +295,9 @@ def _opened_sync(
         )
 
 
-def _record_result(workspace: Workspace, records: TargetRecords, target: Target, result: "SyncResult") -> None:
+def _record_result(
+    workspace: Workspace, records: TargetRecords, target: Target, result: "SyncResult | LakeResult"
+) -> None:
     reached = result.lsn, result.snapshot_ts, result.needed_lsn
     records.record_sync(target, *reached, result.behind, _now(workspace))
 

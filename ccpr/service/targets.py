@@ -79,7 +79,9 @@ def add(
     records = TargetRecords(workspace.log.engine, row.task_id)
     source_database = _source_database(records, Subscription.from_row(row), source_database)
     _check_columns(records, settings.as_text, source_database)
-    for other in records.all():
+    if any(lake.name == target_name for lake in records.lakes()):
+        raise TargetExists("the subscription has a lake of that name", subject=f"target {target_name}")
+    for other in records.databases():
         known = address_of(other)
         if other.name == target_name or _server_and_database(known) == _server_and_database(address):
             raise TargetExists(f"target {other.name} is {known.masked()}", subject=f"target {target_name}")
@@ -224,7 +226,7 @@ def release(
     has.
     """
     records = records_of(workspace, name)
-    chosen = [records.get(target_name)] if target_name is not None else records.all()
+    chosen = [records.get(target_name)] if target_name is not None else records.databases()
     found: list[ReleasedTable] = []
     for target in chosen:
         if target.state is TargetState.RELEASED:

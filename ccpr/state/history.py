@@ -31,6 +31,7 @@ _POINTS = sa.select(points).where(points.c.task_id == _TASK)
 _POINT = _POINTS.where(points.c.lsn == _LSN)
 _NEWEST = _POINTS.order_by(points.c.lsn.desc()).limit(1)
 _AFTER = _POINTS.where(points.c.lsn > _LSN).order_by(points.c.lsn)
+_LATER = _POINTS.where(points.c.snapshot_ts > _LSN).order_by(points.c.lsn)
 _WATERMARK = sa.select(mo_ccpr_log.c.watermark).where(mo_ccpr_log.c.task_id == _TASK)
 _INSERT_ROWS = 1000  # rows of one INSERT
 _DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 999 only
@@ -141,6 +142,13 @@ class PointHistory:
         """The points of a greater lsn than `after`, oldest first."""
         with transaction(self.engine) as connection:
             rows = fetch(connection, _AFTER, task=self.task_id, of=after)
+        return [_global_point(row._mapping) for row in rows]
+
+    @repeatable
+    def points_later_than(self, snapshot_ts: int) -> list[GlobalPoint]:
+        """The points of a later time than that, nanoseconds by the upstream's clock; oldest first."""
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, _LATER, task=self.task_id, of=snapshot_ts)
         return [_global_point(row._mapping) for row in rows]
 
     @repeatable

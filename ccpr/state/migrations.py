@@ -26,7 +26,7 @@ from ccpr.state.tables import (
     versions,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
 VIEW_COLUMNS = (
@@ -243,6 +243,15 @@ def _to_6(connection: sa.Connection) -> None:
         give_to_followers(connection)
 
 
+# ---- 7: lakes among the targets
+
+_ADDED_7: tuple[sa.Column, ...] = (targets.c.lake,)
+
+
+def _to_7(connection: sa.Connection) -> None:
+    _add(connection, _ADDED_7)
+
+
 def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
     """A table that does not exist is created later, with these columns."""
     present = set(sa.inspect(connection).get_table_names())
@@ -252,4 +261,4 @@ def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
             connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {added}")
 
 
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4, 5: _to_5, 6: _to_6}
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4, 5: _to_5, 6: _to_6, 7: _to_7}

@@ -130,20 +130,22 @@ class Target:
 
     Attributes
     ----------
-    uri : without password.
+    uri : without password; of a lake the URL of its store.
+    dialect : None for a lake.
     source_database : of a subscription to several databases the one whose tables are synced; else empty.
     lsn, snapshot_ts : the point it is at; None before the first.
     needed_lsn : the oldest point that one of its tables needs to be synced from; None if no point is needed.
     behind : the tables that are not at that point.
     failing : None if the last attempt succeeded.
     retrying : the attempts until now, if it fails as a whole or in tables; None if nothing is tried again.
+    lake : how a lake is kept, as JSON (`ccpr.targets.lake.options.LakeOptions`); None for a database.
     """
 
     task_id: str
     name: str
     uri: str
     sealed_password: str = field(repr=False)
-    dialect: Dialect
+    dialect: Dialect | None
     settings: TargetSettings
     created_at: datetime
     state: TargetState = TargetState.ACTIVE
@@ -154,6 +156,7 @@ class Target:
     failing: Failing | None = None
     source_database: str = ""
     retrying: Retrying | None = None
+    lake: str | None = None
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -176,12 +179,31 @@ class TargetRecords:
             )
         return [_target(row._mapping) for row in rows]
 
+    def databases(self) -> list[Target]:
+        """Those that are databases, by name. Raises StateUnreadable."""
+        return [target for target in self.all() if target.lake is None]
+
+    def lakes(self) -> list[Target]:
+        """Those that are lakes, by name. Raises StateUnreadable."""
+        return [target for target in self.all() if target.lake is not None]
+
     def get(self, name: str) -> Target:
-        """Raises TargetMissing, StateUnreadable."""
-        for target in self.all():
+        """A database of that name. Raises TargetMissing, StateUnreadable."""
+        return self._named(name, self.databases(), "target")
+
+    def lake(self, name: str) -> Target:
+        """A lake of that name. Raises TargetMissing, StateUnreadable."""
+        return self._named(name, self.lakes(), "lake")
+
+    def any(self, name: str) -> Target:
+        """Of either kind. Raises TargetMissing, StateUnreadable."""
+        return self._named(name, self.all(), "target")
+
+    def _named(self, name: str, targets: Sequence[Target], kind: str) -> Target:
+        for target in targets:
             if target.name == name:
                 return target
-        raise TargetMissing("the subscription has no target of that name", subject=f"target {name}")
+        raise TargetMissing(f"the subscription has no {kind} of that name", subject=f"{kind} {name}")
 
     def add(self, target: Target) -> None:
         """Add a target that has no point yet. Raises TargetExists."""
@@ -190,12 +212,13 @@ class TargetRecords:
             "target_name": target.name,
             "uri": target.uri,
             "sealed_password": target.sealed_password,
-            "dialect": target.dialect.value,
+            "dialect": target.dialect.value if target.dialect is not None else "",
             **target.settings.columns(TARGET_SETTINGS),
             "state": target.state.value,
             "created_at": stored_time(target.created_at),
             "behind": "[]",
             "source_database": target.source_database or None,
+            "lake": target.lake,
             "attempts": 0,
         }
         try:
@@ -342,7 +365,7 @@ def _target(row: Mapping) -> Target:
             name=row["target_name"],
             uri=row["uri"],
             sealed_password=row["sealed_password"],
-            dialect=Dialect(row["dialect"]),
+            dialect=Dialect(row["dialect"]) if row["lake"] is None else None,
             settings=TargetSettings.from_row(row),
             created_at=row["created_at"].replace(tzinfo=UTC),
             state=TargetState(row["state"]),
@@ -353,4 +376,5 @@ def _target(row: Mapping) -> Target:
             failing=failing,
             source_database=text_of(row["source_database"] or ""),
             retrying=retrying,
+            lake=None if row["lake"] is None else text_of(row["lake"]),
         )

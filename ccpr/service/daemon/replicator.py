@@ -385,7 +385,7 @@ class Replicator:
         """Whether it may be behind again: points may have been made meanwhile."""
         progress = Progress(on_rows=lambda rows, size: self._check(), on_target=lambda target: self._check())
         with holding.sync() as right:
-            target = TargetRecords(self._workspace.log.engine, row.task_id).get(name)
+            target = TargetRecords(self._workspace.log.engine, row.task_id).any(name)
             if target.needed_lsn is None:
                 return False  # added since the iteration: the next one lets retention keep a point for it
             outcome = sync_target(self._workspace, right, target, ask=ask, progress=progress)
