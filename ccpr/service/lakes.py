@@ -5,7 +5,7 @@ A lake is a target of its own kind: tables of files that are published from the 
 """
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -127,6 +127,11 @@ def _check_options(subscription: Subscription, options: LakeOptions, database: s
         subscription.chooses(database) if subscription.of_account else database == subscription.database
     ):
         raise BadSetting(f"the subscription has no database {database}", subject="--database", remedy="Leave it out.")
+    _check_kept(options)
+
+
+def _check_kept(options: LakeOptions) -> None:
+    """Raises BadSetting."""
     for value, option in ((options.keep, "--keep"), (options.keep_for, "--keep-for")):
         if value is not None and value < 0:
             raise BadSetting("it is less than 0", subject=option, remedy="Write a number of points, or of seconds.")
@@ -151,6 +156,16 @@ def _probe(store: LakeStore) -> None:
             raise LakeStoreUnsafe("it replaced a file that it was to create", subject=store.url)
     finally:
         store.files.delete(name)
+
+
+def alter(workspace: Workspace, name: str, lake_name: str, keep: int | None, keep_for: int | None) -> Target:
+    """Set how many points, or seconds of them, stay readable; both None: as in the mirror. Raises TargetMissing,
+    BadSetting."""
+    records = lake_records(workspace, name)
+    options = replace(options_of(records.lake(lake_name)), keep=keep, keep_for=keep_for)
+    _check_kept(options)
+    records.change(lake_name, lake=options.to_text())
+    return records.lake(lake_name)
 
 
 def remove(workspace: Workspace, name: str, lake_name: str, *, purge: bool = False) -> str:
