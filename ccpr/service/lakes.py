@@ -251,20 +251,25 @@ def rebuild_table(
 def opened_sync(
     under: SyncedUnder, target: Target, history: PointHistory, newest: GlobalPoint, progress: Progress
 ) -> LakeSync:
-    settings, options = under.subscription.settings, options_of(target)
-    lake = Lake(
-        open_lake(target.uri),
-        under.mirror,
-        target.task_id,
-        options.rules,
-        settings.reading,
-        confirm=under.confirm,
-        on_rows=progress.on_rows,
-    )
+    options = options_of(target)
+    lake = lake_of(target, under, progress)
     own = options.keep is not None or options.keep_for is not None
     retention = Retention(options.keep or 0, options.keep_for or 0) if own else settings_retention(under.subscription)
     scope = LakeScope(target.source_database, options.patterns)
     return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention)
+
+
+def lake_of(target: Target, under: SyncedUnder, progress: Progress = SILENT) -> Lake:
+    """Opened; it is not read yet. Raises BadName, ExtraMissing."""
+    return Lake(
+        open_lake(target.uri),
+        under.mirror,
+        target.task_id,
+        options_of(target).rules,
+        under.subscription.settings.reading,
+        confirm=under.confirm,
+        on_rows=progress.on_rows,
+    )
 
 
 def settings_retention(subscription: Subscription) -> Retention:
