@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ccpr.cli.exit_codes import NOT_CONFIRMED
 from ccpr.cli.main import app
-from ccpr.config.model import Follower, Lake, PARTS
+from ccpr.config.model import PARTS, Follower, Lake
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.sql.quoting import quote_name
