@@ -24,7 +24,7 @@ from ccpr.targets.lake.commit import Lake
 from ccpr.targets.lake.errors import LakeStoreUnsafe
 from ccpr.targets.lake.options import LakeOptions
 from ccpr.targets.lake.stores import LakeStore, open_lake
-from ccpr.targets.lake.sync import LakeResult, LakeScope, LakeSync
+from ccpr.targets.lake.sync import LakeScope, LakeSync
 
 
 class SyncedUnder(Protocol):
@@ -228,31 +228,20 @@ def uri_of(url: str, folder: str) -> str:
 # ---- syncing
 
 
-def sync_lake(
-    under: SyncedUnder, target: Target, history: PointHistory, newest: GlobalPoint, *, progress: Progress = SILENT
-) -> LakeResult:
-    """Publish what the lake lacks. The caller holds the subscription's lease. Raises what `LakeSync.run` raises."""
-    return opened_sync(under, target, history, newest, progress).run()
-
-
-def rebuild_table(
+def opened_sync(
+    workspace: Workspace,
     under: SyncedUnder,
     target: Target,
-    history: PointHistory,
     newest: GlobalPoint,
-    table: str,
     *,
     progress: Progress = SILENT,
-) -> LakeResult:
-    """Publish one table anew, and the others as `sync_lake` does. Raises what `LakeSync.rebuild` raises."""
-    return opened_sync(under, target, history, newest, progress).rebuild(table)
-
-
-def opened_sync(
-    under: SyncedUnder, target: Target, history: PointHistory, newest: GlobalPoint, progress: Progress
 ) -> LakeSync:
-    options = options_of(target)
+    """To publish what the lake lacks, or one table anew. The caller holds the subscription's lease."""
+    from ccpr.service.lake_spark import runner_of
+
+    options, history = options_of(target), PointHistory(workspace.log.engine, target.task_id)
     lake = lake_of(target, under, progress)
+    lake.run = runner_of(workspace.home)
     own = options.keep is not None or options.keep_for is not None
     retention = Retention(options.keep or 0, options.keep_for or 0) if own else settings_retention(under.subscription)
     scope = LakeScope(target.source_database, options.patterns)
