@@ -22,6 +22,9 @@ demo: $(INSTALLED) ## replicate a shop while people order and cancel, compare ev
 demo-recorded: $(INSTALLED) ## replicate a recorded database through five iterations, compare, read with Spark, show in Dagster
 	$(BIN)/python -m demo.run
 
+demo-lake: $(INSTALLED) ## the shop as Delta tables: published, read by delta-rs, DuckDB and Spark at two points
+	$(BIN)/python -m demo.lake
+
 test: $(INSTALLED) ## all checks and all tests; the tests run even if a check fails
 	@$(MAKE) --no-print-directory lint; checks=$$?; $(MAKE) --no-print-directory unit && exit $$checks
 
@@ -125,4 +128,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean
+.PHONY: help install demo demo-recorded demo-lake test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean

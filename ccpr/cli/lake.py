@@ -80,13 +80,35 @@ def _options(
 ) -> "LakeOptions":
     """Raises BadSetting."""
     from ccpr.state.errors import BadSetting
-    from ccpr.targets.lake.columns import Mapped
     from ccpr.targets.lake.options import Format, LakeOptions
+    from ccpr.targets.lake.rules import Mapped
 
     for value, known, option in ((format_, Format, "--format"), (columns, Mapped, "--columns")):
         if value not in tuple(known):
             raise BadSetting(f"{value!r:.40} is not known", subject=option, remedy=f"Write {' or '.join(known)}.")
     return LakeOptions(Format(format_), tables, Mapped(columns), copy_on_write, change_data, keep, keep_for)
+
+
+@lake.command("alter")
+def alter(
+    name: Name,
+    lake_name: LakeName,
+    keep: Annotated[int | None, typer.Option(help="How many points stay readable there.")] = None,
+    keep_for: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="For how long points stay readable there.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change which points stay readable in a lake; without options, those of the mirror."""
+    from ccpr.service import lakes
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        altered = lakes.alter(workspace, name, lake_name, keep, keep_for)
+    if as_json:
+        show_json(lake_json(altered))
+    else:
+        out.print(f"altered lake {lake_name}", markup=False)
 
 
 @lake.command("list")

@@ -31,20 +31,28 @@ def plan(
     The iteration stays open: a run, or the sensor, continues it.
     """
     from ccpr.pipeline import plan as planning
+    from ccpr.service.lake_plan import plan_lakes
     from ccpr.service.target_sync import plan_targets
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace, open_iteration(workspace, name) as iteration:
         found = planning.plan(iteration)
         targets = plan_targets(workspace, iteration)
+        lakes = plan_lakes(workspace, iteration)
     if as_json:
         show_json(
-            {**plan_json(found), "targets": {target: target_output.plan_json(one) for target, one in targets.items()}}
+            {
+                **plan_json(found),
+                "targets": {target: target_output.plan_json(one) for target, one in targets.items()},
+                "lakes": {lake: target_output.lake_plan_json(one) for lake, one in lakes.items()},
+            }
         )
         return
     show_plan(found, whole=whole)
     for target, one in targets.items():
         target_output.show_plan(target, one)
+    for lake, planned in lakes.items():
+        target_output.show_lake_plan(lake, planned)
     out.print(f"do exactly this with: ccpr run {name} --plan {found.id}", markup=False)
 
 

@@ -91,6 +91,28 @@ class Target(Part):
     )
 
 
+class Lake(Part):
+    """Tables of files that a subscription is published to. Only what is kept can be changed later."""
+
+    to: str = Field(description="file:///folder or s3://bucket/prefix, with region and endpoint as its options.")
+    format: Literal["delta"] = Field(default="delta", description="The format of the tables.")
+    tables: str = Field(default="", description="Only tables that match: patterns joined by commas.")
+    database: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Of several databases, the one upstream whose tables it gets."
+    )
+    columns: Literal["none", "name"] = Field(
+        default="none", description="What columns are called in the files: as in the table, or by number."
+    )
+    copy_on_write: bool = Field(default=False, description="No deletion vectors: files are written again.")
+    change_data: bool = Field(default=False, description="The changes of rows are published, too.")
+    keep: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="How many points stay readable there; else as in the mirror."
+    )
+    keep_for: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="For how many seconds points stay readable there."
+    )
+
+
 class Follower(Part):
     """A database of another MatrixOne that follows a subscription through the relay."""
 
@@ -128,6 +150,9 @@ class Subscription(Policy):
         default=None, description="true pauses it, false resumes it; without it, it stays as commands left it."
     )
     targets: dict[Name, Target] = Field(default_factory=dict, description="Databases that it is synced to, by name.")
+    lakes: dict[Name, Lake] = Field(
+        default_factory=dict, description="Lakes that it is published to, by name. A target has another name."
+    )
     followers: dict[Name, Follower] = Field(
         default_factory=dict, description="Databases of other clusters that follow it through the relay, by name."
     )
@@ -169,6 +194,7 @@ PARTS: dict[tuple[str, ...], type[Part]] = {
     ("objectives",): Objective,
     ("subscriptions",): Subscription,
     ("subscriptions", "targets"): Target,
+    ("subscriptions", "lakes"): Lake,
     ("subscriptions", "followers"): Follower,
     ("spark",): Spark,
 }

@@ -17,13 +17,15 @@ from ccpr.config import document
 from ccpr.config.document import Document, Problem, read_document
 from ccpr.config.environment import is_reference, with_variables
 from ccpr.config.errors import ConfigInvalid
-from ccpr.config.model import PARTS, ConfigFile, Follower, Spark, Subscription, Target, Upstream
+from ccpr.config.model import PARTS, ConfigFile, Follower, Lake, Spark, Subscription, Target, Upstream
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.settings import Settings
 from ccpr.state.target_settings import TargetSettings
 from ccpr.targets.address import Address, parse_target_uri
+from ccpr.targets.lake.options import Format, LakeOptions
+from ccpr.targets.lake.rules import Mapped
 
 _Found = TypeVar("_Found")
 
@@ -36,6 +38,16 @@ class WantedTarget:
     address: Address
     password: str = field(repr=False)
     settings: TargetSettings
+    source_database: str
+
+
+@dataclass(frozen=True, slots=True)
+class WantedLake:
+    """A lake as the file has it."""
+
+    name: str
+    url: str
+    options: LakeOptions
     source_database: str
 
 
@@ -65,6 +77,7 @@ class WantedSubscription:
     paused: bool | None
     targets: tuple[WantedTarget, ...]
     followers: tuple[WantedFollower, ...]
+    lakes: tuple[WantedLake, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +214,7 @@ class _Resolver:
             one.paused,
             tuple(target for target in targets if target is not None),
             tuple(follower for follower in followers if follower is not None),
+            tuple(self._lake(below, lake) for below, lake in one.lakes.items()),
         )
 
     def _settings(self, path: document.Path, name: str, one: Subscription) -> Settings:
@@ -224,6 +238,11 @@ class _Resolver:
         if password is None:
             return None
         return WantedTarget(name, address, password, TargetSettings(**one.said()), one.database or "")
+
+    def _lake(self, name: str, one: Lake) -> WantedLake:
+        rest = (one.copy_on_write, one.change_data, one.keep, one.keep_for)
+        options = LakeOptions(Format(one.format), one.tables, Mapped(one.columns), *rest)
+        return WantedLake(name, one.to, options, one.database or "")
 
     def _follower(self, path: document.Path, name: str, one: Follower) -> WantedFollower | None:
         login = self._login(path, one)

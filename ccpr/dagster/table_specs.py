@@ -15,6 +15,7 @@ import dagster as dg
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
 from ccpr.dagster import metadata
+from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.dagster.events import MIRROR
 from ccpr.dagster.followers import follower_asset, follower_check
 from ccpr.dagster.replica_current import health_asset, health_check
@@ -22,7 +23,6 @@ from ccpr.dagster.tables import column_schema, table_key, target_key, upstream_k
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.history import PointHistory
@@ -106,9 +106,7 @@ def _load_tables(workspace: Workspace, row: LogRow, loaded: Loaded, room: int) -
         [point.table for point in history.after(-1, -1, room) if point.table.kind is not Kind.INDEX] if room else []
     )
     loaded.left_out += total - len(tables)
-    targets = [
-        one for one in TargetRecords(workspace.log.engine, row.task_id).databases() if one.state is TargetState.ACTIVE
-    ]
+    targets = [one for one in TargetRecords(workspace.log.engine, row.task_id).all() if one.state is TargetState.ACTIVE]
     for table in tables:
         loaded.assets.extend(_specs(row.subscription_name, table, targets))
     return room - len(tables)
@@ -133,15 +131,15 @@ def _specs(subscription: str, table: Table, targets: list[Target]) -> Iterator[d
         metadata={metadata.COLUMN_SCHEMA: column_schema(table), "dagster/table_name": name},
     )
     for target in targets:
-        if not target.takes(table.database):
+        if not has_copy(target, table):
             continue
-        database = address_of(target).database
+        database, kind = copy_database(target, table.database), "target" if target.lake is None else "lake"
         yield dg.AssetSpec(
             target_key(subscription, target.name, database, table.name),
             deps=[replica],
             group_name=_group("targets", subscription),
-            kinds={target.dialect.server} if target.dialect is not None else set(),
-            description=f"{name} in the target {printable(target.name)}, as it was synced last. If it is behind now, "
+            kinds={target.dialect.server if target.dialect is not None else "delta"},
+            description=f"{name} in the {kind} {printable(target.name)}, as it was synced last. If it is behind now, "
             "its newest event (tab Events) says why and what to do, and so does `ccpr status`.",
         )
 

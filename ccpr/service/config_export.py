@@ -1,6 +1,7 @@
 """The state as a configuration file: what `ccpr apply` would find unchanged. Passwords leave as names of environment
 variables."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from ccpr.state.subscription import Subscription
 from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.state.targets import Target, TargetRecords, TargetState
 from ccpr.targets.address import format_target_uri
+from ccpr.targets.lake.options import LakeOptions
 
 _SECRET = re.compile("secret|password|token|access[._]?key", re.I)  # names of Spark's settings, as Spark redacts them
 
@@ -95,6 +97,9 @@ def export_config(workspace: Workspace) -> Exported:
         targets = _targets(TargetRecords(workspace.log.engine, row.task_id).databases(), one.name, variables)
         if targets:
             entry["targets"] = targets
+        lakes = _lakes(TargetRecords(workspace.log.engine, row.task_id).lakes())
+        if lakes:
+            entry["lakes"] = lakes
         followers = _followers(FollowerRecords(workspace.log.engine, row.task_id).all(), one, variables)
         if followers:
             entry["followers"] = followers
@@ -138,6 +143,18 @@ def _targets(targets: Iterable[Target], subscription: str, variables: _Names) ->
             **({"database": _escaped(target.source_database)} if target.source_database else {}),
             **_said(TARGET_SETTINGS, target.settings, FilePart.TARGET),
         }
+    return found
+
+
+def _lakes(lakes: Iterable[Target]) -> dict[str, Any]:
+    """What is not the default."""
+    default, found = json.loads(LakeOptions().to_text()), {}
+    for lake in lakes:
+        said = {key: value for key, value in json.loads(lake.lake or "{}").items() if value != default[key]}
+        if "tables" in said:
+            said["tables"] = _escaped(said["tables"])
+        database = {"database": _escaped(lake.source_database)} if lake.source_database else {}
+        found[lake.name] = {"to": _escaped(lake.uri), **database, **said}
     return found
 
 

@@ -6,7 +6,7 @@ with followers is the relay's, which is above this package: whoever makes a plan
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ccpr.base.failure import Failure
 from ccpr.config.document import Path, Problem
 from ccpr.config.errors import ConfigConflict, ConfigEmpty
-from ccpr.config.reading import Wanted, WantedFollower, WantedSpark, WantedSubscription, WantedTarget
+from ccpr.config.reading import Wanted, WantedFollower, WantedLake, WantedSpark, WantedSubscription, WantedTarget
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
@@ -33,6 +33,8 @@ from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.state.targets import Target, TargetRecords, TargetState
+from ccpr.targets.lake.options import LakeOptions
+from ccpr.targets.lake.places import canonical_url
 
 SPARK = "spark"
 
@@ -46,6 +48,9 @@ class Verb(StrEnum):
     REMOVE_TARGET = "remove target"
     ADD_TARGET = "add target"
     ALTER_TARGET = "alter target"
+    REMOVE_LAKE = "remove lake"
+    ADD_LAKE = "add lake"
+    ALTER_LAKE = "alter lake"
     FOLLOW = "add follower"
     ALTER_FOLLOWER = "alter follower"
     UNFOLLOW = "remove follower"
@@ -88,7 +93,7 @@ class Action:
 
     @property
     def destructive(self) -> bool:
-        return self.verb in (Verb.DROP, Verb.REMOVE_TARGET, Verb.UNFOLLOW)
+        return self.verb in (Verb.DROP, Verb.REMOVE_TARGET, Verb.REMOVE_LAKE, Verb.UNFOLLOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +221,7 @@ class _Comparison:
             self.removals.append(
                 Action(Verb.REMOVE_TARGET, one.name, name, do=partial(_remove_target, name=one.name, target=name))
             )
+        yield from self._lakes(path, one, row)
         for follower in one.followers:
             place = (*path, "followers", follower.name)
             yield from self._follow(place, one, follower, followed.get(follower.name))
@@ -223,6 +229,44 @@ class _Comparison:
             self.unlisted.append(f"{one.name}.{name}")
             do = partial(self._following.unfollow, name=one.name, follower=name)
             self.removals.append(Action(Verb.UNFOLLOW, one.name, follower=name, do=do))
+
+    def _lakes(self, path: Path, one: WantedSubscription, row: LogRow | None) -> Iterator[Action]:
+        """What is in a lake stays where the lake is removed."""
+        there = [] if row is None else TargetRecords(self._workspace.log.engine, row.task_id).lakes()
+        known = {lake.name: lake for lake in there}
+        for lake in one.lakes:
+            place = (*path, "lakes", lake.name)
+            if lake.name in {target.name for target in one.targets}:
+                self.problems.append(Problem(place, "a target has this name"))
+            if lake.name in known:
+                yield from self._alter_lake(place, one.name, lake, known[lake.name])
+            else:
+                do = partial(_add_lake, name=one.name, one=lake)
+                yield Action(Verb.ADD_LAKE, one.name, lake.name, lake.url, do=do)
+        for name in known.keys() - {lake.name for lake in one.lakes}:
+            self.unlisted.append(f"{one.name}.{name}")
+            self.removals.append(
+                Action(Verb.REMOVE_LAKE, one.name, name, do=partial(_remove_lake, name=one.name, lake=name))
+            )
+
+    def _alter_lake(self, path: Path, name: str, one: WantedLake, known: Target) -> Iterator[Action]:
+        before, after = asdict(LakeOptions.from_text(known.lake or "{}")), asdict(one.options)
+        fixed = {
+            "to": (known.uri, canonical_url(one.url)),
+            "database": (known.source_database, one.source_database),
+            **{key: (before[key], after[key]) for key in before if key not in ("keep", "keep_for")},
+        }
+        for key, (old, new) in fixed.items():
+            if old != new:
+                text = f"{key} of a lake cannot be changed; give it another name and another place"
+                self.problems.append(Problem((*path, key), text))
+        changes = tuple(
+            Change(key, _shown(before[key]), _shown(after[key]))
+            for key in ("keep", "keep_for")
+            if before[key] != after[key]
+        )
+        if changes:
+            yield Action(Verb.ALTER_LAKE, name, one.name, changes=changes, do=partial(_keep, name=name, one=one))
 
     def _follow(
         self, path: Path, subscription: WantedSubscription, one: WantedFollower, known: Follower | None
@@ -383,6 +427,25 @@ def _create(workspace: Workspace, one: WantedSubscription) -> None:
 
 def _add_target(workspace: Workspace, name: str, one: WantedTarget) -> None:
     targets.add(workspace, name, one.name, one.address, one.password, one.settings, one.source_database)
+
+
+def _add_lake(workspace: Workspace, name: str, one: WantedLake) -> None:
+    from ccpr.service import lakes
+
+    lakes.add(workspace, name, one.name, one.url, one.options, one.source_database)
+
+
+def _keep(workspace: Workspace, name: str, one: WantedLake) -> None:
+    from ccpr.service import lakes
+
+    lakes.alter(workspace, name, one.name, one.options.keep, one.options.keep_for)
+
+
+def _remove_lake(workspace: Workspace, name: str, lake: str) -> None:
+    """Its tables stay as they are."""
+    from ccpr.service import lakes
+
+    lakes.remove(workspace, name, lake)
 
 
 def _remove_target(workspace: Workspace, name: str, target: str) -> None:

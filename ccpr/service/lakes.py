@@ -5,7 +5,7 @@ A lake is a target of its own kind: tables of files that are published from the 
 """
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from ccpr.targets.lake.commit import Lake
 from ccpr.targets.lake.errors import LakeStoreUnsafe
 from ccpr.targets.lake.options import LakeOptions
 from ccpr.targets.lake.stores import LakeStore, open_lake
-from ccpr.targets.lake.sync import LakeResult, LakeScope, LakeSync
+from ccpr.targets.lake.sync import LakeScope, LakeSync
 
 
 class SyncedUnder(Protocol):
@@ -129,6 +129,11 @@ def _check_options(subscription: Subscription, options: LakeOptions, database: s
         subscription.chooses(database) if subscription.of_account else database == subscription.database
     ):
         raise BadSetting(f"the subscription has no database {database}", subject="--database", remedy="Leave it out.")
+    _check_kept(options)
+
+
+def _check_kept(options: LakeOptions) -> None:
+    """Raises BadSetting."""
     for value, option in ((options.keep, "--keep"), (options.keep_for, "--keep-for")):
         if value is not None and value < 0:
             raise BadSetting("it is less than 0", subject=option, remedy="Write a number of points, or of seconds.")
@@ -153,6 +158,16 @@ def _probe(store: LakeStore) -> None:
             raise LakeStoreUnsafe("it replaced a file that it was to create", subject=store.url)
     finally:
         store.files.delete(name)
+
+
+def alter(workspace: Workspace, name: str, lake_name: str, keep: int | None, keep_for: int | None) -> Target:
+    """Set how many points, or seconds of them, stay readable; both None: as in the mirror. Raises TargetMissing,
+    BadSetting."""
+    records = lake_records(workspace, name)
+    options = replace(options_of(records.lake(lake_name)), keep=keep, keep_for=keep_for)
+    _check_kept(options)
+    records.change(lake_name, lake=options.to_text())
+    return records.lake(lake_name)
 
 
 def remove(workspace: Workspace, name: str, lake_name: str, *, purge: bool = False) -> str:
@@ -215,43 +230,37 @@ def uri_of(url: str, folder: str) -> str:
 # ---- syncing
 
 
-def sync_lake(
-    under: SyncedUnder, target: Target, history: PointHistory, newest: GlobalPoint, *, progress: Progress = SILENT
-) -> LakeResult:
-    """Publish what the lake lacks. The caller holds the subscription's lease. Raises what `LakeSync.run` raises."""
-    return opened_sync(under, target, history, newest, progress).run()
-
-
-def rebuild_table(
+def opened_sync(
+    workspace: Workspace,
     under: SyncedUnder,
     target: Target,
-    history: PointHistory,
     newest: GlobalPoint,
-    table: str,
     *,
     progress: Progress = SILENT,
-) -> LakeResult:
-    """Publish one table anew, and the others as `sync_lake` does. Raises what `LakeSync.rebuild` raises."""
-    return opened_sync(under, target, history, newest, progress).rebuild(table)
-
-
-def opened_sync(
-    under: SyncedUnder, target: Target, history: PointHistory, newest: GlobalPoint, progress: Progress
 ) -> LakeSync:
-    settings, options = under.subscription.settings, options_of(target)
-    lake = Lake(
-        open_lake(target.uri),
-        under.mirror,
-        target.task_id,
-        options.rules,
-        settings.reading,
-        confirm=under.confirm,
-        on_rows=progress.on_rows,
-    )
+    """To publish what the lake lacks, or one table anew. The caller holds the subscription's lease."""
+    from ccpr.service.lake_spark import runner_of
+
+    options, history = options_of(target), PointHistory(workspace.log.engine, target.task_id)
+    lake = lake_of(target, under, progress)
+    lake.run = runner_of(workspace.home)
     own = options.keep is not None or options.keep_for is not None
     retention = Retention(options.keep or 0, options.keep_for or 0) if own else settings_retention(under.subscription)
     scope = LakeScope(target.source_database, options.patterns)
     return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention)
+
+
+def lake_of(target: Target, under: SyncedUnder, progress: Progress = SILENT) -> Lake:
+    """Opened; it is not read yet. Raises BadName, ExtraMissing."""
+    return Lake(
+        open_lake(target.uri),
+        under.mirror,
+        target.task_id,
+        options_of(target).rules,
+        under.subscription.settings.reading,
+        confirm=under.confirm,
+        on_rows=progress.on_rows,
+    )
 
 
 def settings_retention(subscription: Subscription) -> Retention:

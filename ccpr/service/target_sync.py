@@ -115,9 +115,9 @@ def _synced(
     progress: Progress,
 ) -> "SyncResult | LakeResult":
     if target.lake is not None:
-        from ccpr.service.lakes import sync_lake
+        from ccpr.service.lakes import opened_sync
 
-        return sync_lake(under, target, history, newest, progress=progress)
+        return opened_sync(workspace, under, target, newest, progress=progress).run()
     with _opened_sync(workspace, under, target, history, newest, progress) as sync:
         return sync.run()
 
@@ -136,8 +136,7 @@ def sync_one_lake(
     The caller holds the subscription's lease; `started` is when it began, by the monotonic clock. Raises TargetMissing,
     LakeTableUnknown; PointNotReached if the mirror has no point yet; and what `LakeSync.run` raises.
     """
-    from ccpr.service.lakes import rebuild_table as rebuild_lake_table
-    from ccpr.service.lakes import sync_lake
+    from ccpr.service.lakes import opened_sync
 
     records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
     target = records.lake(lake_name)
@@ -146,10 +145,8 @@ def sync_one_lake(
     if newest is None:
         remedy = f"Run the first iteration: `ccpr run {iteration.subscription.name}`."
         raise PointNotReached("the mirror has no point yet", subject=f"lake {lake_name}", remedy=remedy)
-    if table is None:
-        result = sync_lake(iteration, target, history, newest, progress=progress)
-    else:
-        result = rebuild_lake_table(iteration, target, history, newest, table, progress=progress)
+    sync = opened_sync(workspace, iteration, target, newest, progress=progress)
+    result = sync.run() if table is None else sync.rebuild(table)
     _record_result(workspace, records, target, result)
     return TargetOutcome(lake_name, result, None, time.monotonic() - started)
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ccpr.cli.exit_codes import NOT_CONFIRMED
 from ccpr.cli.main import app
-from ccpr.config.model import PARTS, Follower
+from ccpr.config.model import PARTS, Follower, Lake
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.sql.quoting import quote_name
@@ -232,6 +232,9 @@ OTHERS = {
     # In tests/relay/test_configuration_file.py.
     "subscriptions.followers",
     *(f"subscriptions.followers.{name}" for name in Follower.model_fields),
+    # In test_lake_in_a_file.py.
+    "subscriptions.lakes",
+    *(f"subscriptions.lakes.{name}" for name in Lake.model_fields),
     "subscriptions",
     "version",
     "spark",

@@ -162,6 +162,19 @@ def test_a_table_that_others_wrote_to_is_behind_until_it_is_rebuilt(replica: Rep
     assert wrong["error"]["code"] == "LAKE_TABLE_UNKNOWN"
 
 
+def test_a_plan_says_what_becomes_of_the_lake(replica: Replica) -> None:
+    add(replica)
+    planned = replica.command("plan", NAME)["lakes"]["lake"]
+    assert planned["error"] is None
+    assert {table["action"] for table in planned["tables"]} == {"create"}
+    replica.run()
+    assert {table["folder"] for table in planned["tables"]} == {
+        table["uri"].rpartition("/")[2] for table in status(replica)["tables"]
+    }
+    again = replica.command("plan", NAME)["lakes"]["lake"]["tables"]
+    assert {table["action"] for table in again} <= {"change", "rename", "drop", "create", "rewrite"}
+
+
 def test_a_folder_that_cannot_be_written_to_is_a_failure_of_the_lake_alone(replica: Replica) -> None:
     add(replica)
     shutil.rmtree(replica.folder / "lake", ignore_errors=True)

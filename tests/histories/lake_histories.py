@@ -19,9 +19,9 @@ from ccpr.service import lakes
 from ccpr.service.target_sync import sync_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
-from ccpr.targets.lake.columns import Mapped
 from ccpr.targets.lake.folders import POINTS
 from ccpr.targets.lake.options import LakeOptions
+from ccpr.targets.lake.rules import Mapped
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, read_mirror, rows
 from tests.histories.replicating import subscribed as subscribe

@@ -19,7 +19,7 @@ from ccpr.mirror.points import Point
 from ccpr.service.workspace import Workspace
 from ccpr.targets.lake.catalog import Catalog, LakeContents, contents_of
 from ccpr.targets.lake.commit import Lake
-from ccpr.targets.lake.delta_table import DEFAULT_RULES, TableRules
+from ccpr.targets.lake.rules import DEFAULT_RULES, TableRules
 from ccpr.targets.lake.stores import LakeStore
 from ccpr.targets.lake.sync import LakeResult, LakeScope, LakeSync
 from tests.histories.replicating import NAME, iterate, subscribed

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.targets.lake.checkpoint import read_whole
 from ccpr.targets.lake.commit import Lake, PointToPublish
 from ccpr.targets.lake.delta_table import commit_info
 from ccpr.targets.lake.errors import LakeChanged
@@ -229,7 +230,7 @@ class Catalog:
             if content is None:
                 raise LakeChanged(f"its file {path} is missing", subject=self.log.subject)
             try:
-                yield pq.read_table(pa.BufferReader(content)).select(SCHEMA.names).cast(SCHEMA)
+                yield read_whole(content).select(SCHEMA.names).cast(SCHEMA)
             except (pa.ArrowException, KeyError) as error:
                 raise LakeChanged(f"its file {path} cannot be read: {error}", subject=self.log.subject) from error
 

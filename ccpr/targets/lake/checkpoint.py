@@ -114,7 +114,7 @@ def read_checkpoint(store: LakeStore, folder: str, version: int) -> tuple[list[d
     if content is None:
         return None
     try:
-        table = pq.read_table(pa.BufferReader(content))
+        table = read_whole(content)
     except pa.ArrowException as error:
         raise ValueError(f"a checkpoint that cannot be read: {error}") from error
     metadata = table.schema.metadata or {}
@@ -124,6 +124,12 @@ def read_checkpoint(store: LakeStore, folder: str, version: int) -> tuple[list[d
     return [{kind: _without_nulls(value)} for row in rows for kind, value in row.items() if value is not None], (
         json.loads(metadata[_ABOUT])
     )
+
+
+def read_whole(content: pa.Buffer) -> pa.Table:
+    """A small Parquet file. `pq.read_table` would start threads of Arrow's datasets, which may outlive a command and
+    abort it at its end. Raises ArrowException."""
+    return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -8,23 +8,16 @@ begins, and all files are written again. Source: decision lake-columns.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 
 from ccpr.matrixone.schema import Column, Reading, Table, integer_of, text_of
 from ccpr.targets.lake.errors import LakeTableRefused
+from ccpr.targets.lake.rules import Mapped
 from ccpr.targets.lake.types import LakeType, lake_type
 
 FIELD_ID = b"PARQUET:field_id"
-
-
-class Mapped(StrEnum):
-    """How the columns of the files are called."""
-
-    NONE = "none"  # as the columns of the table
-    NAME = "name"  # by number: a RENAME COLUMN changes no file. Delta calls this column mapping
 
 
 @dataclass(frozen=True, slots=True)

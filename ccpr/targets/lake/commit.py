@@ -10,10 +10,11 @@ from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Manifest, Mirror
 from ccpr.mirror.points import TableRef
-from ccpr.targets.lake.delta_table import DEFAULT_RULES, TableRules, commit_info
+from ccpr.targets.lake.delta_table import commit_info
 from ccpr.targets.lake.errors import LakeAhead, LakeChanged
 from ccpr.targets.lake.log import Action, CommitMark, TableLog, TableState
 from ccpr.targets.lake.objects import Runner, run_here
+from ccpr.targets.lake.rules import DEFAULT_RULES, TableRules
 from ccpr.targets.lake.stores import LakeStore
 from ccpr.targets.lake.vectors import file_of
 

@@ -6,37 +6,18 @@ Source: the protocol of Delta Lake; decisions lake-protocol, lake-columns.
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ccpr.matrixone.schema import Reading, Table
-from ccpr.targets.lake.columns import LakeColumns, Mapped, delta_schema
+from ccpr.targets.lake.columns import LakeColumns, delta_schema
 from ccpr.targets.lake.errors import LakeChanged
+from ccpr.targets.lake.rules import Mapped, TableRules
 
 COLUMNS = "ccpr.columns"
 _ENGINE = "matrixone-ccpr"
 _FEATURES = frozenset(("deletionVectors", "columnMapping", "timestampNtz", "inCommitTimestamp", "changeDataFeed"))
 _KEPT = "interval 100000 weeks"  # files and log entries leave by the retention of points, and by nothing else
 _TABLES = uuid.UUID("0d6f5a1e-9f3c-4f0e-8f39-0a6f1f3f9c55")
-
-
-@dataclass(frozen=True, slots=True)
-class TableRules:
-    """How a table is published.
-
-    Attributes
-    ----------
-    mapped : how the columns of the files are called.
-    copy_on_write : files are written again where rows of them go, and there are no deletion vectors.
-    change_data : the changes of rows are published as files of their own.
-    """
-
-    mapped: Mapped = Mapped.NONE
-    copy_on_write: bool = False
-    change_data: bool = False
-
-
-DEFAULT_RULES = TableRules()
 
 
 def protocol(schema: Mapping[str, Any], rules: TableRules) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.state.patterns import NamePatterns
-from ccpr.targets.lake.columns import Mapped
-from ccpr.targets.lake.delta_table import TableRules
+from ccpr.targets.lake.rules import Mapped, TableRules
 
 
 class Format(StrEnum):
@@ -51,6 +50,8 @@ class LakeOptions:
     def from_text(cls, text: str) -> "LakeOptions":
         """Raises ValueError, KeyError or TypeError for what `to_text` would not have written."""
         value: Mapping[str, Any] = json.loads(text)
+        if not isinstance(value, dict):
+            raise TypeError("not an object")
         flags = (value["copy_on_write"], value["change_data"])
         if not all(isinstance(flag, bool) for flag in flags):
             raise TypeError("not a bool")

@@ -52,7 +52,10 @@ class LakeScope:
     tables: NamePatterns = ALL_NAMES
 
     def takes(self, ref: TableRef) -> bool:
-        return ref.kind is Kind.TABLE and self.database in ("", ref.database) and self.tables.match(ref.name)
+        return ref.kind is Kind.TABLE and self.takes_named(ref.database, ref.name)
+
+    def takes_named(self, database: str, name: str) -> bool:
+        return self.database in ("", database) and self.tables.match(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.schema import DEFAULT_READING, Column, Kind, SqlType, Table
-from ccpr.targets.lake.columns import LakeColumns, Mapped, delta_schema, next_columns
+from ccpr.targets.lake.columns import LakeColumns, delta_schema, next_columns
 from ccpr.targets.lake.errors import LakeTableRefused
+from ccpr.targets.lake.rules import Mapped
 
 INT, TEXT = SqlType(types.INT32), SqlType(types.VARCHAR, 20)
 

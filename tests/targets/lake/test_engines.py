@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from ccpr.mirror.points import Point
-from ccpr.targets.lake.columns import Mapped
-from ccpr.targets.lake.delta_table import TableRules
+from ccpr.targets.lake.rules import Mapped, TableRules
 from tests.support.lake_engines import Query, duckdb_reads, spark_reads
 from tests.support.lake_readers import assert_same_rows, truth
 from tests.support.lakes import Published

@@ -10,7 +10,7 @@ import pytest
 from ccpr.maintenance.retention import Retention
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.points import Point
-from ccpr.targets.lake.delta_table import TableRules
+from ccpr.targets.lake.rules import TableRules
 from tests.support.lakes import DyingStore, Killed, Published
 
 EVERY = 1 if os.environ.get("KILLS") == "all" else 7

@@ -10,9 +10,8 @@ import pytest
 from ccpr.matrixone.schema import Reading, ZeroDates
 from ccpr.mirror.points import Point
 from ccpr.state.patterns import NamePatterns
-from ccpr.targets.lake.columns import Mapped
-from ccpr.targets.lake.delta_table import TableRules
 from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeConflict, LakeForeign
+from ccpr.targets.lake.rules import Mapped, TableRules
 from ccpr.targets.lake.sync import LakeScope
 from tests.support.lakes import Published, source
 
