@@ -22,6 +22,9 @@ demo: $(INSTALLED) ## replicate a shop while people order and cancel, compare ev
 demo-recorded: $(INSTALLED) ## replicate a recorded database through five iterations, compare, read with Spark, show in Dagster
 	$(BIN)/python -m demo.run
 
+demo-lake: $(INSTALLED) ## the shop as Delta tables: published, read by delta-rs, DuckDB and Spark at two points
+	$(BIN)/python -m demo.lake
+
 test: $(INSTALLED) ## all checks and all tests; the tests run even if a check fails
 	@$(MAKE) --no-print-directory lint; checks=$$?; $(MAKE) --no-print-directory unit && exit $$checks
 
@@ -88,6 +91,12 @@ restarts: $(INSTALLED) ## an upstream restarted, killed, slow and forgetful, und
 histories-database: $(INSTALLED) ## random histories synced to a MariaDB and compared; N=100 SEED=1 for more, or others
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
+lake-histories: $(INSTALLED) ## random histories published to a lake, read by other programs at every point; N=300 SEED=1
+	LAKE_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_lake_histories.py
+
+lake-kills: $(INSTALLED) ## kill of the publisher of a lake before and behind every file
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/targets/lake/test_kills.py
+
 test-cluster: $(INSTALLED) ## a standalone cluster of Spark, a master and two workers: copy, read, deltas, load, a worker killed
 	CLUSTER=1 $(BIN)/python -m pytest -q tests/pipeline/spark/test_cluster.py
 
@@ -95,7 +104,7 @@ target-kills: $(INSTALLED) ## kill -9 at every statement of syncing a table to M
 	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/targets/test_kills.py
 
 relay-kills: $(INSTALLED) ## kill -9 of the relay and of a following cluster at every statement; follow, unfollow and promote cut at each
-	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/relay/test_kills.py tests/relay/test_follow.py tests/relay/test_promote.py
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/relay/test_kills.py tests/relay/test_follow.py tests/relay/test_promote.py tests/relay/test_promotion_stages.py
 
 reference: $(INSTALLED) ## write the pages of docs/reference that come from the code
 	$(BIN)/python -m ccpr.cli.reference
@@ -119,4 +128,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean
+.PHONY: help install demo demo-recorded demo-lake test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean

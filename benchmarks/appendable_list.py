@@ -15,6 +15,8 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,11 +29,12 @@ from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.catalog import table_ids
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.objects import object_list
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.objects.stats import STATS_SIZE
 from ccpr.matrixone.server.answers import Cell
-from ccpr.pipeline.appendable import LaterSnapshot
+from ccpr.mirror.object_rows import LISTED_SCHEMA
+from ccpr.pipeline.appendable import SHORT_LIST, FullList, LaterSnapshot
 from ccpr.pipeline.object_list import read_list
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Settings
@@ -92,19 +95,24 @@ def _read_second(session: Session, endpoint: Endpoint) -> float:
         vault = Vault(Path(folder) / "key")
         subscription = Subscription.new("b", endpoint, "111", vault, publication, "d", None, Settings())
 
-    def take() -> SnapshotRef:
+    def later(database: str) -> SnapshotRef:
         for name in ("committed", "later"):
-            snapshots.create_snapshot(session, name, publication, "d")
+            snapshots.create_snapshot(session, name, publication, database)
         return SnapshotRef("later", 1, 0, snapshots.snapshot_timestamp(session, "later", publication).physical)
 
+    passing: Any = SimpleNamespace(session=session, subscription=subscription, later=later)
     started = time.perf_counter()
     (table_id,) = table_ids(session, publication, "d", ref.at).values()
-    found = LaterSnapshot(session, subscription, take).appendable(ref, {table_id}, "benchmark")
+    nothing, long_list = LISTED_SCHEMA.empty_table(), FullList(rows=SHORT_LIST + 1)
+    found = LaterSnapshot(passing, long_list).with_appendable(nothing, ref, "d", {table_id}, "benchmark", _not_read)
     for name in ("committed", "later"):
         snapshots.drop_snapshot(session, name, publication)
-    assert found is not None
     assert found.num_rows == APPENDABLE
     return round(1000 * (time.perf_counter() - started), 1)
+
+
+def _not_read() -> pa.Table:
+    raise AssertionError("the second snapshot takes the place of the full list")
 
 
 def _row(number: int, *, appendable: bool) -> Sequence[Cell]:

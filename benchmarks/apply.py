@@ -43,7 +43,7 @@ from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.database import DatabaseTarget
 from ccpr.targets.encoding import FORMAT, encode, load_columns, load_statement
-from ccpr.targets.own_tables import OwnTables, target_of
+from ccpr.targets.expected_tables import ExpectedTables, target_of
 from ccpr.targets.sync import LOAD_ROWS
 from tests.support.mariadb import MariaDb, find_program, running
 from tests.support.maven import Jar, NoJar
@@ -117,7 +117,7 @@ def _measure(server: MariaDb, scratch: Path, arguments: argparse.Namespace) -> d
     for _ in range(arguments.rounds):
         with new_database(server) as place:
             times["bare"].append(_bare(place, source, files))
-        own = OwnTables(lambda: [source])
+        own = ExpectedTables(lambda: [source])
         with (
             new_database(server) as place,
             DatabaseTarget(

@@ -32,7 +32,7 @@ import pymysql
 from benchmarks.shared.common import arguments_of, recordings_with
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.malloc import keep_large_blocks
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy_objects
 from ccpr.state.credentials import KEY_FILE_VARIABLE, Vault

@@ -30,7 +30,7 @@ from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.malloc import keep_large_blocks
 from ccpr.matrixone.client.objects import CHUNK_BYTES, get_object
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
 
 _ROUNDS = 7

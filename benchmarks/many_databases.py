@@ -29,10 +29,10 @@ from benchmarks.shared.simulated import upstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING, Publication
 from ccpr.matrixone.client.session import Session
-from ccpr.pipeline.copying import copy_in_process
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from tests.support.driving import iterate
 
 NAME, DATABASES, TABLES = "everything", 50, 200
 _sent = 0
@@ -88,12 +88,7 @@ def _connect(port: int) -> pymysql.Connection:
 
 def _iteration(workspace: Workspace) -> dict[str, Any]:
     sent, began, cpu = _sent, time.perf_counter(), time.process_time()
-    with workspace.iteration(NAME) as iteration:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
-        iteration.copy_objects(copy_in_process)
-        outcome = iteration.apply()
+    outcome = iterate(workspace, NAME)
     return {
         "tables": outcome.tables,
         "tables_changed": outcome.tables_changed,

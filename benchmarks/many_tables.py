@@ -23,12 +23,12 @@ sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.mirror.local_store import LocalStore
-from ccpr.pipeline.copying import copy_in_process
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from tests.support.driving import iterate
 from tests.support.recordings_location import recordings_folder
 
 TABLES, SOURCE, TABLE = 10_000, "dml", "acc"
@@ -79,12 +79,7 @@ def _iteration(emulator: RecordedUpstream, workspace: Workspace) -> dict[str, An
     before = Counter(emulator.status().statements)
     files = _count_files()
     started = time.perf_counter()
-    with workspace.iteration("many") as iteration:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
-        iteration.copy_objects(copy_in_process)
-        outcome = iteration.apply()
+    outcome = iterate(workspace, "many")
     seconds = time.perf_counter() - started
     statements = Counter(emulator.status().statements) - before
     flushes = sum(count for kind, count in statements.items() if kind.startswith("mo_ctl"))

@@ -34,7 +34,7 @@ import pymysql
 import ccpr
 from benchmarks.shared.simulated import upstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.daemon.replicator import Replicator
 from ccpr.service.workspace import Workspace

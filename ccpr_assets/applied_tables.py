@@ -11,6 +11,8 @@ from ccpr.dagster.step import step
 from ccpr.dagster.tables import report_tables
 from ccpr.dagster.target_tables import report_target_tables
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.pipeline.driver import take
+from ccpr.pipeline.step_names import Stage
 from ccpr.service.target_sync import sync_targets
 from ccpr_assets.copied_objects import copied_objects
 
@@ -26,7 +28,7 @@ from ccpr_assets.copied_objects import copied_objects
 )
 def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
     with step(context, replication) as iteration:
-        outcome = iteration.apply()
+        outcome = take(iteration, Stage.APPLY).ended
         targets = sync_targets(replication.workspace, iteration)
         for target in targets:
             if target.failure is not None:

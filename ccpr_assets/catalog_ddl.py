@@ -6,6 +6,8 @@ from ccpr.dagster import events
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.step import step
+from ccpr.pipeline.driver import take
+from ccpr.pipeline.step_names import Stage
 from ccpr_assets.upstream_snapshots import upstream_snapshots
 
 
@@ -19,5 +21,4 @@ from ccpr_assets.upstream_snapshots import upstream_snapshots
 )
 def catalog_ddl(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
     with step(context, replication) as iteration:
-        snapshot = iteration.resume()
-        return events.catalog_read(snapshot, iteration.diff_catalog()).result()
+        return events.catalog_read(take(iteration, Stage.CATALOG)).result()

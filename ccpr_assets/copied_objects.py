@@ -1,17 +1,18 @@
 """Step 3: the new objects, copied by Spark or by the run's own process into the replica's store."""
 
-import time
 from collections.abc import Iterator
 
 import dagster as dg
 
 from ccpr.dagster import events
-from ccpr.dagster.checks import OBJECTS_STORED, objects_stored
+from ccpr.dagster.checks import OBJECTS_STORED, objects_not_stored
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.step import step
-from ccpr.service.whole_iteration import check_stored, objects_missing
+from ccpr.pipeline.driver import take
+from ccpr.pipeline.errors import ObjectsNotStored
+from ccpr.pipeline.step_names import Stage
 from ccpr_assets.object_diffs import object_diffs
 
 
@@ -29,12 +30,9 @@ def copied_objects(
     context: dg.AssetExecutionContext, replication: Replication, spark: SparkResource
 ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
     with step(context, replication) as iteration:
-        snapshot = iteration.resume()
-        started = time.monotonic()
-        report = iteration.copy_objects(spark.copy_engine(iteration.note_copier))
-        seconds = time.monotonic() - started
-        missing = objects_missing(iteration.mirror, report)
-        if missing:
-            yield objects_stored(report, missing)
-        check_stored(iteration.mirror, report, missing)
-        yield events.objects_copied(snapshot, report, seconds).result()
+        try:
+            record = take(iteration, Stage.COPY, spark.copy_engine(iteration.note_copier))
+        except ObjectsNotStored as error:
+            yield objects_not_stored(error)
+            raise
+        yield events.objects_copied(record).result()

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from ccpr.base.errors import BadObjectList
 from ccpr.dagster import events
 from ccpr.dagster.checks import OBJECT_LIST_VALID, object_list_refused
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.step import step
+from ccpr.pipeline.driver import take
+from ccpr.pipeline.errors import BadObjectList
+from ccpr.pipeline.step_names import Stage
 from ccpr_assets.catalog_ddl import catalog_ddl
 
 
@@ -27,10 +29,9 @@ def object_diffs(
     context: dg.AssetExecutionContext, replication: Replication
 ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
     with step(context, replication) as iteration:
-        snapshot = iteration.resume()
         try:
-            diff = iteration.diff_objects()
+            record = take(iteration, Stage.OBJECT_LIST)
         except BadObjectList as error:
             yield object_list_refused(error)
             raise
-        yield events.objects_listed(snapshot, diff, iteration.diff_catalog().tables).result()
+        yield events.objects_listed(record).result()

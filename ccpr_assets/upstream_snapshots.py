@@ -6,6 +6,8 @@ from ccpr.dagster import events
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.step import step
+from ccpr.pipeline.driver import take
+from ccpr.pipeline.step_names import Stage
 
 upstream = dg.AssetSpec(
     "upstream_database",
@@ -26,4 +28,4 @@ upstream = dg.AssetSpec(
 )
 def upstream_snapshots(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
     with step(context, replication) as iteration:
-        return events.snapshot_taken(iteration.take_snapshot(), iteration.watermark).result()
+        return events.snapshot_taken(take(iteration, Stage.SNAPSHOT)).result()

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from ccpr.base.copy_meter import size_text
 from ccpr.base.file_modes import make_folder
+from ccpr.base.wording import size_text
 from ccpr.cli.output import counted
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror

@@ -3,12 +3,12 @@
 import os
 
 from ccpr.api.table import Table
-from ccpr.api.values import At, Location, Point, TableInfo, house_at, point_of
+from ccpr.api.values import At, Location, Point, TableInfo, plain_at, point_of
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
-from ccpr.mirror import mirror as house
 from ccpr.mirror.errors import MirrorNotFound
 from ccpr.mirror.layout import HEAD
+from ccpr.mirror.mirror import Mirror as StoredMirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.points import TableRef
 from ccpr.mirror.table_read import point_at, reading_of
@@ -51,13 +51,13 @@ def open_mirror(location: Location, *, invalid_text: str = "escape", zero_dates:
     store = open_store(os.fspath(location))
     if store.size(HEAD) is None:
         raise MirrorNotFound("no point of a mirror is here", subject=store.url)
-    return Mirror(house.Mirror(store), how)
+    return Mirror(StoredMirror(store), how)
 
 
 class Mirror:
     """A mirror of tables of one upstream; made by `open_mirror`."""
 
-    def __init__(self, mirror: house.Mirror, reading: Reading = DEFAULT_READING) -> None:
+    def __init__(self, mirror: StoredMirror, reading: Reading = DEFAULT_READING) -> None:
         self._mirror, self._reading = mirror, reading
 
     @property
@@ -98,7 +98,7 @@ class Mirror:
         BadOption
             `at` is none of these.
         """
-        return point_of(point_at(self._mirror, house_at(at)))
+        return point_of(point_at(self._mirror, plain_at(at)))
 
     def tables(self, at: At = None) -> list[TableInfo]:
         """The tables that a point shows, by name. One small file is read a table.
@@ -114,7 +114,7 @@ class Mirror:
         """
         from concurrent.futures import ThreadPoolExecutor  # brings logging, which nothing else here needs
 
-        refs = sorted(point_at(self._mirror, house_at(at)).tables.values(), key=lambda ref: ref.qualified_name)
+        refs = sorted(point_at(self._mirror, plain_at(at)).tables.values(), key=lambda ref: ref.qualified_name)
         with ThreadPoolExecutor(_READERS) as pool:
             return list(pool.map(self._info, refs))
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from ccpr.api.changes import plan_changes
 from ccpr.api.mirror import Mirror, open_mirror
-from ccpr.api.values import At, Location, house_at
+from ccpr.api.values import At, Location, plain_at
 from ccpr.matrixone.schema import InvalidText
+from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr.mirror.filters import FilterTuple
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def read_table(
     opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
     chosen = None if columns is None else columns if isinstance(columns, str) else list(columns)
     how = opened._reading
-    return frame_of(spark, opened.url, table, house_at(at), chosen, filters=filters or (), hidden=hidden, reading=how)
+    return frame_of(spark, opened.url, table, plain_at(at), chosen, filters=filters or (), hidden=hidden, reading=how)
 
 
 def read_changes(
@@ -75,11 +76,11 @@ def read_changes(
     if changes.replaced is None or changes.after is None:
         return frame
     key = [column.name for column in changes.shape.key.columns]
-    gone = delta_with_spark(spark, changes.replaced, opened._reading).select(KIND, *map(_quoted, key))
+    gone = delta_with_spark(spark, changes.replaced, opened._reading).select(KIND, *map(in_backquotes, key))
     texts = opened._reading.invalid_text  # keys of changes keep their escapes
     how = replace(opened._reading, invalid_text=InvalidText.ESCAPE if texts is InvalidText.REPLACE else texts)
     present = frame_of(spark, opened.url, changes.after.ref.qualified_name, until_lsn, key, reading=how)
-    same_key = [gone[name] == present[name] for name in map(_quoted, key)]
+    same_key = [gone[name] == present[name] for name in map(in_backquotes, key)]
     return frame.unionByName(gone.join(present, same_key, "left_anti"), allowMissingColumns=True)
 
 
@@ -113,7 +114,3 @@ def spark_session(
 
     folder = Path.home() / ".cache" / "ccpr" / "java" if cache is None else Path(cache)
     return session_of(SparkSettings(folder, master, remote, config=dict(config or {})))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ccpr.api.changes import Changes, changes_of
-from ccpr.api.values import At, house_at
+from ccpr.api.values import At, plain_at
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
+from ccpr.mirror.duckdb_rows import quoted
 from ccpr.mirror.errors import BadOption, ExtraMissing
 from ccpr.mirror.filters import FilterTuple
 from ccpr.mirror.mirror import Mirror
@@ -163,7 +164,7 @@ class Table:
             raise BadOption(message, subject=f"table {self.name}", remedy="Give what duckdb.connect() returns.")
         shown = self.name.rpartition(".")[2] if name is None else name
         connection.register(shown, self._scan(at, columns, filters, hidden))
-        return connection.table(_quoted(shown))
+        return connection.table(quoted(shown))
 
     def changes(self, since: At, until: At = None) -> Changes:
         """What leads the rows of the table from one point to another, by key.
@@ -214,7 +215,7 @@ class Table:
         self, at: At, columns: Sequence[str] | None, filters: Iterable[FilterTuple] | None, hidden: bool
     ) -> "_Scan":
         options: dict[str, Any] = {"columns": columns, "filters": filters or (), "hidden": hidden}
-        read = plan_read(self._mirror, self.name, house_at(at), **options, reading=self._reading)
+        read = plan_read(self._mirror, self.name, plain_at(at), **options, reading=self._reading)
         return _Scan(self._mirror, read)
 
 
@@ -242,7 +243,3 @@ def _package(name: str) -> Any:
     except ImportError as error:
         remedy = f'pip install "{name}"'
         raise ExtraMissing(f"{name} cannot be imported: {error}", subject=f"package {name}", remedy=remedy) from error
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -82,6 +82,6 @@ def time_of(at: Timestamp) -> datetime:
     return _EPOCH + timedelta(microseconds=at.physical // 1000)
 
 
-def house_at(at: At) -> int | str | datetime | None:
+def plain_at(at: At) -> int | str | datetime | None:
     """What `ccpr.mirror.table_read.point_at` takes."""
     return at.lsn if isinstance(at, Point) else at

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from threading import Lock
 
+from ccpr.base.wording import seconds_text, size_text
+
 LOG_SECONDS = 15.0
 _WINDOW_SECONDS = 60.0  # the rate is that of the last minute: an average from the start would hide that it stalls
 
@@ -77,24 +79,3 @@ class CopyLog:
                 self._last = self._clock()
         if due:
             self._say(self._meter.describe())
-
-
-def size_text(size: float) -> str:
-    """Bytes for people, for example `12.3 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def seconds_text(seconds: float) -> str:
-    """A time span for people, for example `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
-    whole = max(0, round(seconds))
-    if whole < 120:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 120:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class StartedStep(Protocol):
-    """A step of an iteration (`ccpr.pipeline.steps.Step`), as far as progress needs it."""
+    """A step of an iteration (`ccpr.pipeline.step_names.Step`), as far as progress needs it."""
 
     @property
     def label(self) -> str: ...
@@ -40,12 +40,14 @@ class Progress:
     on_step : called with each step of the iteration when it begins.
     on_target : called with a target's name before the target is synced.
     on_rows : called with the rows and bytes that were read for a target since the last call; from several threads.
+    on_copy : called with the bytes of all objects that are to be copied, before the first.
     on_bytes : called with the bytes of objects that were copied since the last call.
     """
 
     on_step: Callable[[StartedStep], None] = _ignore_step
     on_target: Callable[[str], None] = _ignore_target
     on_rows: Callable[[int, int], None] = _ignore_rows
+    on_copy: Callable[[int], None] = _ignore_bytes
     on_bytes: Callable[[int], None] = _ignore_bytes
 
 

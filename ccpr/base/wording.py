@@ -1,4 +1,4 @@
-"""How long lists are said in a sentence."""
+"""Long lists, sizes and times as people read them."""
 
 from collections.abc import Iterable
 
@@ -8,3 +8,24 @@ def first_names(names: Iterable[str], most: int = 5) -> str:
     found = list(names)
     more = f" and {len(found) - most:,} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more
+
+
+def size_text(size: float) -> str:
+    """Bytes for people, for example `12.3 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time span for people, for example `45 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 120:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

@@ -74,12 +74,12 @@ class _Followers:
     """See `ccpr.service.configuring.Following`."""
 
     def follow(self, workspace: "Workspace", name: str, one: "WantedFollower") -> None:
-        from ccpr.relay.following import Place, follow
+        from ccpr.relay.following import Destination, follow
         from ccpr.state.followers import FollowerRecords
 
         known = FollowerRecords(workspace.log.engine, workspace.log.row(name).task_id).find(one.name)
         address = one.relay_address or (None if known is None else known.relay_address)
-        follow(workspace, name, one.name, Place(one.endpoint, one.password, one.database, address))
+        follow(workspace, name, one.name, Destination(one.endpoint, one.password, one.database, address))
 
     def unfollow(self, workspace: "Workspace", name: str, follower: str) -> None:
         from ccpr.relay.following import unfollow

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.copy_meter import seconds_text, size_text
-from ccpr.base.errors import TableMissingInMirror
-from ccpr.base.wording import first_names
+from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import clock_text, handle_errors, out, show_json, show_table, time_text
 from ccpr.cli.show import at_option
 from ccpr.cli.tables import full_name
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.mirror.errors import TableMissingInMirror
 
 if TYPE_CHECKING:
     from ccpr.matrixone.definitions import Definitions, Written

@@ -70,12 +70,12 @@ def _show(found: "Comparison") -> None:
 
 def _describe(row: "RowChange") -> str:
     if row.kind != "changed":
-        return ", ".join(f"{name}={_text(value)}" for name, value in json_row(row.after or row.before).items())
+        return ", ".join(f"{name}={_cell(value)}" for name, value in json_row(row.after or row.before).items())
     before, after = json_row(row.before), json_row(row.after)
-    changes = ", ".join(f"{name} {_text(before[name])} → {_text(after[name])}" for name in before)
-    key = ", ".join(f"{name}={_text(value)}" for name, value in json_row(row.key).items())
+    changes = ", ".join(f"{name} {_cell(before[name])} → {_cell(after[name])}" for name in before)
+    key = ", ".join(f"{name}={_cell(value)}" for name, value in json_row(row.key).items())
     return f"{key}: {changes}"
 
 
-def _text(value: object) -> str:
+def _cell(value: object) -> str:
     return "NULL" if value is None else str(value)

@@ -42,7 +42,7 @@ def doctor(
     """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
     check failed."""
     from ccpr.service.doctor import (
-        Upstream,
+        CheckedUpstream,
         check_here,
         check_mirror_modes,
         check_mirror_store,
@@ -75,7 +75,7 @@ def doctor(
             _show([] if recorded is None else [recorded], checks, as_json=as_json)
         elif source is not None:
             endpoint, password = read_login(source, password_file)
-            upstream = Upstream(endpoint, partial(connect_once, endpoint, password))
+            upstream = CheckedUpstream(endpoint, partial(connect_once, endpoint, password))
             scope = Scope.of(database, account, publisher)
             if scope is not None:
                 upstream = replace(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ccpr.base.copy_meter import size_text
-from ccpr.base.errors import StoreFailed
+from ccpr.base.wording import size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
 from ccpr.cli.row_files import EXTENSIONS, check_extension, write_rows
 from ccpr.cli.show import at_option
 from ccpr.cli.tables import full_name
 from ccpr.matrixone.schema import Kind
-from ccpr.mirror.errors import BadOption
+from ccpr.mirror.errors import BadOption, StoreFailed
+from ccpr.state.settings import SETTINGS
 
 if TYPE_CHECKING:
     from ccpr.matrixone.schema import Reading
@@ -55,14 +55,11 @@ def export(
     ] = None,
     invalid_text: Annotated[
         str | None,
-        typer.Option(
-            help="How text is exported that is not UTF-8: escape, replace, binary or error; "
-            "if not given, as the subscription says."
-        ),
+        typer.Option(help=f"{SETTINGS['invalid_text'].help} If not given, as the subscription says."),
     ] = None,
     zero_dates: Annotated[
         str | None,
-        typer.Option(help="What the date 0000-00-00 becomes: null, keep or error."),
+        typer.Option(help=f"{SETTINGS['zero_dates'].help} If not given, likewise."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -51,7 +51,7 @@ def follow(
     """Let a database of another MatrixOne follow the subscription: its own CREATE DATABASE … FROM, with the relay as
     the upstream. `ccpr relay serve` has to run. The database must not exist there, and is read-only. If it is
     interrupted, type the same again."""
-    from ccpr.relay.following import Place
+    from ccpr.relay.following import Destination
     from ccpr.relay.following import follow as follow_from
     from ccpr.service.workspace import Workspace
 
@@ -61,7 +61,7 @@ def follow(
         if new_login:
             question = f"drop the database of follower {follower_name} at its cluster, and load it again?"
             confirm(question, subject=f"the database of follower {follower_name}", yes=yes, as_json=as_json)
-        place = Place(endpoint, password, as_, relay_address)
+        place = Destination(endpoint, password, as_, relay_address)
         done = follow_from(workspace, name, follower_name, place, new_login=new_login)
     follower = done.follower
     if as_json:

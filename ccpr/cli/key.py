@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ccpr.base.errors import StoreFailed
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.mirror.errors import StoreFailed
 
 key = typer.Typer(help="Keys of encrypted mirrors: make one, show their numbers.", no_args_is_help=True)
 Reference = Annotated[

@@ -16,7 +16,7 @@ from ccpr.cli.output import handle_errors, out, show_json, show_table
 
 if TYPE_CHECKING:
     from ccpr.emulator.workload.comparison import Comparison, Read
-    from ccpr.emulator.workload.player import Progress
+    from ccpr.emulator.workload.player import Played
     from ccpr.emulator.workload.record import Record
 
 load = typer.Typer(
@@ -54,7 +54,7 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: stopped.append(received))
 
-    def stop(progress: "Progress") -> bool:
+    def stop(progress: "Played") -> bool:
         ended = (seconds and time.monotonic() - begun >= seconds) or (changes and progress.changes >= changes)
         return bool(stopped) or bool(ended)
 
@@ -165,7 +165,7 @@ def _of_mirror(mirror: Any, database: str, at: str | None) -> "Read":
     return read
 
 
-def _figures(done: "Progress") -> dict[str, Any]:
+def _figures(done: "Played") -> dict[str, Any]:
     return {
         "steps": done.steps,
         "changes": done.changes,
@@ -176,18 +176,18 @@ def _figures(done: "Progress") -> dict[str, Any]:
     }
 
 
-def _line(done: "Progress") -> str:
+def _line(done: "Played") -> str:
     rate = done.changes / done.seconds if done.seconds else 0.0
     late = f", {done.late:.1f} s behind the rate" if done.late >= 1 else ""
     return f"{done.changes:,} changes in {done.seconds:.0f} s, {rate:.1f} a second{late}"
 
 
-def _report(done: "Progress") -> None:
+def _report(done: "Played") -> None:
     if sys.stdout.isatty():
         print(f"\r{_line(done)}   ", end="", flush=True)
 
 
-def _ignore(done: "Progress") -> None:
+def _ignore(done: "Played") -> None:
     pass
 
 

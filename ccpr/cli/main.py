@@ -33,6 +33,7 @@ class Commands(LazyGroup):
         "target": Deferred(
             "ccpr.cli.target:target", _WHAT, "Databases (MariaDB, MySQL) that a subscription is synced to."
         ),
+        "lake": Deferred("ccpr.cli.lake:lake", _WHAT, "Delta Lake tables that a subscription is published to."),
         "release": Deferred("ccpr.cli.release:release", _WHAT, "Make tables in a target ordinary, writable ones."),
         "follow": Deferred(
             "ccpr.cli.follow:follow", _WHAT, "Let a database of another MatrixOne follow, through the relay."

@@ -14,15 +14,16 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from ccpr.base.copy_meter import seconds_text as seconds_text
-from ccpr.base.copy_meter import size_text as size_text
-from ccpr.base.errors import BadName, BadSetting, SqlSyntax
+from ccpr.base.wording import seconds_text as seconds_text
+from ccpr.base.wording import size_text as size_text
 from ccpr.cli.defects import CodeUnknown, NotConfirmed
 from ccpr.cli.exit_codes import NOT_CONFIRMED, USAGE
-from ccpr.config.errors import ConfigConflict, ConfigEmpty, ConfigInvalid
+from ccpr.config.errors import ConfigConflict, ConfigEmpty, ConfigInvalid, SqlSyntax
 from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.mirror.errors import BadName
+from ccpr.state.errors import BadSetting
 from ccpr.targets.errors import BadTargetUri
 
 if TYPE_CHECKING:

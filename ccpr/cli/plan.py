@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.copy_meter import size_text
-from ccpr.base.wording import first_names
+from ccpr.base.wording import first_names, size_text
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import open_iteration
@@ -31,24 +30,34 @@ def plan(
 
     The iteration stays open: a run, or the sensor, continues it.
     """
+    from ccpr.pipeline import plan as planning
     from ccpr.service.held_points import expiring_after
+    from ccpr.service.lake_plan import plan_lakes
     from ccpr.service.target_sync import plan_targets
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace, open_iteration(workspace, name) as iteration:
-        iteration.take_snapshot()
-        found = iteration.plan()
+        found = planning.plan(iteration)
         targets = plan_targets(workspace, iteration)
         expiring = expiring_after(workspace, found)
+        lakes = plan_lakes(workspace, iteration)
     if as_json:
-        planned = {target: target_output.plan_json(one) for target, one in targets.items()}
-        show_json({**plan_json(found), "targets": planned, "expiring_points": expiring})
+        show_json(
+            {
+                **plan_json(found),
+                "targets": {target: target_output.plan_json(one) for target, one in targets.items()},
+                "lakes": {lake: target_output.lake_plan_json(one) for lake, one in lakes.items()},
+                "expiring_points": expiring,
+            }
+        )
         return
     show_plan(found, whole=whole)
     if expiring:
         out.print(f"points that expire with it: {first_names(map(str, expiring), most=10)}", markup=False)
     for target, one in targets.items():
         target_output.show_plan(target, one)
+    for lake, planned in lakes.items():
+        target_output.show_lake_plan(lake, planned)
     out.print(f"do exactly this with: ccpr run {name} --plan {found.id}", markup=False)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -12,6 +12,10 @@ from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.asking import confirm
 from ccpr.cli.output import clock_text, handle_errors, out, show_json, show_table
 from ccpr.cli.show import at_option, behind_json
+
+if TYPE_CHECKING:
+    from ccpr.service.lakes import LakeTable
+    from ccpr.service.workspace import Workspace
 
 _LIST = "list"
 _HELP = ("-h", "--help")
@@ -48,6 +52,9 @@ def list_(
     ] = None,
     retain: Annotated[int | None, typer.Option(min=0, help="The same for --retain.")] = None,
     retain_for: Annotated[str | None, typer.Option(help="The same for --retain-for.")] = None,
+    in_lakes: Annotated[
+        bool, typer.Option("--lake", help="Which version of which lake table shows each point; the lakes are read.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the points that can be read, and by what each stays."""
@@ -71,6 +78,7 @@ def list_(
         found = PointHistory(workspace.log.engine, row.task_id).global_points()
         behind = Quarantine(workspace.log.engine, row.task_id).behind_by_point()
         why = staying(workspace, name, Retention.of(settings))
+        there = _in_lakes(workspace, name) if in_lakes else {}
     if would_expire:
         found = [point for point in found if not why.reasons.get(point.lsn, [""])]
     held = {point.lsn: [hold for hold in why.holds if hold.lsn == point.lsn] for point in found}
@@ -90,10 +98,20 @@ def list_(
                     "behind": behind_json(behind.get(point.lsn, {})),
                     "kept_by": why.reasons.get(point.lsn, []),
                     "held": [hold.to_json() for hold in held[point.lsn]],
+                    **({"lakes": _lakes_json(there, point.at.physical)} if in_lakes else {}),
                 }
                 for point in found
             ]
         )
+        return
+    if in_lakes:
+        shown = [
+            (point.lsn, lake, table.table, "-" if table.behind else table.version, table.uri)
+            for point in found
+            for lake, points_there in there.items()
+            for table in points_there.get(point.at.physical, ())
+        ]
+        show_table(("point", "lake", "table", "version", "uri"), shown, empty="no lake shows a point")
         return
     cells = [
         (
@@ -110,6 +128,24 @@ def list_(
     counted = ("tables changed", "objects copied", "bytes copied")
     columns = ("point", "upstream's clock (UTC)", *counted, "stays by", "tables behind")
     show_table(columns, cells, empty="no point would expire" if would_expire else "no point yet")
+
+
+def _in_lakes(workspace: "Workspace", name: str) -> "dict[str, dict[int, tuple[LakeTable, ...]]]":
+    """By lake and the time of a point, the lake's tables there."""
+    from ccpr.service import lakes
+
+    return {lake.name: lakes.versions(lake, workspace, name) for lake in lakes.lake_records(workspace, name).lakes()}
+
+
+def _lakes_json(there: "dict[str, dict[int, tuple[LakeTable, ...]]]", at: int) -> dict[str, Any]:
+    """A table that does not show the point has no version."""
+    return {
+        lake: {
+            table.table: {"uri": table.uri, "version": None if table.behind else table.version}
+            for table in found.get(at, ())
+        }
+        for lake, found in there.items()
+    }
 
 
 @points.command()

@@ -70,16 +70,11 @@ class Display:
         self._log: CopyLog | None = None
         self.callbacks = Progress(
             on_step=lambda step: self._bars.update(self._iteration, description=step.title, visible=True),
+            on_copy=self._on_copy,
             on_bytes=self._on_bytes,
             on_target=self._on_target,
             on_rows=self._on_rows,
         )
-
-    def expect(self, size: int) -> None:
-        """The bytes that are going to be copied."""
-        self._bars.update(self._iteration, total=size)
-        if not err.is_terminal:
-            self._log = CopyLog(size, lambda text: err.print(f"{time_text(time.time())}  {text}", markup=False))
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -87,6 +82,11 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
+
+    def _on_copy(self, size: int) -> None:
+        self._bars.update(self._iteration, total=size)
+        if not err.is_terminal:
+            self._log = CopyLog(size, lambda text: err.print(f"{time_text(time.time())}  {text}", markup=False))
 
     def _on_bytes(self, size: int) -> None:
         self._bars.advance(self._iteration, size)

@@ -30,14 +30,14 @@ def promote(
 
     from ccpr.matrixone.objects.timestamp import Timestamp
     from ccpr.mirror.points import instant_text
-    from ccpr.relay.comparison import Check
+    from ccpr.relay.comparison import CompareBy
     from ccpr.relay.promoting import Relaying
     from ccpr.relay.promoting import promote as promote_follower
     from ccpr.relay.server import Listen
     from ccpr.service.workspace import Workspace
 
-    if check not in tuple(Check):
-        raise typer.BadParameter(f"one of {', '.join(Check)}", param_hint="--check")
+    if check not in tuple(CompareBy):
+        raise typer.BadParameter(f"one of {', '.join(CompareBy)}", param_hint="--check")
     with handle_errors(as_json=as_json), Workspace() as workspace:
         done = promote_follower(
             workspace,
@@ -45,7 +45,7 @@ def promote(
             downstream,
             Relaying(Listen.parse(listen, insecure=insecure), relay_address),
             database=as_,
-            check=Check(check),
+            check=CompareBy(check),
             progress=CopyProgress(quiet=as_json),
         )
     if as_json:

@@ -91,7 +91,7 @@ def add(
 ) -> None:
     """Add a login. Without --password a password is made and printed, this once: it is not stored. Without
     --publication it may use all publications, also those to come."""
-    from ccpr.matrixone.server.server import password_digest
+    from ccpr.matrixone.server.passwords import password_digest
     from ccpr.relay.logins import publications_named
     from ccpr.service.workspace import Workspace
     from ccpr.state.relay_users import RelayUsers

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.errors import SeveralDatabases, TableMissingInMirror
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
 from ccpr.cli.restore_rows import has_database, restore_rows
+from ccpr.mirror.errors import TableMissingInMirror
+from ccpr.service.errors import SeveralDatabases
 
 if TYPE_CHECKING:
     from ccpr.mirror.points import Point
@@ -78,7 +79,7 @@ def restore(
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.open_store import open_store
     from ccpr.mirror.points import instant_text, parse_at
-    from ccpr.relay.comparison import Check
+    from ccpr.relay.comparison import CompareBy
     from ccpr.relay.loading import Loaded, Source, load
     from ccpr.relay.server import Listen
     from ccpr.service.point_loading import PointSource
@@ -88,8 +89,8 @@ def restore(
 
     if (name is None) == (mirror is None):
         raise typer.BadParameter("give a subscription, or a mirror with --mirror", param_hint="NAME")
-    if check not in tuple(Check):
-        raise typer.BadParameter(f"one of {', '.join(Check)}", param_hint="--check")
+    if check not in tuple(CompareBy):
+        raise typer.BadParameter(f"one of {', '.join(CompareBy)}", param_hint="--check")
     if not into and with_definitions is None:
         raise typer.BadParameter("where to?", param_hint="--into")
     try:
@@ -144,7 +145,7 @@ def restore(
                 as_ or source.database,
                 place,
                 address=relay_address,
-                check=Check(check),
+                check=CompareBy(check),
                 progress=shown,
                 clock=workspace.clock,
             )
@@ -154,7 +155,7 @@ def restore(
     out.print(
         f"point {done.lsn} ({instant_text(done.at)}) is database {done.database} at {endpoint.address}", markup=False
     )
-    compared = "not compared" if check == Check.NONE else f"{done.rows:,} rows compared ({check})"
+    compared = "not compared" if check == CompareBy.NONE else f"{done.rows:,} rows compared ({check})"
     out.print(
         f"{counted(done.tables, 'table')}, {counted(done.objects, 'object')}, {size_text(done.bytes)}; "
         f"took {seconds_text(done.seconds)}; {compared}",

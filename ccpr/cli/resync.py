@@ -16,7 +16,7 @@ from ccpr.cli.iterations import open_iteration
 from ccpr.cli.output import handle_errors, out, show_json
 from ccpr.cli.plan import plan_json, show_plan
 from ccpr.cli.progress import Display
-from ccpr.cli.run import Engine, run_steps, show_outcome
+from ccpr.cli.run import Engine, run_stages, show_outcome
 from ccpr.cli.tables import full_name
 
 
@@ -34,6 +34,8 @@ def resync(
     missing files are fetched again; with --table also that table's damaged files. It shows first what would be copied,
     and asks; where nobody can be asked and --yes is missing, that is all, and the exit code is 4.
     """
+    from ccpr.pipeline import plan as planning
+    from ccpr.pipeline.driver import forget_results
     from ccpr.pipeline.options import IterationOptions, Resync
     from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
@@ -47,16 +49,15 @@ def resync(
             table = full_name(table, (), None if subscription.of_account else subscription.database)
         options = IterationOptions(resync=Resync(table), progress=display.callbacks)
         iteration = opened.enter_context(open_iteration(workspace, name, options))
-        iteration.take_snapshot()
-        found, outcome = iteration.plan(), None
+        found, outcome = planning.plan(iteration), None
         if not as_json:
             show_plan(found)
         try:
             confirm("copy this?", subject=f"subscription {name}", yes=yes, as_json=as_json)
         except NotConfirmed:
-            iteration.forget_results()
+            forget_results(iteration)
         else:
-            outcome = run_steps(workspace, iteration, engine, display)
+            outcome = run_stages(workspace, iteration, engine, display)
     if as_json:
         done = None if outcome is None else {**asdict(outcome), "at": outcome.at.physical}
         show_json({"plan": plan_json(found), "outcome": done})

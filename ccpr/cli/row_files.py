@@ -6,8 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ccpr.base.errors import StoreFailed
-from ccpr.mirror.errors import BadOption
+from ccpr.mirror.errors import BadOption, StoreFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +75,7 @@ def _csv_writer(file: Path, schema: "pa.Schema") -> Iterator[_Writer]:
 
         def write_batch(self, batch: "pa.RecordBatch") -> None:
             columns = [
-                column if field.type == column.type else pa.array(map(_text, column.to_pylist()), field.type)
+                column if field.type == column.type else pa.array(map(_cell, column.to_pylist()), field.type)
                 for column, field in zip(_with_times(batch).columns, plain, strict=True)
             ]
             self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=plain))
@@ -138,10 +137,10 @@ def _in_json(value: Any) -> Any:
         return str(value)
     if isinstance(value, list):
         return [_in_json(one) for one in value]
-    return value if value is None or isinstance(value, str | bool | int | float | dict) else _text(value)
+    return value if value is None or isinstance(value, str | bool | int | float | dict) else _cell(value)
 
 
-def _text(value: Any) -> str | None:
+def _cell(value: Any) -> str | None:
     import json
 
     if value is None or isinstance(value, str):

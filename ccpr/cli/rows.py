@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.errors import TableMissingInMirror
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
 from ccpr.cli.show import at_option
 from ccpr.cli.tables import full_name
 from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.errors import TableMissingInMirror
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,12 +2,11 @@
 
 import time
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccpr.base.copy_meter import size_text
+from ccpr.base.wording import size_text
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.exit_codes import BEHIND
@@ -16,9 +15,13 @@ from ccpr.cli.output import clock_text, counted, handle_errors, out, show_json
 from ccpr.cli.progress import Display
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ccpr.pipeline.iteration import Iteration, Outcome
+    import pyarrow as pa
+
+    from ccpr.pipeline.committing import Outcome
+    from ccpr.pipeline.copying import CopyJob
+    from ccpr.pipeline.iteration import Iteration
     from ccpr.pipeline.spark.choice import Choice
     from ccpr.service.target_sync import TargetOutcome
     from ccpr.service.workspace import Workspace
@@ -67,8 +70,10 @@ def run(
         open_iteration(workspace, name, options) as iteration,
     ):
         if plan is not None:
-            iteration.require_plan(plan)
-        outcome = run_steps(workspace, iteration, engine, display)
+            from ccpr.pipeline.plan import require_plan
+
+            require_plan(iteration, plan)
+        outcome = run_stages(workspace, iteration, engine, display)
         targets = sync(workspace, iteration, display)
     seconds = time.monotonic() - started
     if as_json:
@@ -110,32 +115,25 @@ def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]"
         out.print(f"{', '.join(outcome.quarantined)}; see ccpr status", markup=False)
 
 
-def run_steps(workspace: "Workspace", iteration: "Iteration", engine: str, display: Display) -> "Outcome":
-    """The steps of an iteration in their order, with progress on standard error."""
-    import pyarrow.compute as pc
-
+def run_stages(workspace: "Workspace", iteration: "Iteration", engine: str, display: Display) -> "Outcome":
+    """The whole iteration, with progress on standard error."""
     from ccpr.pipeline.copying import copy_in_process
+    from ccpr.pipeline.driver import drive
+
+    def chosen(choice: "Choice") -> None:
+        display.choices.append(choice)
+        iteration.note_copier(choice.text)
+
+    def copied(job: "CopyJob", objects: "pa.Table") -> "Iterable[pa.RecordBatch]":
+        on_bytes = display.callbacks.on_bytes
+        if engine == "process":
+            return copy_in_process(job, objects, on_progress=on_bytes)
+        from ccpr.pipeline.spark.engine import Copier  # which few iterations need
+
+        return Copier(workspace.home, engine, on_bytes=on_bytes, on_choice=chosen)(job, objects)
 
     with display:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects(keep=not iteration.watermark)
-        if iteration.watermark and (idle := iteration.apply_if_idle()) is not None:
-            return idle
-        size = pc.sum(iteration.objects_to_copy().column("size")).as_py() or 0
-        display.expect(size)
-        if size and engine != "process":
-            from ccpr.pipeline.spark.engine import Copier
-
-            def chosen(choice: "Choice") -> None:
-                display.choices.append(choice)
-                iteration.note_copier(choice.text)
-
-            callbacks = display.callbacks
-            iteration.copy_objects(Copier(workspace.home, engine, on_bytes=callbacks.on_bytes, on_choice=chosen))
-        else:
-            iteration.copy_objects(partial(copy_in_process, on_progress=display.callbacks.on_bytes))
-        return iteration.apply()
+        return drive(iteration, copied).ended
 
 
 def sync(workspace: "Workspace", iteration: "Iteration", display: Display) -> "list[TargetOutcome]":

@@ -5,18 +5,11 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from ccpr.service.daemon.pages import Page
-    from ccpr.service.workspace import Workspace
-    from ccpr.state.followers import Follower
-    from ccpr.state.log_rows import LogRow
 
 DEFAULT_PORT = 9275
 
@@ -101,27 +94,12 @@ def serve(
     Subscriptions that are created, altered, paused or dropped meanwhile are taken up within a second. The first line
     printed is `serving on 127.0.0.1:PORT`.
     """
-    from ccpr.base.loops import Guard
     from ccpr.cli.output import counted, handle_errors
     from ccpr.cli.relay import warn_of_relay
-    from ccpr.pipeline.spark.engine import Copier
-    from ccpr.pipeline.spark.server import WarmSpark
-    from ccpr.pipeline.spark.supervisor import Supervisor
-    from ccpr.relay.figures import Figures
+    from ccpr.cli.serving import ServeOptions, Serving
     from ccpr.relay.server import Listen
-    from ccpr.relay.service import RelayService
-    from ccpr.relay.watching import Watcher
-    from ccpr.service.daemon.care_figures import CareFigures
-    from ccpr.service.daemon.caretaking import Caretaker
     from ccpr.service.daemon.descriptors import raise_limit
-    from ccpr.service.daemon.health import Health
-    from ccpr.service.daemon.listening import Component, Listener
-    from ccpr.service.daemon.metrics import Metrics
-    from ccpr.service.daemon.notifying import Notifier
-    from ccpr.service.daemon.pages import Page, Pages
-    from ccpr.service.daemon.replicator import Replicator
     from ccpr.service.daemon.service import serve as serve_components
-    from ccpr.service.daemon.single import OneService
     from ccpr.service.workspace import Workspace
 
     for name in allowed_host or ():
@@ -133,92 +111,37 @@ def serve(
         until = threading.Event()
         _end_on_signals(until)
         raise_limit()
-        metrics, notifier = Metrics(workspace.clock), Notifier(on_failure, webhook)
-        listeners: list[Listener] = [metrics, notifier]
-        components: list[Component] = [OneService(workspace), notifier]
-        guards: list[Guard] = [notifier.loop, workspace.executor.renewals]
-        if os.environ.get("DAGSTER_HOME") if dagster is None else dagster:
-            from ccpr.dagster.reporter import DagsterReporter
-
-            reporter = DagsterReporter(workspace)
-            listeners.append(reporter)
-            components.append(reporter)
-            guards.append(reporter.loop)
-        copier = Copier(workspace.home, "process" if spark is False else "auto", own_java=False, cancelled=until)
-        if spark is not False:
-            supervisor = Supervisor(WarmSpark(workspace.home), on_demand=not spark)
-            components.append(supervisor)
-            guards.append(supervisor.loop)
-        served: RelayService | None = None
-        if relay:
-            place = Listen.parse(relay_listen, relay_tls_cert, relay_tls_key, insecure=relay_insecure)
-            served = RelayService(workspace, place)
-            components.append(served)
-
-        def asked(row: "LogRow", follower: "Follower") -> None:
-            replicator.listeners.tell(lambda listener: listener.follower_asked(row, follower))
-
-        watcher = Watcher(workspace, None if served is None else served.quiet, asked=asked)
-        components.append(watcher)
-        caretaker = Caretaker(workspace)
-        components.append(caretaker)
-        metrics.registry.register(Figures(workspace, served))
-        metrics.registry.register(CareFigures(workspace))
-        replicator = Replicator(
-            workspace, listeners, workers=workers, copier=copier, stop_seconds=stop_seconds, on_end=until.set
+        place = Listen.parse(relay_listen, relay_tls_cert, relay_tls_key, insecure=relay_insecure) if relay else None
+        options = ServeOptions(
+            workers,
+            listen,
+            port,
+            allowed_host or (),
+            on_failure,
+            webhook,
+            dagster=bool(os.environ.get("DAGSTER_HOME")) if dagster is None else dagster,
+            spark=spark,
+            relay=place,
+            stop_seconds=stop_seconds,
         )
-        made = {
-            "/healthz": lambda: health.page(),
-            "/metrics": lambda: Page(metrics.text(), "text/plain; version=0.0.4; charset=utf-8"),
-            "/status": status_page(workspace),
-        }
-        pages = Pages(made, listen, port, allowed_hosts=allowed_host or ())
-        guards += [watcher.loop, caretaker.loop, replicator.loop, replicator.listeners, pages.loop]
-        health = Health(
-            replicator,
-            guards,
-            {} if served is None else {"relay": served.trouble},
-            {} if served is None else {"relay_leaves_out": served.left_out_now},
-        )
-        metrics.registry.register(health)
+        service = Serving(workspace, options, until)
 
         def ready() -> None:
             with suppress(OSError):  # a full disk under its output does not end a service
-                print(f"serving on {listen}:{pages.port}", flush=True)
+                print(f"serving on {listen}:{service.pages.port}", flush=True)
                 print(f"state folder {workspace.home}, {counted(workers, 'worker')}; Ctrl-C ends it", flush=True)
-                if served is not None:
-                    print(f"relay on {served.address}", flush=True)
-                    warn_of_relay(served)
+                if service.relay is not None:
+                    print(f"relay on {service.relay.address}", flush=True)
+                    warn_of_relay(service.relay)
 
-        died = serve_components([*components, pages, replicator], until, ready, lambda: replicator.defect)
-        if replicator.unfinished:  # a thread that waits for a server would keep the process
+        died = serve_components(service.components, until, ready, lambda: service.replicator.defect)
+        if service.replicator.unfinished:  # a thread that waits for a server would keep the process
             with suppress(OSError):
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(1 if died else 0)
         if died:
             raise typer.Exit(1)
-
-
-def status_page(workspace: "Workspace") -> "Callable[[], Page]":
-    """The JSON of `ccpr status --json`."""
-    from ccpr.cli.output import json_text
-    from ccpr.matrixone.errors import CcprError
-    from ccpr.pipeline.lag import LagMeter
-    from ccpr.service.daemon.pages import Page
-    from ccpr.service.status import read_all
-
-    meter = LagMeter(workspace.clock)
-
-    def page() -> Page:
-        try:
-            found = [status.to_json() for status in read_all(workspace, meter)]
-        except CcprError as error:
-            shown = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
-            return Page(json_text(shown).encode() + b"\n", status=503)
-        return Page(json_text(found, indent=1).encode() + b"\n")
-
-    return page
 
 
 def _end_on_signals(until: threading.Event) -> None:

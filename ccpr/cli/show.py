@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.copy_meter import seconds_text, size_text
-from ccpr.base.errors import StateUnreadable
 from ccpr.base.failure import Failure
+from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import clock_text, handle_errors, out, show_json, show_table, time_text
 from ccpr.matrixone.schema import zero_dates_of
 from ccpr.mirror.points import LaggingTable, parse_at
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.states import IterationState
 
 if TYPE_CHECKING:

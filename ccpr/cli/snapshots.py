@@ -28,6 +28,7 @@ def snapshots(
 ) -> None:
     """List the snapshots that a subscription has upstream: recorded ones, and lost ones by the subscription's uid in
     their names. Nobody else's are ever listed or dropped."""
+    from ccpr.pipeline.steps.release import drop_due_snapshots
     from ccpr.service.drop import drop
     from ccpr.service.snapshots import LOST, drop_lost_snapshots, list_snapshots, row_of
     from ccpr.service.workspace import Workspace
@@ -38,7 +39,7 @@ def snapshots(
                 drop(workspace, name)
             else:
                 with open_iteration(workspace, name) as iteration:
-                    iteration.drop_due_snapshots()
+                    drop_due_snapshots(iteration)
         if lost:
             drop_lost_snapshots(workspace, name)
         found, sees_lost = list_snapshots(workspace, name)

@@ -10,7 +10,8 @@ from ccpr.cli.arguments import AsJson
 from ccpr.cli.output import handle_errors, out, seconds_text, show_json, time_text
 
 if TYPE_CHECKING:
-    from ccpr.pipeline.spark.server import Found, WarmSpark
+    from ccpr.pipeline.spark.server import WarmSpark
+    from ccpr.pipeline.spark.server_record import Found
 
 spark = typer.Typer(
     add_completion=False,

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.errors import SqlSyntax, SubscriptionMissing
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.asking import confirm
 from ccpr.cli.lifecycle import report_dropped, states_of
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
-from ccpr.state.settings import Settings
+from ccpr.config.errors import SqlSyntax
+from ccpr.state.errors import SubscriptionMissing
+from ccpr.state.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from ccpr.config.sql.parser import AlterSubscription, CreateSubscription, DropSubscription, Statement
@@ -42,7 +43,7 @@ def sql(
         raise typer.BadParameter("give statements or a file, not both", param_hint="--file")
     done: list[dict[str, Any]] = []
     with handle_errors(as_json=as_json, done=done), Workspace() as workspace:
-        script = parse(_text(statements, file))  # all of it, before the first is run
+        script = parse(_read(statements, file))  # all of it, before the first is run
         _agree(script, yes=yes, as_json=as_json)
         # One after the other: if one fails, `done` has what was done before.
         done.extend(_run(workspace, one, seen=statements is not None, as_text=not as_json) for one in script)
@@ -60,7 +61,7 @@ def _agree(script: "Sequence[Statement]", *, yes: bool, as_json: bool) -> None:
         confirm(question, subject=f"the mirror of {purged}", yes=yes, as_json=as_json)
 
 
-def _text(statements: str | None, file: Path | None) -> str:
+def _read(statements: str | None, file: Path | None) -> str:
     try:
         if statements is not None:
             return statements
@@ -113,7 +114,6 @@ def _create(workspace: "Workspace", statement: "CreateSubscription", *, seen: bo
     from ccpr.service import subscriptions
 
     endpoint, password = read_login(statement.uri, seen=seen)
-    given: dict[str, Any] = {setting.name: setting.value for setting in statement.settings}
     subscription = subscriptions.create(
         workspace,
         subscriptions.Wanted(
@@ -124,7 +124,7 @@ def _create(workspace: "Workspace", statement: "CreateSubscription", *, seen: bo
             statement.table,
             statement.publication,
             statement.publisher,
-            Settings(**given),
+            Settings(**_settings(statement)),
         ),
     )
     ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
@@ -135,7 +135,7 @@ def _alter(workspace: "Workspace", statement: "AlterSubscription", *, seen: bool
     from ccpr.service import subscriptions
 
     endpoint, password = (None, "") if statement.uri is None else read_login(statement.uri, seen=seen)
-    settings = {setting.name: setting.value for setting in statement.settings}
+    settings = _settings(statement)
     subscription = subscriptions.alter(
         workspace, statement.name, subscriptions.SettingsChange(endpoint, password, statement.publication, settings)
     )
@@ -145,6 +145,11 @@ def _alter(workspace: "Workspace", statement: "AlterSubscription", *, seen: bool
         "upstream": subscription.endpoint.masked(),
         **settings,
     }
+
+
+def _settings(statement: "CreateSubscription | AlterSubscription") -> dict[str, Any]:
+    """Raises BadSetting."""
+    return {one.name: SETTINGS[one.name].read(one.value) for one in statement.settings}
 
 
 def _drop(workspace: "Workspace", statement: "DropSubscription", *, as_text: bool) -> dict[str, Any]:

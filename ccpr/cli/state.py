@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccpr.base.errors import BadStateFile, StateUnreadable, StoreFailed
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.maintenance.errors import BadStateFile
 from ccpr.matrixone.client.endpoint import format_uri
 from ccpr.matrixone.errors import Terminal
+from ccpr.mirror.errors import StoreFailed
+from ccpr.state.errors import StateUnreadable
 
 if TYPE_CHECKING:
     from ccpr.maintenance.state_file import SubscriptionState

@@ -14,13 +14,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ccpr.base.copy_meter import CopyMeter, seconds_text, size_text
-from ccpr.base.errors import StateUnavailable
-from ccpr.base.wording import first_names
+from ccpr.base.copy_meter import CopyMeter
+from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.output import clock_text, counted, drawn_table, handle_errors, json_text, out, show_json, time_text
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.state.errors import StateUnavailable
 from ccpr.state.states import Shown
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from ccpr.base.errors import TableMissingInMirror
+from ccpr.mirror.errors import TableMissingInMirror
 
 _SHOWN = 10
 

@@ -11,8 +11,9 @@ from ccpr.cli.iterations import open_iteration
 from ccpr.cli.logins import read_target_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
 from ccpr.cli.progress import Display
+from ccpr.cli.setting_options import Values, takes_settings
 from ccpr.cli.target_output import outcome_json, show_outcome
-from ccpr.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
+from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 
 if TYPE_CHECKING:
     from ccpr.state.targets import Target
@@ -21,21 +22,10 @@ if TYPE_CHECKING:
 target = typer.Typer(help="Databases that a subscription is synced to, from its mirror.", no_args_is_help=True)
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]
 PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --to.")]
-AsText = Annotated[
-    list[str] | None, typer.Option(metavar="TABLE.COLUMN", help="A column to be kept as long text; may be repeated.")
-]
-_DUPLICATE_KEYS = (
-    "What happens to a table of which two rows have one primary key upstream, after a LOAD DATA there. "
-    "error: it waits, with TARGET_DUPLICATE_KEYS; last: the row with the later commit counts."
-)
-_MAX_DROP = (
-    "How many tables it drops at once without being asked: a number, or half (fewer than half of those that it has, or "
-    "fewer than three, and not all of several). More wait, with TARGET_DROPS_HELD, for `ccpr target approve`."
-)
-_POLICY = "additive: only what removes nothing; full: everything; manual: nothing, each change of a definition waits."
 
 
 @target.command("add")
+@takes_settings(TARGET_SETTINGS.values(), later=False)
 def add(
     name: Name,
     target_name: TargetName,
@@ -44,10 +34,8 @@ def add(
         str, typer.Option(help="Of a subscription to several databases: the one upstream whose tables it gets.")
     ] = "",
     password_file: PasswordFile = None,
-    ddl_policy: Annotated[DdlPolicy, typer.Option(help=_POLICY)] = DdlPolicy.ADDITIVE,
-    as_text: AsText = None,
-    duplicate_keys: Annotated[DuplicateKeys, typer.Option(help=_DUPLICATE_KEYS)] = DuplicateKeys.ERROR,
-    max_drop: Annotated[str, typer.Option(metavar="NUMBER|half", help=_MAX_DROP)] = "half",
+    *,
+    settings: Values,
     as_json: AsJson = False,
 ) -> None:
     """Add a database of MariaDB, MySQL or MatrixOne as a target. The next run loads all tables; later runs apply what
@@ -57,9 +45,8 @@ def add(
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
         address, password = read_target_login(to, password_file)
-        columns = tuple(as_text or ())
-        what = (ddl_policy, columns, duplicate_keys, database, _max_drop(max_drop))
-        added = targets.add(workspace, name, target_name, address, password, *what)
+        chosen = TargetSettings(**settings)
+        added = targets.add(workspace, name, target_name, address, password, chosen, database)
     if as_json:
         show_json(target_json(added))
     else:
@@ -75,7 +62,7 @@ def list_(name: Name, as_json: AsJson = False) -> None:
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        found = targets.records_of(workspace, name).all()
+        found = targets.records_of(workspace, name).databases()
     if as_json:
         show_json([target_json(one) for one in found])
         return
@@ -85,7 +72,7 @@ def list_(name: Name, as_json: AsJson = False) -> None:
             one.source_database or "-",
             targets.address_of(one).masked(),
             one.dialect,
-            one.policy,
+            one.settings.ddl_policy,
             one.state,
             "-" if one.lsn is None else one.lsn,
             len(one.behind),
@@ -97,36 +84,32 @@ def list_(name: Name, as_json: AsJson = False) -> None:
 
 
 @target.command("alter")
+@takes_settings(TARGET_SETTINGS.values(), later=True)
 def alter(
     name: Name,
     target_name: TargetName,
-    ddl_policy: Annotated[DdlPolicy | None, typer.Option(help=_POLICY)] = None,
     to: Annotated[
         str | None, typer.Option("--to", help="The same database at another address or with another login.")
     ] = None,
     password_file: PasswordFile = None,
-    as_text: AsText = None,
-    duplicate_keys: Annotated[DuplicateKeys | None, typer.Option(help=_DUPLICATE_KEYS)] = None,
-    max_drop: Annotated[str | None, typer.Option(metavar="NUMBER|half", help=_MAX_DROP)] = None,
+    *,
+    settings: Values,
     as_json: AsJson = False,
 ) -> None:
-    """Change a target's DDL policy, its address or login, which columns it keeps as text, what it does with rows of
-    one key, or how many tables it drops at once. Columns become text with the next change of their table, or by
+    """Change a target's settings, its address or login. Columns become text with the next change of their table, or by
     `rebuild`."""
     from ccpr.service import targets
     from ccpr.service.workspace import Workspace
 
-    if ddl_policy is None and to is None and not as_text and duplicate_keys is None and max_drop is None:
+    if to is None and not settings:
         raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
     with handle_errors(as_json=as_json), Workspace() as workspace:
         login = None if to is None else read_target_login(to, password_file)
-        columns = tuple(as_text or ())
-        limit = None if max_drop is None else _max_drop(max_drop)
-        altered = targets.alter(workspace, name, target_name, ddl_policy, login, columns, duplicate_keys, limit)
+        altered = targets.alter(workspace, name, target_name, login, settings)
     if as_json:
         show_json(target_json(altered))
     else:
-        out.print(f"altered target {target_name}; DDL policy {altered.policy}", markup=False)
+        out.print(f"altered target {target_name}; DDL policy {altered.settings.ddl_policy}", markup=False)
 
 
 @target.command("rebuild")
@@ -206,16 +189,6 @@ def remove(
         out.print(f"removed target {target_name} of {name}", markup=False)
 
 
-def _max_drop(text: str) -> MaxDrop:
-    """Raises BadSetting."""
-    from ccpr.base.errors import BadSetting
-
-    try:
-        return MaxDrop.parse(text)
-    except ValueError as error:
-        raise BadSetting(str(error), subject="--max-drop", remedy="Write a number of tables, or half.") from error
-
-
 def target_json(found: "Target") -> dict[str, Any]:
     """For scripts; without the password."""
     from ccpr.service import targets
@@ -224,11 +197,8 @@ def target_json(found: "Target") -> dict[str, Any]:
         "target": found.name,
         "source_database": found.source_database or None,
         "to": targets.address_of(found).masked(),
-        "dialect": found.dialect.value,
-        "ddl_policy": found.policy.value,
-        "as_text": list(found.as_text),
-        "duplicate_keys": found.duplicate_keys.value,
-        "max_drop": "half" if found.max_drop.tables is None else found.max_drop.tables,
+        "dialect": found.dialect.value if found.dialect is not None else None,
+        **{one.name: one.plain(found.settings) for one in TARGET_SETTINGS.values()},
         "state": found.state.value,
         "lsn": found.lsn,
         "behind": [table.to_json() for table in found.behind],

@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+from ccpr.base.copy_meter import size_text
 from ccpr.base.failure import Failure
 from ccpr.cli.output import counted, err, out
 
 if TYPE_CHECKING:
     from ccpr.service.target_sync import TargetOutcome
     from ccpr.state.targets import LaggingTargetTable
+    from ccpr.targets.lake.plan import PlannedLakeTable
+    from ccpr.targets.lake.sync import LakeResult
     from ccpr.targets.plan import TableStep, TargetPlan
+    from ccpr.targets.sync import SyncResult
 
 
 # By the name of the step's class: for a table that the target does not have, and for one that it has.
@@ -43,12 +47,29 @@ def show_outcome(outcome: "TargetOutcome") -> None:
         err.print(str(outcome.failure), markup=False)
     elif result is None:
         out.print(f"target {outcome.target}: at the newest point", markup=False)
+    elif _is_lakes(result):
+        show_lake_result(outcome.target, result, outcome.seconds)
     else:
         upserted, deleted = (sum(getattr(table, name) for table in result.tables) for name in ("upserted", "deleted"))
         rows = f"{counted(len(result.tables), 'table')}, {counted(upserted, 'row')} written, {deleted:,} deleted"
         out.print(f"target {outcome.target}: at point {result.lsn}; {rows}; took {outcome.seconds:.1f} s", markup=False)
         for table in result.behind:
             show_behind(table)
+
+
+def _is_lakes(result: "SyncResult | LakeResult") -> "TypeGuard[LakeResult]":
+    from ccpr.targets.lake.sync import LakeResult
+
+    return isinstance(result, LakeResult)
+
+
+def show_lake_result(name: str, result: "LakeResult", seconds: float) -> None:
+    files, size = (sum(getattr(table, key) for table in result.tables) for key in ("files_added", "bytes_written"))
+    tables, points = counted(len(result.tables), "table"), counted(result.points, "point")
+    written = f"{points} published, {tables}, {counted(files, 'file')} added, {size_text(size)} written"
+    out.print(f"lake {name}: at point {result.lsn}; {written}; took {seconds:.1f} s", markup=False)
+    for table in result.behind:
+        show_behind(table)
 
 
 def show_behind(table: "LaggingTargetTable") -> None:
@@ -88,6 +109,25 @@ def show_plan(name: str, found: "TargetPlan | Failure") -> None:
         _show_statements(found.renaming)
     for step in found.steps:
         _show_step(step)
+
+
+def lake_plan_json(found: "list[PlannedLakeTable] | Failure") -> dict[str, Any]:
+    if isinstance(found, Failure):
+        return {"error": asdict(found), "tables": []}
+    return {"error": None, "tables": [asdict(table) for table in found]}
+
+
+def show_lake_plan(name: str, found: "list[PlannedLakeTable] | Failure") -> None:
+    if isinstance(found, Failure):
+        out.print(f"lake {name} cannot be read", style="bold yellow", end=": ")
+        out.print(str(found), markup=False)
+        return
+    size = size_text(sum(table.bytes for table in found))
+    out.print(f"lake {name}: {counted(len(found), 'table')} change, {size} of objects to be written", markup=False)
+    for table in found:
+        if table.action != "change":
+            out.print(table.action, style="bold", end=" ")
+            out.print(f"{table.table} in {table.folder}, {size_text(table.bytes)}", markup=False)
 
 
 def _show_step(step: "TableStep") -> None:

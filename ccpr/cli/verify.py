@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccpr.base.copy_meter import size_text
+from ccpr.base.wording import size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
 from ccpr.cli.progress import byte_bars

@@ -31,3 +31,11 @@ class ConfigConflict(Terminal):
     code = "CONFIG_CONFLICT"
     about = "place in the file"
     default_remedy = "Leave it as it is, or give the subscription or target another name: then it is a new one."
+
+
+class SqlSyntax(Terminal):
+    """The statement is not one of docs/reference/sql.md. The error shows the place, without passwords."""
+
+    code = "SQL_SYNTAX"
+    about = "place in the statement"
+    default_remedy = "See docs/reference/sql.md for the statements and an example of each."

@@ -2,22 +2,15 @@
 editors (`schema`) and docs/reference/ccpr-yaml.md."""
 
 import json
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model
 
-from ccpr.state.settings import MOST_SESSIONS
-from ccpr.state.spans import SPAN, seconds_of
+from ccpr.state.setting_entry import FilePart, Setting
+from ccpr.state.settings import SETTINGS
+from ccpr.state.target_settings import TARGET_SETTINGS
 
-_MOST = 10**9
-
-
-def _seconds(value: object) -> object:
-    return seconds_of(value) if isinstance(value, str) else value
-
-
-_SPAN_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SPAN}]}
-Span: TypeAlias = Annotated[int, Field(ge=0, le=_MOST), BeforeValidator(_seconds), WithJsonSchema(_SPAN_SCHEMA)]
 Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,60}$")]
 Uri: TypeAlias = Annotated[str, Field(min_length=1, repr=False)]
 Secret: TypeAlias = Annotated[str | None, Field(default=None, repr=False)]
@@ -27,6 +20,42 @@ class Part(BaseModel):
     """A part of the file. An unknown key is an error; a number is not taken for text, nor text for a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+    settings: ClassVar[tuple[Setting, ...]] = ()  # whose keys it has
+
+    def said(self) -> dict[str, Any]:
+        """The settings that it names, by their names."""
+        found = {one.name: getattr(self, one.key) for one in self.settings}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+_Part = TypeVar("_Part", bound=Part)
+
+
+def with_settings(part: FilePart) -> Callable[[type[_Part]], type[_Part]]:
+    """The model with a key for each setting that stands in that part of a file."""
+    known = (*SETTINGS.values(), *TARGET_SETTINGS.values())
+    chosen = tuple(one for one in known if one.part is part)
+
+    def with_keys(model: type[_Part]) -> type[_Part]:
+        keys: dict[str, Any] = {one.key: _key(one) for one in chosen}
+        made = create_model(model.__name__, __base__=model, __doc__=model.__doc__, __module__=model.__module__, **keys)
+        made.settings = (*model.settings, *chosen)
+        return made
+
+    return with_keys
+
+
+def _key(one: Setting) -> tuple[Any, Any]:
+    """The type of a key, and its field. The value is read by the setting's kind, whose error shows no value."""
+
+    def read(value: object) -> Any:
+        found = one.kind.read(value)
+        one.kind.check(found)
+        return found
+
+    typed: Any = Annotated[Any, PlainValidator(read), WithJsonSchema(dict(one.kind.schema))]
+    text = one.sentence_in_file
+    return (typed, Field(description=text)) if one.required else (typed | None, Field(default=None, description=text))
 
 
 class Upstream(Part):
@@ -36,87 +65,22 @@ class Upstream(Part):
     password: Secret = Field(description="The password, if the URI has none: '${NAME}'.")
 
 
+@with_settings(FilePart.MIRROR)
 class Mirror(Part):
     """Where mirrors are kept, and who may read them."""
 
-    url: str | None = Field(
-        default=None,
-        description="A folder or s3://bucket/prefix, in which {subscription} is the subscription's name. Without it, "
-        "the state folder.",
-    )
-    shared: bool = Field(default=False, description="Let other users of this machine read it, as the umask says.")
 
-
+@with_settings(FilePart.OBJECTIVE)
 class Objective(Part):
     """How fresh a replica has to be."""
 
-    max_lag: Span = Field(description="How old its state may be: seconds, or 90s, 10m, 24h.")
 
-
+@with_settings(FilePart.POLICY)
 class Policy(Part):
-    """Settings of subscriptions. What is not said has the default of `ccpr subscribe`."""
-
-    interval: Annotated[Span, Field(ge=1)] | None = Field(
-        default=None, description="Time between iterations: seconds, or 90s, 10m."
-    )
-    retain: Annotated[int, Field(ge=0, le=_MOST)] | None = Field(
-        default=None, description="How many points stay readable; 0 keeps all."
-    )
-    retain_for: Span | None = Field(default=None, description="How long points stay readable: 90m, 24h, 7d.")
-    keep: str | None = Field(
-        default=None, description="Which points stay by the calendar: 'all:2h,hourly:48,daily:14,weekly:8,yearly:7'."
-    )
-    retain_files: Span | None = Field(
-        default=None, description="How long files stay that no point names any more, for who still reads: 10m, 1h."
-    )
-    drill_every: Span | None = Field(default=None, description="How often `ccpr serve` tries a restore: 12h, 7d.")
-    drill_into: str | None = Field(
-        default=None,
-        description="Where drills restore to: a folder, or mysql://user:env:NAME@host:port; the state folder.",
-    )
-    verify_within: Span | None = Field(
-        default=None, description="In which time `ccpr serve` reads all files of the mirror again: 30d."
-    )
-    with_indexes: bool | None = Field(
-        default=None, description="Copy hidden index tables as well. It cannot be changed later."
-    )
-    encrypt: str | None = Field(
-        default=None,
-        description="Where the key is with which the mirror's files are encrypted: file:/path, env:NAME, command.",
-    )
-    flush: Literal["on_demand", "wait"] | None = Field(
-        default=None, description="Whether the upstream is asked to flush a snapshot, or waited for."
-    )
-    max_sessions: Annotated[int, Field(ge=1, le=MOST_SESSIONS)] | None = Field(
-        default=None, description="Upstream sessions that copy at the same time."
-    )
-    max_mb_s: Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)] | None = Field(
-        default=None, description="Megabytes per second that copying may use; 0: no limit."
-    )
-    consistency: Literal["together", "isolated"] | None = Field(
-        default=None, description="together: all tables move to a point or none; isolated: a failing one stays behind."
-    )
-    resync_limit: Annotated[int, Field(ge=0, le=2**62)] | None = Field(
-        default=None, description="Bytes that may be copied without asking if the base snapshot was lost; 0 asks."
-    )
-    invalid_text: Literal["escape", "replace", "binary", "error"] | None = Field(
-        default=None, description="How export and targets get text that is not UTF-8."
-    )
-    zero_dates: Literal["null", "keep", "error"] | None = Field(
-        default=None, description="What export gives for the date 0000-00-00."
-    )
-    objects_from: str | None = Field(
-        default=None,
-        description="The upstream's storage, to read objects from it: s3://bucket/prefix, gs://… or file:///folder.",
-    )
-    tables: str | None = Field(
-        default=None, description="Only tables that match: patterns with * and ?, joined by commas: order_*,item."
-    )
-    exclude_tables: str | None = Field(
-        default=None, description="Without tables that match one of these patterns: '*_tmp'."
-    )
+    """Settings of subscriptions. What is not said has its default."""
 
 
+@with_settings(FilePart.TARGET)
 class Target(Part):
     """A database of MariaDB, MySQL or MatrixOne that a subscription is synced to."""
 
@@ -125,17 +89,27 @@ class Target(Part):
     database: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="Of several databases, the one upstream whose tables it gets. It stays so."
     )
-    ddl_policy: Literal["additive", "full", "manual"] = Field(
-        default="additive", description="Which changes of definitions are applied, and which wait for a person."
+
+
+class Lake(Part):
+    """Tables of files that a subscription is published to. Only what is kept can be changed later."""
+
+    to: str = Field(description="file:///folder or s3://bucket/prefix, with region and endpoint as its options.")
+    format: Literal["delta"] = Field(default="delta", description="The format of the tables.")
+    tables: str = Field(default="", description="Only tables that match: patterns joined by commas.")
+    database: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Of several databases, the one upstream whose tables it gets."
     )
-    as_text: tuple[Annotated[str, Field(pattern=r"^.+\..+$")], ...] = Field(
-        default=(), strict=False, description="Columns (table.column) that are kept as long text. They stay so."
+    columns: Literal["none", "name"] = Field(
+        default="none", description="What columns are called in the files: as in the table, or by number."
     )
-    duplicate_keys: Literal["error", "last"] = Field(
-        default="error", description="What happens to a table of which two rows have one key upstream."
+    copy_on_write: bool = Field(default=False, description="No deletion vectors: files are written again.")
+    change_data: bool = Field(default=False, description="The changes of rows are published, too.")
+    keep: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="How many points stay readable there; else as in the mirror."
     )
-    max_drop: Annotated[int, Field(ge=0, lt=1_000_000_000)] | Literal["half"] = Field(
-        default="half", description="How many tables it drops at once without being asked; `half`: fewer than half."
+    keep_for: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="For how many seconds points stay readable there."
     )
 
 
@@ -154,16 +128,12 @@ class Follower(Part):
     )
 
 
+@with_settings(FilePart.SUBSCRIPTION)
 class Subscription(Policy):
     """What is replicated, from where, and how. Settings that stand here win over those of the policy."""
 
     upstream: str = Field(description="A name of `upstreams`.")
     database: Annotated[str, Field(min_length=1)] | None = Field(default=None, description="The database to replicate.")
-    databases: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None,
-        description="In its place several of an account, which have points together: names and patterns joined by "
-        "commas, 'shop_*,crm'; '*' for all.",
-    )
     table: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="Only this table of the database."
     )
@@ -173,7 +143,6 @@ class Subscription(Policy):
     publisher: str | None = Field(
         default=None, description="The account that owns the publication; if not given, it is looked up."
     )
-    allow_overlap: bool = Field(default=False, description="It may have tables that another subscription has, too.")
     policy: str | None = Field(default=None, description="A name of `policies`.")
     objective: str | None = Field(default=None, description="A name of `objectives`.")
     mirror: str | None = Field(default=None, description="A name of `mirrors`; without it, the state folder.")
@@ -181,6 +150,9 @@ class Subscription(Policy):
         default=None, description="true pauses it, false resumes it; without it, it stays as commands left it."
     )
     targets: dict[Name, Target] = Field(default_factory=dict, description="Databases that it is synced to, by name.")
+    lakes: dict[Name, Lake] = Field(
+        default_factory=dict, description="Lakes that it is published to, by name. A target has another name."
+    )
     followers: dict[Name, Follower] = Field(
         default_factory=dict, description="Databases of other clusters that follow it through the relay, by name."
     )
@@ -222,6 +194,7 @@ PARTS: dict[tuple[str, ...], type[Part]] = {
     ("objectives",): Objective,
     ("subscriptions",): Subscription,
     ("subscriptions", "targets"): Target,
+    ("subscriptions", "lakes"): Lake,
     ("subscriptions", "followers"): Follower,
     ("spark",): Spark,
 }

@@ -17,13 +17,15 @@ from ccpr.config import document
 from ccpr.config.document import Document, Problem, read_document
 from ccpr.config.environment import is_reference, with_variables
 from ccpr.config.errors import ConfigInvalid
-from ccpr.config.model import PARTS, ConfigFile, Follower, Policy, Spark, Subscription, Target, Upstream
+from ccpr.config.model import PARTS, ConfigFile, Follower, Lake, Spark, Subscription, Target, Upstream
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
-from ccpr.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.state.settings import Settings
+from ccpr.state.target_settings import TargetSettings
 from ccpr.targets.address import Address, parse_target_uri
+from ccpr.targets.lake.options import Format, LakeOptions
+from ccpr.targets.lake.rules import Mapped
 
 _Found = TypeVar("_Found")
 
@@ -35,11 +37,18 @@ class WantedTarget:
     name: str
     address: Address
     password: str = field(repr=False)
-    policy: DdlPolicy
-    as_text: tuple[str, ...]
-    duplicate_keys: DuplicateKeys
+    settings: TargetSettings
     source_database: str
-    max_drop: MaxDrop
+
+
+@dataclass(frozen=True, slots=True)
+class WantedLake:
+    """A lake as the file has it."""
+
+    name: str
+    url: str
+    options: LakeOptions
+    source_database: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ class WantedSubscription:
     paused: bool | None
     targets: tuple[WantedTarget, ...]
     followers: tuple[WantedFollower, ...]
+    lakes: tuple[WantedLake, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +193,10 @@ class _Resolver:
         followers = [
             self._follower((*path, "followers", below), below, follower) for below, follower in one.followers.items()
         ]
-        if (one.database is None) == (one.databases is None):
+        databases = one.said().get("databases")
+        if databases == "":
+            self._problem((*path, "databases"), "it is empty; '*' is for all databases")
+        if (one.database is None) == (databases is None):
             there = "neither `database` nor `databases`" if one.database is None else "both `database` and `databases`"
             self._problem(path, f"it has {there}")
         login = self._named(path, "upstream", one.upstream, logins)
@@ -201,21 +214,19 @@ class _Resolver:
             one.paused,
             tuple(target for target in targets if target is not None),
             tuple(follower for follower in followers if follower is not None),
+            tuple(self._lake(below, lake) for below, lake in one.lakes.items()),
         )
 
     def _settings(self, path: document.Path, name: str, one: Subscription) -> Settings:
-        policy = self._named(path, "policy", one.policy, self._file.policies) or Policy()
-        objective = self._named(path, "objective", one.objective, self._file.objectives)
-        mirror = self._named(path, "mirror", one.mirror, self._file.mirrors)
-        values: dict[str, Any] = {"databases": one.databases or "", "allow_overlap": one.allow_overlap}
-        for key in Policy.model_fields:
-            said = getattr(one, key) if getattr(one, key) is not None else getattr(policy, key)
-            if said is not None:
-                values["sync_interval" if key == "interval" else key] = said
-        if objective is not None:
-            values["max_lag"] = objective.max_lag
-        if mirror is not None:
-            values |= {"mirror": (mirror.url or "").replace("{subscription}", name), "shared": mirror.shared}
+        shared = [
+            self._named(path, "policy", one.policy, self._file.policies),
+            self._named(path, "objective", one.objective, self._file.objectives),
+            self._named(path, "mirror", one.mirror, self._file.mirrors),
+        ]
+        values: dict[str, Any] = {}
+        for part in (*shared, one):
+            values |= part.said() if part is not None else {}
+        values["mirror"] = values.get("mirror", "").replace("{subscription}", name)
         return Settings(**values)
 
     def _target(self, path: document.Path, name: str, one: Target) -> WantedTarget | None:
@@ -226,9 +237,12 @@ class _Resolver:
         password = self._password(path, inside, one.password)
         if password is None:
             return None
-        policy, duplicates = DdlPolicy(one.ddl_policy), DuplicateKeys(one.duplicate_keys)
-        limit = MaxDrop.parse(str(one.max_drop))
-        return WantedTarget(name, address, password, policy, one.as_text, duplicates, one.database or "", limit)
+        return WantedTarget(name, address, password, TargetSettings(**one.said()), one.database or "")
+
+    def _lake(self, name: str, one: Lake) -> WantedLake:
+        rest = (one.copy_on_write, one.change_data, one.keep, one.keep_for)
+        options = LakeOptions(Format(one.format), one.tables, Mapped(one.columns), *rest)
+        return WantedLake(name, one.to, options, one.database or "")
 
     def _follower(self, path: document.Path, name: str, one: Follower) -> WantedFollower | None:
         login = self._login(path, one)

@@ -1,7 +1,8 @@
 """What an iteration shows in Dagster, step by step: one place for the run that materializes an asset, for the sensor's
 tick and for `ccpr serve`, which reports the same without a run.
 
-A `StepEvent` is what one step shows. A run returns it as the result of an asset, the others report it to the instance.
+A `StepEvent` is what one stage (`ccpr.pipeline.step_names.Stage`) shows. A run returns it as the result of an asset,
+the others report it to the instance.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,24 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.dagster import checks, metadata
 from ccpr.dagster.applied_shown import applied_metadata, idle_metadata, targets_metadata
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import ObjectDiff
-from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import Outcome
-from ccpr.pipeline.copying import CopyReport
+from ccpr.pipeline.iteration import IterationRecord
+from ccpr.pipeline.plan import sums_by_table
 from ccpr.schema.table_changes import ChangeKind
 from ccpr.service.target_sync import TargetOutcome
-from ccpr.service.whole_iteration import IterationRecord
 
-UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = STEP_ASSETS = (
+UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = (
     "upstream_snapshots",
     "catalog_ddl",
     "object_diffs",
@@ -88,31 +86,32 @@ class StepEvent:
 
 def events_of(record: IterationRecord, mirror: Mirror) -> list[StepEvent]:
     """All that an iteration shows, in the order of its steps, down to mirror and targets; one event if it was idle."""
-    outcome, snapshot = record.outcome, record.snapshot
     if record.copied is None:
-        return [idle(outcome)]
+        return [idle(record.ended)]
     return [
-        snapshot_taken(snapshot, record.watermark),
-        catalog_read(snapshot, record.catalog),
-        objects_listed(snapshot, record.listed, record.catalog.tables),
-        objects_copied(snapshot, record.copied, record.copy_seconds),
-        applied(outcome, mirror, record.targets),
-        *copies_made(outcome, record.targets),
+        snapshot_taken(record),
+        catalog_read(record),
+        objects_listed(record),
+        objects_copied(record),
+        applied(record.ended, mirror),
+        *copies_made(record.ended),
     ]
 
 
-def snapshot_taken(snapshot: SnapshotRef, watermark: int) -> StepEvent:
-    """`watermark` is that of the iteration before, in nanoseconds; 0 if there was none."""
+def snapshot_taken(record: IterationRecord) -> StepEvent:
+    snapshot = record.snapshot
     shown: dict[str, Any] = {
         metadata.SNAPSHOT_NAME: snapshot.name,
         metadata.SNAPSHOT_TS_NANOSECONDS: snapshot.at.physical,
     }
-    if watermark:
-        shown[metadata.REPLICA_BEHIND_SECONDS] = round((snapshot.at.physical - watermark) / 1e9, 3)
+    if record.watermark:
+        shown[metadata.REPLICA_BEHIND_SECONDS] = round((snapshot.at.physical - record.watermark) / 1e9, 3)
     return StepEvent(UPSTREAM_SNAPSHOTS, snapshot.lsn, snapshot.at, shown)
 
 
-def catalog_read(snapshot: SnapshotRef, diff: CatalogDiff) -> StepEvent:
+def catalog_read(record: IterationRecord) -> StepEvent:
+    snapshot, diff = record.snapshot, record.catalog
+    assert diff is not None
     kinds = [change.kind for change in diff.changes]
     shown = {
         metadata.TABLES_TOTAL: len(diff.tables),
@@ -130,21 +129,24 @@ def catalog_read(snapshot: SnapshotRef, diff: CatalogDiff) -> StepEvent:
     return StepEvent(CATALOG_DDL, snapshot.lsn, snapshot.at, shown)
 
 
-def objects_listed(snapshot: SnapshotRef, diff: ObjectDiff, tables: Mapping[int, Table]) -> StepEvent:
-    """`tables` are those of the catalog at the snapshot, by id."""
+def objects_listed(record: IterationRecord) -> StepEvent:
+    assert record.listed is not None
+    assert record.catalog is not None
+    snapshot, diff = record.snapshot, record.listed.diff
     tombstones = diff.added.filter(diff.added.column("is_tombstone"))
     shown = {
         metadata.OBJECTS_ADDED: diff.added.num_rows,
         metadata.OBJECTS_REMOVED: diff.removed.num_rows,
         metadata.TOMBSTONES_ADDED: tombstones.num_rows,
         metadata.ADDED_MB: metadata.megabytes(pc.sum(diff.added.column("size")).as_py() or 0),
-        metadata.BY_TABLE: _by_table(diff, tables),
+        metadata.BY_TABLE: _by_table(diff, record.catalog.tables),
     }
     return StepEvent(OBJECT_DIFFS, snapshot.lsn, snapshot.at, shown, [checks.object_list_accepted(diff)])
 
 
-def objects_copied(snapshot: SnapshotRef, report: CopyReport, seconds: float) -> StepEvent:
-    """Of a copy whose objects were all found in the store afterwards. `seconds` is how long it took."""
+def objects_copied(record: IterationRecord) -> StepEvent:
+    snapshot, report, seconds = record.snapshot, record.copied, record.copy_seconds
+    assert report is not None
     shown = {
         metadata.OBJECTS_COPIED: report.objects_fetched,
         metadata.OBJECTS_FOUND: report.rows.num_rows - report.objects_fetched,
@@ -152,14 +154,14 @@ def objects_copied(snapshot: SnapshotRef, report: CopyReport, seconds: float) ->
         metadata.COPY_SECONDS: round(seconds, 3),
         metadata.COPY_MB_PER_SECOND: round(report.bytes_fetched / 1e6 / seconds, 3) if seconds else 0.0,
     }
-    return StepEvent(COPIED_OBJECTS, snapshot.lsn, snapshot.at, shown, [checks.objects_stored(report, [])])
+    return StepEvent(COPIED_OBJECTS, snapshot.lsn, snapshot.at, shown, [checks.objects_stored(report)])
 
 
-def applied(outcome: Outcome, mirror: Mirror, targets: Sequence[TargetOutcome]) -> StepEvent:
+def applied(outcome: Outcome, mirror: Mirror, targets: Sequence[TargetOutcome] = ()) -> StepEvent:
     return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, applied_metadata(outcome, mirror, targets))
 
 
-def copies_made(outcome: Outcome, targets: Sequence[TargetOutcome]) -> list[StepEvent]:
+def copies_made(outcome: Outcome, targets: Sequence[TargetOutcome] = ()) -> list[StepEvent]:
     """The mirror if there is a new point in it, and the target databases if one of them was synced."""
     found = []
     if outcome.point:
@@ -195,11 +197,7 @@ def target_synced(outcome: TargetOutcome) -> list[StepEvent]:
 
 
 def _by_table(diff: ObjectDiff, tables: Mapping[int, Table]) -> dg.TableMetadataValue:
-    def counted(rows: pa.Table) -> dict[int, tuple[int, int]]:
-        sums = rows.group_by("table_id").aggregate([("size", "count"), ("size", "sum")])
-        return {row["table_id"]: (row["size_count"], row["size_sum"]) for row in sums.to_pylist()}
-
-    added, removed = counted(diff.added), counted(diff.removed)
+    added, removed = sums_by_table(diff.added), sums_by_table(diff.removed)
     rows = (
         {
             "table": tables[table_id].qualified_name if table_id in tables else f"dropped table {table_id}",

@@ -14,7 +14,7 @@ from typing import Any
 
 import dagster as dg
 
-from ccpr.base.errors import StateUnreadable, UnexpectedError
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import first_names
@@ -27,6 +27,7 @@ from ccpr.pipeline.lag import Lag, LagMeter
 from ccpr.service.last_error import LastError
 from ccpr.service.status import ReadRow, TargetStatus, Waiting, next_attempt, target_statuses
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.quarantine import Quarantine, tasks_in_quarantine

@@ -3,7 +3,7 @@ and `replica_current` of subscriptions and followers where it has changed. It st
 
 import dagster as dg
 
-from ccpr.base.errors import StateUnavailable, StateUnreadable, SubscriptionMissing, UnexpectedError
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health import UNREADABLE, quick_verdict
@@ -12,6 +12,7 @@ from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import changed, health_events
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnavailable, StateUnreadable, SubscriptionMissing
 from ccpr.state.log_rows import BadRow, LogRow
 from ccpr.state.targets import tasks_with_target_trouble
 

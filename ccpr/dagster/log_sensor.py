@@ -15,14 +15,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from ccpr.base.errors import (
-    StateUnavailable,
-    StateUnreadable,
-    SubscriptionBusy,
-    SubscriptionMissing,
-    SubscriptionPaused,
-    UnexpectedError,
-)
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import first_names
 from ccpr.dagster.events import Runless, idle
@@ -36,10 +29,19 @@ from ccpr.matrixone.client.errors import HistoryUnreadable, NotFlushedYet, Stale
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.driver import drive
 from ccpr.pipeline.due import back_off, due_at
-from ccpr.pipeline.iteration import Outcome
 from ccpr.pipeline.options import IterationOptions, Timeouts
+from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import (
+    StateUnavailable,
+    StateUnreadable,
+    SubscriptionBusy,
+    SubscriptionMissing,
+    SubscriptionPaused,
+)
 from ccpr.state.log_rows import BadRow, Failures, LogRow
 from ccpr.state.settings import SENSOR_SECONDS
 from ccpr.state.states import State
@@ -264,19 +266,26 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
     if not row.watermark:
         return None  # the first iteration lists and copies everything
     options = IterationOptions(timeouts=SHORT_TIMEOUTS)
-    with workspace.iteration(row.subscription_name, options) as iteration, unexpected():
-        for step in (iteration.take_snapshot, iteration.diff_catalog, iteration.diff_objects):
-            try:
-                step()
-            except (NotFlushedYet, StaleRead, HistoryUnreadable):
-                return None
-            if time.monotonic() >= end:
-                return None
+
+    def check_time() -> None:
+        if time.monotonic() >= end:
+            raise _OutOfTime
+
+    def may_end() -> bool:
+        """Nothing may have changed, and a target has still to be synced."""
         interval = iteration.subscription.settings.sync_interval
         now, ask = datetime.fromtimestamp(workspace.clock(), UTC), may_be_restored(iteration.pause_seconds, interval)
-        if is_lagging(workspace.log.engine, row.task_id, now, interval, ask=ask):
-            return None  # nothing may have changed, but a target has still to be synced
-        return iteration.apply_if_idle()
+        return time.monotonic() < end and not is_lagging(workspace.log.engine, row.task_id, now, interval, ask=ask)
+
+    with workspace.iteration(row.subscription_name, options) as iteration, unexpected():
+        try:
+            return drive(iteration, until=Stage.OBJECT_LIST, between=check_time, may_end_idle=may_end).outcome
+        except (NotFlushedYet, StaleRead, HistoryUnreadable, _OutOfTime):
+            return None
+
+
+class _OutOfTime(Exception):
+    """The tick has no more time for this subscription."""
 
 
 def _in_flight(instance: dg.DagsterInstance) -> set[str]:

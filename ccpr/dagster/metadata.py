@@ -14,7 +14,7 @@ import dagster as dg
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
 from ccpr.schema.table_changes import TableChange
 
 SYNC_JOB = "ccpr_sync_job"  # the job that the sensor starts
@@ -82,6 +82,8 @@ SYNCED_WITH_POINT = "synced_with_point"  # of a target's table, when it was sync
 LAST_CHANGE = "last_change"  # the upstream's clock
 STORED_ROWS = "stored_rows"  # versions that a tombstone hides, too
 DDL = "ddl"
+URI = "dagster/uri"  # of a lake's table, as an engine opens it
+LAKE_VERSION = "lake_version"  # of that table, which shows the point
 COLUMN_SCHEMA = "dagster/column_schema"
 COLUMN_LINEAGE = "dagster/column_lineage"
 LSN_TAG = "ccpr/iteration_lsn"

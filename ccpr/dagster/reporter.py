@@ -25,9 +25,9 @@ from ccpr.dagster.tables import report_tables
 from ccpr.dagster.target_tables import report_target_tables
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.iteration import IterationRecord
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.target_sync import TargetOutcome
-from ccpr.service.whole_iteration import IterationRecord
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower
 from ccpr.state.log_rows import LogRow
@@ -82,7 +82,8 @@ class DagsterReporter(Ignoring):
     # ---- what happens
 
     def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None:
-        rows = record.listed.added.num_rows + record.listed.removed.num_rows
+        assert record.listed is not None  # it has ended
+        rows = record.listed.diff.added.num_rows + record.listed.diff.removed.num_rows
         self._put(rows, lambda: _runless(events.events_of(record, mirror), record.subscription))
         self._put(0, lambda: self._state_of(record.subscription))
 

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping
 
 import dagster as dg
 
-from ccpr.base.errors import StateUnreadable, UnexpectedError
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.dagster.events import Runless
 from ccpr.dagster.health import Health, read_all_health, read_health, unreadable_health
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 
 # Keys in Dagster's own key-value table. There the first 64 characters of a key have to differ in MySQL.
 _PENDING = "ccpr/failures_of_a_tick"

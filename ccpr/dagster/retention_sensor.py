@@ -33,6 +33,7 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from ccpr.dagster.events import APPLIED_TABLES
 from ccpr.dagster.health import REPLICA_CURRENT
 from ccpr.dagster.metadata import SUBSCRIPTION_TAG, SYNC_JOB
+from ccpr.state.database import stored_time
 
 DAYS_VARIABLE = "CCPR_DAGSTER_DAYS"
 DEFAULT_DAYS = 14.0
@@ -157,7 +158,7 @@ def _delete_events(opened: AbstractContextManager[sa.Connection], before: dateti
     deleted = 0
     with opened as connection:
         newest = set(connection.scalars(sa.select(sa.func.max(_EVENT.id)).where(runless).group_by(*same)))
-        old = sa.select(_EVENT.id).where(runless, _EVENT.timestamp < _stored(before), of_assets | of_checks)
+        old = sa.select(_EVENT.id).where(runless, _EVENT.timestamp < stored_time(before), of_assets | of_checks)
         ids = [event_id for event_id in connection.scalars(old.order_by(_EVENT.id)) if event_id not in newest]
         for start in range(0, len(ids), _PAGE):
             page = ids[start : start + _PAGE]
@@ -174,11 +175,7 @@ def _delete_evaluations(connection: sa.Connection, before: datetime) -> None:
     rows = AssetCheckExecutionsTable.c
     newest = set(connection.scalars(sa.select(sa.func.max(rows.id)).group_by(rows.asset_key, rows.check_name)))
     mine = (rows.run_id == RUNLESS_RUN_ID, rows.check_name == REPLICA_CURRENT)
-    old = sa.select(rows.id).where(*mine, rows.evaluation_event_timestamp < _stored(before))
+    old = sa.select(rows.id).where(*mine, rows.evaluation_event_timestamp < stored_time(before))
     ids = [row for row in connection.scalars(old.order_by(rows.id)) if row not in newest]
     for start in range(0, len(ids), _PAGE):
         connection.execute(AssetCheckExecutionsTable.delete().where(rows.id.in_(ids[start : start + _PAGE])))
-
-
-def _stored(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(tzinfo=None)

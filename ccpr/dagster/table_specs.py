@@ -16,6 +16,7 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 
 from ccpr.dagster import metadata
 from ccpr.dagster.care import care_checks
+from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.dagster.events import MIRROR
 from ccpr.dagster.followers import follower_asset, follower_check
 from ccpr.dagster.replica_current import health_asset, health_check
@@ -23,7 +24,6 @@ from ccpr.dagster.tables import column_schema, table_key, target_key, upstream_k
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.history import PointHistory
@@ -132,15 +132,15 @@ def _specs(subscription: str, table: Table, targets: list[Target]) -> Iterator[d
         metadata={metadata.COLUMN_SCHEMA: column_schema(table), "dagster/table_name": name},
     )
     for target in targets:
-        if not target.takes(table.database):
+        if not has_copy(target, table):
             continue
-        database = address_of(target).database
+        database, kind = copy_database(target, table.database), "target" if target.lake is None else "lake"
         yield dg.AssetSpec(
             target_key(subscription, target.name, database, table.name),
             deps=[replica],
             group_name=_group("targets", subscription),
-            kinds={target.dialect.server},
-            description=f"{name} in the target {printable(target.name)}, as it was synced last. If it is behind now, "
+            kinds={target.dialect.server if target.dialect is not None else "delta"},
+            description=f"{name} in the {kind} {printable(target.name)}, as it was synced last. If it is behind now, "
             "its newest event (tab Events) says why and what to do, and so does `ccpr status`.",
         )
 

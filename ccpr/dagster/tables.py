@@ -13,6 +13,7 @@ import dagster as dg
 from dagster._serdes import serialize_value
 
 from ccpr.dagster import metadata
+from ccpr.dagster.reporting import report
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -83,16 +84,11 @@ def report_tables(instance: dg.DagsterInstance, workspace: Workspace, subscripti
     alive = {point.table.logical_id for point in changed if point.ref is not None}
     for point in fresh:
         if point.ref is not None or point.table.logical_id not in alive:  # else it lives on under another id
-            _report(instance, reported.changed(point, before.get(point.table.logical_id)))
+            report(instance, reported.changed(point, before.get(point.table.logical_id)))
     for point in others:
-        _report(instance, [reported.event(point)])
+        report(instance, [reported.event(point)])
     storage.set_cursor_values({key: ":".join(map(str, [*position, newest.lsn]))})
     return len(fresh) + len(others)
-
-
-def _report(instance: dg.DagsterInstance, events: Iterable[dg.AssetMaterialization]) -> None:
-    for event in events:
-        instance.report_runless_asset_event(event)
 
 
 def _parsed(text: str | None, newest: int) -> list[int]:

@@ -8,17 +8,20 @@ As many at once as of the replica's own tables (`ccpr.dagster.tables`); each lat
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import dagster as dg
 
 from ccpr.dagster import metadata, tables
+from ccpr.dagster.copies import copy_database, has_copy
+from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory, TablePoint
 from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords, TargetState
@@ -61,10 +64,35 @@ def report_target_tables(instance: dg.DagsterInstance, workspace: Workspace, sub
     row = workspace.log.row(subscription)
     history = PointHistory(workspace.log.engine, row.task_id)
     targets = [one for one in TargetRecords(history.engine, row.task_id).all() if one.state is TargetState.ACTIVE]
-    return sum(_report(instance, history, subscription, one) for one in targets if one.lsn is not None)
+    there = partial(_in_lake, workspace, subscription)
+    return sum(_report(instance, history, subscription, one, there) for one in targets if one.lsn is not None)
 
 
-def _report(instance: dg.DagsterInstance, history: PointHistory, subscription: str, target: Target) -> int:
+def _in_lake(workspace: Workspace, subscription: str, target: Target) -> dict[str, dict[str, Any]]:
+    """Of a lake's tables by name, where they are: the lake is read. Nothing where it cannot be, or of a database."""
+    if target.lake is None:
+        return {}
+    from ccpr.service.lakes import shown
+
+    with suppress(CcprError):  # its failure is shown where it is synced
+        return {
+            table.table: {
+                metadata.URI: table.uri,
+                metadata.LAKE_VERSION: table.version,
+                metadata.ROW_COUNT: table.rows,
+            }
+            for table in shown(target, workspace, subscription).tables
+        }
+    return {}
+
+
+def _report(
+    instance: dg.DagsterInstance,
+    history: PointHistory,
+    subscription: str,
+    target: Target,
+    in_lake: Callable[[Target], dict[str, dict[str, Any]]],
+) -> int:
     assert target.lsn is not None
     storage, key = instance.daemon_cursor_storage, f"{_POSITION}{target.task_id}/{target.name}"
     before = _Position.of(storage.get_cursor_values({key}).get(key), target.lsn)
@@ -80,7 +108,8 @@ def _report(instance: dg.DagsterInstance, history: PointHistory, subscription: s
     reached += _named(history, target.lsn, caught_up - {point.table.qualified_name for point in reached})
     times = {point.lsn: point.at for point in history.global_points()}
     reported = 0
-    for event in _events(subscription, target, reached, behind, times):
+    places = in_lake(target) if reached else {}
+    for event in _events(subscription, target, reached, behind, times, places):
         instance.report_runless_asset_event(event)
         reported += 1
     storage.set_cursor_values({key: _Position(*position, tuple(sorted(behind))).to_text()})
@@ -97,21 +126,22 @@ def _events(
     points: list[TablePoint],
     behind: Mapping[str, LaggingTargetTable],
     times: Mapping[int, Timestamp],
+    places: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
-    database = address_of(target).database
     tags = {metadata.SUBSCRIPTION_TAG: subscription, metadata.LSN_TAG: str(target.lsn)}
     for point in points:
         table = point.table
-        if table.kind is Kind.INDEX or table.qualified_name in behind or not target.takes(table.database):
+        if table.kind is Kind.INDEX or table.qualified_name in behind or not has_copy(target, table):
             continue
         at = times.get(point.lsn)
         shown = {
             metadata.SYNCED_WITH_POINT: target.lsn,
             metadata.CHANGED_AT_LSN: point.lsn,
             **({} if at is None else {metadata.LAST_CHANGE: metadata.clock(at)}),
+            **places.get(table.qualified_name, {}),
             metadata.COLUMN_LINEAGE: tables.column_lineage(table, tables.table_key(subscription, table)),
         }
-        key = tables.target_key(subscription, target.name, database, table.name)
+        key = tables.target_key(subscription, target.name, copy_database(target, table.database), table.name)
         yield tables.short_enough(key, shown, {**tags, "dagster/data_version": str(point.lsn)})
     for name, late in sorted(behind.items()):
         shown = {
@@ -120,5 +150,6 @@ def _events(
             metadata.ERROR_MESSAGE: printable(late.failure.message),
             metadata.REMEDY: printable(late.failure.remedy),
         }
-        key = tables.target_key(subscription, target.name, database, name.partition(".")[2])
+        database, _, table_name = name.partition(".")
+        key = tables.target_key(subscription, target.name, copy_database(target, database), table_name)
         yield dg.AssetObservation(key, metadata=shown, tags=tags)

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from ccpr.base.errors import MirrorMissing
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import Table
@@ -34,6 +33,7 @@ from ccpr.state.checkpoint.store import (
     json_text,
 )
 from ccpr.state.context import Context
+from ccpr.state.errors import MirrorMissing
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
 from ccpr.state.kept import KeptRecords, KeptState
 from ccpr.state.lease import Lease

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Protocol
 
 from ccpr.maintenance.dropping import Replica, drop_points
 from ccpr.maintenance.strays import find_strays
@@ -69,6 +71,16 @@ class Found:
         return min([*shown, *self.needed], default=None)
 
 
+class Dated(Protocol):
+    """A point, as far as retention of a lake needs it."""
+
+    @property
+    def lsn(self) -> int: ...
+
+    @property
+    def at(self) -> Timestamp: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """Which points stay.
@@ -88,14 +100,28 @@ class Retention:
     seconds: int = 0
     rules: KeepRules = field(default_factory=KeepRules)
 
+    def __bool__(self) -> bool:
+        return bool(self.points or self.seconds or self.rules)
+
     @classmethod
     def of(cls, settings: Settings) -> "Retention":
         return cls(settings.retain, settings.retain_for, settings.keep_rules)
 
+    def oldest_kept(self, points: Sequence[Dated], watermark: int) -> int | None:
+        """The lsn of the point from which on all stay where points can go from the oldest on only, as in a lake: there
+        none stays by the calendar. None if all stay. `points`: oldest first."""
+        if not points or not self:
+            return None
+        kept = [points[-max(self.points, 1) :][0].lsn]
+        if seconds := max(self.seconds, self.rules.span):
+            start = watermark - seconds * _SECOND
+            kept += [point.lsn for point, later in pairwise(points) if later.at.physical > start][:1]
+        return min(kept)
+
     def reasons(self, found: Found) -> dict[int, list[str]]:
         """Why each point stays, by lsn; without reasons it goes."""
         points, floor, held = found.points, found.floor, found.held
-        if not (self.points or self.seconds or self.rules):
+        if not self:
             return {point.lsn: [EVERYTHING, *_held(held.get(point.lsn, []))] for point in points}
         newest = {point.lsn for point in points[-max(self.points, 1) :]}
         spans = {SPAN: self.seconds, f"all:{self.rules.span}s": self.rules.span}

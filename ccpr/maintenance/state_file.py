@@ -14,20 +14,14 @@ import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.errors import (
-    BadStateFile,
-    MirrorContradictsState,
-    StateFileNewer,
-    SubscriptionExists,
-    SubscriptionMissing,
-)
+from ccpr.maintenance.errors import BadStateFile, MirrorContradictsState, StateFileNewer
 from ccpr.matrixone.client.endpoint import format_uri, parse_uri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table
@@ -38,6 +32,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.state import tables as catalog
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, stored_time, transaction
+from ccpr.state.errors import SubscriptionExists, SubscriptionMissing
 from ccpr.state.log_rows import LogRow
 from ccpr.state.migrations import SCHEMA_VERSION
 from ccpr.state.pins import give_to_followers
@@ -86,7 +81,7 @@ class SubscriptionState:
     def with_mirror(self, url: str) -> "SubscriptionState":
         """The same, with the mirror at another place than the settings say."""
         settings = replace(self.subscription.settings, mirror=url)
-        return replace(self, row=replace(self.row, sync_config=json.dumps(asdict(settings))))
+        return replace(self, row=replace(self.row, sync_config=settings.to_text()))
 
     def of(self, table: sa.Table) -> _Rows:
         """The rows of one table."""

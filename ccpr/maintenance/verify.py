@@ -12,15 +12,15 @@ from itertools import islice
 
 import pyarrow as pa
 
-from ccpr.base.errors import MirrorDamaged, PointNotReached
 from ccpr.maintenance.decoded_objects import DecodedObjects
 from ccpr.maintenance.strays import find_strays
 from ccpr.matrixone.client.objects import get_object
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectUnsupported
+from ccpr.mirror.errors import MirrorDamaged, PointNotReached
 from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ccpr.base.errors import MirrorDamaged
+from ccpr.mirror.errors import MirrorDamaged
 
 _MAGIC_SIZE = 8  # "ARROW1" and padding, before the stream of messages
 _LZ4_BEST_RATIO = 255

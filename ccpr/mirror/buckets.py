@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from ccpr.base.errors import BadName
+from ccpr.mirror.errors import BadName
 from ccpr.mirror.store import check_name
 
 CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0

@@ -17,10 +17,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from ccpr.base.errors import MirrorDamaged, StoreConflict
 from ccpr.matrixone.objects.content import Content
 from ccpr.mirror.encryption import HEADER_BYTES, FileCipher, OpenedContent, plain_size
-from ccpr.mirror.errors import MirrorNotEncrypted
+from ccpr.mirror.errors import MirrorDamaged, MirrorNotEncrypted, StoreConflict
 from ccpr.mirror.keys import Keyring
 from ccpr.mirror.layout import ENCRYPTED, HEAD, IDENTITY
 from ccpr.mirror.ranged import BlockCache

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.matrixone.objects.content import Content
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.keys import ID_BYTES, KEY_BYTES, Key, Keyring
 
 MAGIC = b"ccprenc1"

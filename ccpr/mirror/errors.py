@@ -1,5 +1,4 @@
-"""What can be wrong with what a reader asks of a mirror. What can be wrong with the mirror itself is in
-`ccpr.base.errors`."""
+"""What can be wrong with a mirror, and with what a reader asks of it."""
 
 from ccpr.matrixone.errors import Terminal, Transient
 
@@ -100,3 +99,75 @@ class QueryFailed(Terminal):
     code = "QUERY_FAILED"
     about = "query"
     default_remedy = "Check it; `ccpr tables NAME` lists the tables, and `ccpr schema NAME TABLE` shows their columns."
+
+
+class BadName(Terminal):
+    """The name cannot be used in a path, a key or a partition."""
+
+    code = "BAD_NAME"
+    about = "name"
+    default_remedy = "Choose a name of letters, digits, '_' and '-', at most 60 characters."
+
+
+class TableMissingInMirror(Terminal):
+    """The point has no table of this name, or several whose database and name are written the same way."""
+
+    code = "TABLE_NOT_IN_POINT"
+    about = "table"
+    default_remedy = "See `ccpr tables NAME` for the tables of a point."
+
+
+class PointNotReached(Terminal):
+    """The replica, or this table of it, has not reached the point."""
+
+    code = "POINT_NOT_REACHED"
+    about = "point"
+    default_remedy = "See `ccpr points NAME` for the points; omit --at for the newest."
+
+
+class PointGone(Terminal):
+    """The point has expired, by the subscription's retention."""
+
+    code = "POINT_GONE"
+    about = "point"
+    default_remedy = "See `ccpr points NAME` for the points that are retained."
+
+
+class HoldMissing(Terminal):
+    """No point of the mirror is held by this name."""
+
+    code = "HOLD_MISSING"
+    about = "held point"
+    default_remedy = "`ccpr points NAME` shows the held points with their names."
+
+
+class MirrorDamaged(Terminal):
+    """A file of the mirror is missing or is not what was written."""
+
+    code = "MIRROR_DAMAGED"
+    about = "file of the mirror"
+    default_remedy = (
+        "`ccpr verify NAME` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a lost "
+        "manifest again. Else restore the named file from a copy."
+    )
+
+
+class StoreFailed(Transient):
+    """The store refused a read or a write (full, read-only, unreachable)."""
+
+    code = "STORE_FAILED"
+    about = "file of the mirror"
+    default_remedy = (
+        "Free space or give access at the named place, then run it again: the iteration continues where it stopped."
+    )
+
+
+class StoreConflict(Terminal):
+    """A file of a mirror that never changes once written exists already, with other bytes. Nothing is overwritten."""
+
+    code = "STORE_CONFLICT"
+    about = "file"
+    default_remedy = (
+        "Another program may write to this mirror, or it was put together from copies: `ccpr verify NAME` says which "
+        "files are what was written."
+    )

@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.mirror.arrow_files import read_arrow_file
-from ccpr.mirror.errors import MirrorEncrypted
+from ccpr.mirror.errors import MirrorDamaged, MirrorEncrypted
 from ccpr.mirror.layout import ENCRYPTED, FORMAT, GUARDED, digest_in, digest_of
 from ccpr.mirror.store import Store
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from ccpr.base.errors import BadName
-from ccpr.mirror.errors import KeyUnusable, KeyWrong
+from ccpr.mirror.errors import BadName, KeyUnusable, KeyWrong
 
 KEY_BYTES, ID_BYTES = 32, 8
 COMMAND_VARIABLE = "CCPR_KEY_COMMAND"

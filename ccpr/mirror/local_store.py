@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ccpr.base.errors import MirrorDamaged, StoreFailed
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.matrixone.objects.content import Content, FileContent
+from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.store import Chunk, Hashing, StoredFile, check_name, check_same, summed
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
@@ -113,6 +113,29 @@ class LocalStore:
 
     def replace(self, name: str, content: bytes) -> None:
         self._put(name, [content], None, self._replace)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file with its whole content, unless it exists; says whether it was written. Raises StoreFailed, also
+        where the file system has no hard links."""
+        check_name(name)
+        temporary, path = self._temporary(), self._path(name)
+        try:
+            with self._create(temporary) as file:
+                _write_all(file.fileno(), content)
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, path)
+            except FileNotFoundError:
+                make_folder(Path(path).parent, shared=self.shared)
+                os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise self._failed("create", name, error) from error
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+        return True
 
     def _replace(self, temporary: str, name: str, _: StoredFile) -> None:
         self._rename(temporary, self._path(name))

@@ -30,7 +30,6 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from ccpr.base.wording import first_names
 from ccpr.matrixone.definitions import Definitions, definitions_json, definitions_of
 from ccpr.matrixone.objects.reader import ObjectFile
@@ -40,6 +39,7 @@ from ccpr.matrixone.objects.types import arrow_schema, check_readable
 from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
 from ccpr.matrixone.schema import Column, Table
 from ccpr.mirror.arrow_files import arrow_file
+from ccpr.mirror.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from ccpr.mirror.files import MirrorFiles, json_bytes
 from ccpr.mirror.filters import Condition, Filter, conditions, satisfying
 from ccpr.mirror.head import Head, Identity

@@ -3,7 +3,7 @@
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from ccpr.base.errors import BadName
+from ccpr.mirror.errors import BadName
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import Store
 

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ccpr.base.errors import PointNotReached, TableMissingInMirror
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, integer_of, text_of
+from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.holds import HOLD_NAME
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

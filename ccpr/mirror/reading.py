@@ -108,7 +108,7 @@ def _changed(
         if column.type.oid in ZERO_DATE_TYPES:
             changed = _dates(values, reading.zero_dates, where)
         else:
-            changed = _text(values, reading.invalid_text, where)
+            changed = _text_as_asked(values, reading.invalid_text, where)
         if changed is not values:
             batch = batch.set_column(place, batch.schema.field(place).with_type(changed.type), changed)
     return batch
@@ -121,7 +121,7 @@ def _dates(values: pa.Array, how: ZeroDates, subject: str) -> pa.Array:
     return without_zero_dates(values)
 
 
-def _text(values: pa.Array, how: InvalidText, subject: str) -> pa.Array:
+def _text_as_asked(values: pa.Array, how: InvalidText, subject: str) -> pa.Array:
     if how is InvalidText.BINARY:
         return stored_bytes(values)
     if how is InvalidText.REPLACE:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from ccpr.base.errors import MirrorDamaged, StoreFailed
 from ccpr.matrixone.objects.content import Content, FileContent
 from ccpr.mirror.buckets import CLIENT_ERRORS, open_bucket
+from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.ranged import BlockCache, ranged
 from ccpr.mirror.store import Chunk, Hashing, StoredFile, check_name, check_same, summed
 

@@ -17,15 +17,13 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.duckdb_rows import ZONE, quoted, rows_of
 from ccpr.mirror.errors import BadOption, QueryFailed
-from ccpr.mirror.filters import Compare
+from ccpr.mirror.expressions import columns_of, parts_of
+from ccpr.mirror.filters import Filter
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
+from ccpr.mirror.pushdown import implied_filters
 from ccpr.mirror.read_ahead import batches_ahead
 from ccpr.mirror.table_read import TableRead, plan_read
-
-_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_COMPARISON = re.compile(r"\(([A-Za-z_]\w*) (==|<|<=|>|>=) (-?[0-9]{1,18})\)", re.ASCII)
-_OPERATORS = {"==": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
 class PointDatabase:
@@ -139,7 +137,8 @@ class PointTable(ds.Dataset):
 
     def __init__(self, mirror: Mirror, name: str, lsn: int, reading: Reading) -> None:
         self._read_of = (mirror, name, lsn, reading)
-        self._schema = plan_read(mirror, name, lsn, reading=reading).schema
+        whole = plan_read(mirror, name, lsn, reading=reading)
+        self._schema, self._columns = whole.schema, whole.columns
         self.error: CcprError | None = None
 
     @property
@@ -152,9 +151,20 @@ class PointTable(ds.Dataset):
         """The rows of which `filter` is true. Blocks that cannot hold one are not read, as far as it is understood."""
         mirror, name, lsn, reading = self._read_of
         wanted = list(self._schema.names if columns is None else columns)
-        filters = () if filter is None else known_filters(str(filter), self._schema)
-        needed = [one for one in self._schema.names if one in wanted or (filter is not None and _named(one, filter))]
-        read = plan_read(mirror, name, lsn, columns=needed or self._schema.names[:1], filters=filters, reading=reading)
+        needed, filters = set(wanted), tuple[Filter, ...]()
+        if filter is not None:
+            parts = parts_of(filter, self._schema)
+            filters = implied_filters(parts, self._columns, reading)
+            named = columns_of(parts)
+            needed |= set(self._schema.names) if named is None else named
+        read = plan_read(
+            mirror,
+            name,
+            lsn,
+            columns=[one for one in self._schema.names if one in needed] or self._schema.names[:1],
+            filters=filters,
+            reading=reading,
+        )
         return ds.Scanner.from_batches(
             self._batches(read, mirror), schema=read.schema, columns=wanted, filter=filter, use_threads=False
         )
@@ -165,48 +175,3 @@ class PointTable(ds.Dataset):
         except CcprError as error:
             self.error = error
             raise
-
-
-def _named(column: str, expression: pc.Expression) -> bool:
-    """Whether the text of the expression may name the column; one too many is no harm."""
-    return column in str(expression) or not _PLAIN.fullmatch(column)
-
-
-def known_filters(text: str, schema: pa.Schema) -> tuple[Compare, ...]:
-    """Of a conjunction, the comparisons of whole numbers with whole numbers, by the text of an expression of Arrow.
-    Nothing where it could be misread: texts in it, or columns whose names are more than a word."""
-    if not all(_PLAIN.fullmatch(name) for name in schema.names):
-        return ()
-    found = []
-    for part in _conjuncts(text):
-        comparison = _COMPARISON.fullmatch(part)
-        if comparison is None:
-            continue
-        column, operator, value = comparison.groups()
-        if column in schema.names and pa.types.is_integer(schema.field(column).type):
-            found.append(Compare(column, _OPERATORS[operator], int(value)))  # pyright: ignore[reportArgumentType]
-    return tuple(found)
-
-
-def _conjuncts(text: str) -> Iterator[str]:
-    """The parts of `(a and (b and c))`, each with its brackets; nothing of a text with quotes in it."""
-    if '"' in text or "'" in text:
-        return
-    parts, depth, start = [], 0, 1
-    if not (text.startswith("(") and text.endswith(")")):
-        return
-    inner = text[1:-1]
-    start = 0
-    for place, character in enumerate(inner):
-        depth += (character == "(") - (character == ")")
-        if depth < 0:
-            return
-        if depth == 0 and inner.startswith(" and ", place):
-            parts.append(inner[start:place])
-            start = place + len(" and ")
-    parts.append(inner[start:])
-    if len(parts) == 1:
-        yield text
-        return
-    for part in parts:
-        yield from _conjuncts(part)

@@ -15,8 +15,8 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from ccpr.base.errors import BadName, MirrorDamaged, StoreConflict
 from ccpr.matrixone.objects.content import Content
+from ccpr.mirror.errors import BadName, MirrorDamaged, StoreConflict
 
 _NAME = re.compile(r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*")
 SUMMED_BYTES = 8 << 20

@@ -11,18 +11,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.catalog import table_ids
 from ccpr.matrixone.client.errors import StatementFailed, UpstreamError
-from ccpr.matrixone.client.limits import list_limit
-from ccpr.matrixone.client.objects import object_list
-from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.object_rows import LISTED_SCHEMA, without_objects
-from ccpr.pipeline.object_list import read_list
-from ccpr.state.subscription import Subscription
+from ccpr.pipeline.errors import BadObjectList
+from ccpr.pipeline.object_list import ask_list
+from ccpr.pipeline.passing_snapshots import PassingSnapshots
 
 SHORT_LIST = 2_000  # rows of a full list that is read in the time in which a snapshot is taken, read and dropped
 _logger = logging.getLogger(__name__)
@@ -60,13 +57,11 @@ class LaterSnapshot:
 
     Attributes
     ----------
-    take : takes the snapshot of a database, or returns the one that it has taken before.
+    passing : takes it.
     full_list : says whether it is worth one.
     """
 
-    session: Session
-    subscription: Subscription
-    take: Callable[[str], SnapshotRef]
+    passing: PassingSnapshots
     full_list: FullList
 
     def with_appendable(
@@ -98,18 +93,18 @@ class LaterSnapshot:
             return None
 
     def _listed(self, ref: SnapshotRef, database: str, tables: Collection[int], subject: str) -> pa.Table | None:
-        subscription, later = self.subscription, self.take(database)
+        session, publication = self.passing.session, self.passing.subscription.publication
+        later = self.passing.later(database)
         if later.at <= ref.at:
             return None
-        ids = table_ids(self.session, subscription.publication, database, later.at)
+        ids = table_ids(session, publication, database, later.at)
         if not set(tables) <= set(ids.values()):
             return None
-        limit = list_limit()
         names: Mapping[str, Mapping[str, int | None]] = {
             database: {name: number if number in tables else None for name, number in ids.items()}
         }
-        batches = object_list(self.session, later.name, subscription.publication, against=ref.name, longest=limit.bytes)
-        return live_at(read_list(batches, names, subject, limit.rows, appendable=True), ref.at)
+        rows = ask_list(session, publication, later.name, ref.name, names, subject, appendable=True)
+        return live_at(rows, ref.at)
 
 
 def live_at(rows: pa.Table, at: Timestamp) -> pa.Table:

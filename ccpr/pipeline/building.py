@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import pyarrow.compute as pc
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.base.failure import Failure
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectDamaged
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import ObjectDiff, rows_of, with_checksums
 from ccpr.mirror.points import LaggingTable
@@ -25,7 +25,7 @@ from ccpr.pipeline.committing import IterationResult, Last
 from ccpr.pipeline.copying import CopyReport
 from ccpr.pipeline.findings import is_measured
 from ccpr.pipeline.results import Listed
-from ccpr.pipeline.steps import Step
+from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.table_lists import TableFailures
 from ccpr.schema.table_changes import ChangeKind
 from ccpr.state.history import TablePoint

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from ccpr.base.errors import CheckpointUnknown, StateUnavailable
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.dropping import Replica
@@ -32,6 +31,7 @@ from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.checkpoint.store import Location
 from ccpr.state.context import Context
 from ccpr.state.database import repeatable, together
+from ccpr.state.errors import CheckpointUnknown, StateUnavailable
 from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from ccpr.state.lease import Lease

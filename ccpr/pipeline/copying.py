@@ -25,7 +25,7 @@ from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import ObjectGone, ObjectSizeMismatch
 from ccpr.matrixone.client.malloc import keep_large_blocks
 from ccpr.matrixone.client.objects import get_object
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.objects.content import Content

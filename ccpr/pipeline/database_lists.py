@@ -15,16 +15,13 @@ import pyarrow as pa
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.errors import SnapshotGone
-from ccpr.matrixone.client.limits import list_limit
-from ccpr.matrixone.client.objects import object_list
-from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.object_rows import LISTED_SCHEMA
 from ccpr.pipeline.appendable import LaterSnapshot
 from ccpr.pipeline.catalog_diff import DatabaseList
-from ccpr.pipeline.object_list import read_list
+from ccpr.pipeline.object_list import ask_list
+from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.pipeline.table_lists import TableFailures, TableLists, cut_at, note_changed
-from ccpr.state.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +34,7 @@ class DatabaseLists:
     by_table : lists the tables of a database of which the upstream has no list.
     """
 
-    session: Session
-    subscription: Subscription
+    passing: PassingSnapshots
     lists: Mapping[str, DatabaseList]
     later: LaterSnapshot
     by_table: TableLists
@@ -63,7 +59,7 @@ class DatabaseLists:
             else:
                 found.append(cut_at(self._read(ref, base, database, its, failures), ref.at))
         for one in (ref, base):  # after the lists, which name only the snapshots beside them
-            if one is not None and snapshots.account_snapshot_timestamp(self.session, one.name) != one.at:
+            if one is not None and snapshots.account_snapshot_timestamp(self.passing.session, one.name) != one.at:
                 raise SnapshotGone("another one has its name", subject=f"snapshot {one.name}")
         return pa.concat_tables(found)
 
@@ -75,18 +71,17 @@ class DatabaseLists:
         tables: Collection[Table],
         failures: TableFailures,
     ) -> pa.Table:
-        listed = self.lists[database]
+        subscription, listed = self.passing.subscription, self.lists[database]
         wanted = {table.id for table in tables} & set(listed.ids.values())
         for table in tables:
             if table.id not in wanted:
-                note_changed(table, failures, self.subscription.settings)
+                note_changed(table, failures, subscription.settings)
         names = {database: {name: number if number in wanted else None for name, number in listed.ids.items()}}
-        subject, publication = f"snapshot {listed.ref.name} of database {database}", self.subscription.publication
+        subject = f"snapshot {listed.ref.name} of database {database}"
+        asked = self.passing.session, subscription.publication, listed.ref.name
 
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
-            limit = list_limit()
-            batches = object_list(self.session, listed.ref.name, publication, against=against, longest=limit.bytes)
-            return read_list(batches, names, subject, limit.rows, appendable=appendable)
+            return ask_list(*asked, against, names, subject, appendable=appendable)
 
         if base is None:  # what was deleted between the two snapshots is in no full list of the later one
             return pa.concat_tables([read_against(None), read_against(ref.marker)])

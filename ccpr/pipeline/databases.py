@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ccpr.base.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.catalog import Catalog, TableVersion, joined_catalogs, read_catalog, table_versions
@@ -13,6 +12,7 @@ from ccpr.matrixone.client.session import Session, integer, text
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.pipeline.catalog_diff import DatabaseList
+from ccpr.pipeline.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.pipeline.table_lists import TableFailures, note_changed
 from ccpr.state.subscription import Subscription
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from ccpr.base.errors import BaseSnapshotLost, MirrorMissing
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.catalog import Catalog, table_ids
 from ccpr.matrixone.client.errors import (
@@ -25,10 +24,12 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
     TlsFailed,
 )
-from ccpr.matrixone.client.publications import check_admission
+from ccpr.matrixone.client.publication_offers import check_admission
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError, Refused, Terminal
+from ccpr.pipeline.errors import BaseSnapshotLost
 from ccpr.state.context import Context, Doubt
+from ccpr.state.errors import MirrorMissing
 from ccpr.state.subscription import Subscription
 
 CONFIRM_SECONDS = 3.0  # before the present is asked

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.types import DECIMAL64, DECIMAL128, ZERO_DATE_TYPES
 from ccpr.matrixone.schema import Column, Table, Unread, integer_of, text_of
+from ccpr.mirror.errors import MirrorDamaged
 
 RELEASE = version("matrixone-ccpr")
 _WHOLE = -1  # in the place of a seqnum

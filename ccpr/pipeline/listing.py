@@ -1,42 +1,41 @@
 """Step 2's questions to the upstream: which list is asked for, against what, and what it means for the tables of the
 last point."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList, MirrorDamaged
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.verify import unsound_objects
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.errors import HistoryUnreadable, SnapshotGone, StaleRead, UpstreamError
-from ccpr.matrixone.client.limits import list_limit
-from ccpr.matrixone.client.objects import object_list
-from ccpr.matrixone.client.retry import NO_RETRY, STALE_READ_RULES, Policy, with_retry
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.retry import NO_RETRY, with_retry
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_of, without_objects
-from ccpr.pipeline.appendable import FullList, LaterSnapshot
+from ccpr.pipeline.appendable import LaterSnapshot
 from ccpr.pipeline.applying import known_objects
 from ccpr.pipeline.catalog_diff import CatalogDiff
+from ccpr.pipeline.committing import Last
 from ccpr.pipeline.database_lists import DatabaseLists
+from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import (
+    ask_list,
     check_known,
     conflicting_objects,
     deduplicate,
     diff_objects,
-    read_list,
     validate,
 )
 from ccpr.pipeline.options import Resync
+from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.pipeline.results import PAST_UNREAD, Listed
 from ccpr.pipeline.table_lists import TableFailures, TableLists
 from ccpr.schema.table_changes import ChangeKind
-from ccpr.state.history import TablePoint
 from ccpr.state.ledger import Ledger
 from ccpr.state.subscription import Subscription
 
@@ -47,34 +46,30 @@ class Listing:
 
     Attributes
     ----------
+    passing : the snapshots beside its own, and with them the session and how it is asked.
     catalog : at its snapshot; the tables that `failures` names are left out.
-    before : the tables as their last points have them, by id.
-    behind : ids of tables that have not reached the last point: a difference to it says nothing of them
-        (docs/architecture.md, "One commit").
+    last : the tables as their last points have them. A difference to the last point says nothing of those that are
+        behind it (docs/architecture.md, "One commit").
     later : what a list of the snapshot is compared with instead of a long full list.
-    full_list : is told how long the full list is.
-    by_table : lists the tables one by one where the upstream cannot list the database.
-    by_database : lists several databases one by one, if the subscription is to several.
-    stale_read : see `ccpr.pipeline.options.Timeouts`.
+    one_by_one : lists several databases one by one, or tables where the upstream cannot list their database.
     """
 
-    session: Session
-    subscription: Subscription
+    passing: PassingSnapshots
     catalog: CatalogDiff
-    before: Mapping[int, TablePoint]
-    behind: Collection[int]
+    last: Last
     mirror: Mirror
     ledger: Ledger
     later: LaterSnapshot
-    full_list: FullList
-    by_table: TableLists
-    by_database: DatabaseLists | None = None
-    stale_read: Policy | None = STALE_READ_RULES
+    one_by_one: TableLists | DatabaseLists | None = None
+
+    @property
+    def subscription(self) -> Subscription:
+        return self.passing.subscription
 
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
         """From the tables' points to `ref`; `base` is the snapshot of the last point.
 
-        Raises StaleRead, HistoryUnreadable and DatabaseMissing if `stale_read` is None; BadObjectList and
+        Raises StaleRead, HistoryUnreadable and DatabaseMissing if `Timeouts.stale_read` is None; BadObjectList and
         MirrorDamaged, which in isolated mode become the failure of their table where they are one table's.
         """
         tables = self.catalog.tables.keys() - self.catalog.failures.keys()
@@ -100,20 +95,19 @@ class Listing:
         # The rows of a partition that is gone are in no list: what its table still has, the full list says.
         repartitioned = {
             table_id
-            for table_id in tables & self.before.keys()
-            if self.catalog.tables[table_id].partitions != self.before[table_id].table.partitions
+            for table_id in tables & self.last.tables.keys()
+            if self.catalog.tables[table_id].partitions != self.last.tables[table_id].table.partitions
         }
-        complete = tables & (new | set(self.behind) | self._asked(tables, resync) | repartitioned)
+        complete = tables & (new | self.last.behind.keys() | self._asked(tables, resync) | repartitioned)
         if base is None or complete == tables:
             return self._compare(ref, None, tables, resync)
         try:
             found = self._compare_patiently(ref, base, tables - complete, resync)
         except (SnapshotGone, *self._past_lost) as error:
-            if isinstance(error, self._past_lost) and self.stale_read is None:
+            if isinstance(error, self._past_lost) and self.passing.options.timeouts.stale_read is None:
                 raise
-            snapshots.snapshot_timestamp(
-                self.session, ref.name, self.subscription.publication
-            )  # raises if our own snapshot is gone
+            # Raises if our own snapshot is gone.
+            snapshots.snapshot_timestamp(self.passing.session, ref.name, self.subscription.publication)
             found = self._compare(ref, None, tables, resync)
             lost = "cannot read back to" if isinstance(error, PAST_UNREAD) else "no longer has"
             found.base_lost = f"the upstream {lost} snapshot {base.name} of the last point ({error.code})"
@@ -124,7 +118,8 @@ class Listing:
         self, ref: SnapshotRef, base: SnapshotRef, tables: set[int], resync: Resync | None
     ) -> "_Found":
         """`_compare`; while the upstream does not reach back to the base, it is asked again."""
-        policy = NO_RETRY if self.stale_read is None else self.stale_read
+        policy = self.passing.options.timeouts.stale_read
+        policy = NO_RETRY if policy is None else policy
         return with_retry(lambda: self._compare(ref, base, tables, resync), policy, also=self._past_lost)
 
     @property
@@ -141,19 +136,16 @@ class Listing:
         }
         for table in catalog.catalog.tables:
             names.setdefault(table.database, {})[table.name] = table.id if table.id in tables else None
-        subject = f"snapshot {ref.name}"
+        subject, asked = f"snapshot {ref.name}", (self.passing.session, self.subscription.publication, ref.name)
 
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
-            limit, publication = list_limit(), self.subscription.publication
-            batches = object_list(self.session, ref.name, publication, against=against, longest=limit.bytes)
-            batches = self.full_list.counted(batches) if against is None else batches
-            return read_list(batches, names, subject, limit.rows, appendable=appendable)
+            through = self.later.full_list.counted if against is None else iter
+            return ask_list(*asked, against, names, subject, appendable=appendable, through=through)
 
         def read() -> pa.Table:
-            one_by_one = self.by_database or (self.by_table if catalog.catalog.partitioned else None)
-            if one_by_one is not None:
-                asked = [catalog.tables[table_id] for table_id in sorted(tables)]
-                return one_by_one.read(ref, base, asked, catalog.catalog.tables, found.failures)
+            if self.one_by_one is not None:
+                wanted = [catalog.tables[table_id] for table_id in sorted(tables)]
+                return self.one_by_one.read(ref, base, wanted, catalog.catalog.tables, found.failures)
             if base is None:
                 return read_against(None)
             # A difference omits an appendable object that was created before the base and written after it (decision
@@ -225,9 +217,9 @@ class Listing:
         """The live objects of tables as their manifests have them. A manifest that is lost fails its table, but for a
         resync of it."""
         parts = [LISTED_SCHEMA.empty_table()]
-        for table_id in sorted(touched & self.before.keys()):
+        for table_id in sorted(touched & self.last.tables.keys()):
             try:
-                parts.append(known_objects(self.mirror, [self.before[table_id]]))
+                parts.append(known_objects(self.mirror, [self.last.tables[table_id]]))
             except MirrorDamaged as error:
                 if table_id in asked:
                     found.rebuilt.add(table_id)

@@ -5,19 +5,22 @@ anything is believed. Source: docs/requirements.md N2 (step 2),
 docs/format/object-file.md 9.5, docs/upstream.md 5.7.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList
 from ccpr.matrixone.client.errors import ObjectListTooLong
-from ccpr.matrixone.client.limits import ListLimit
+from ccpr.matrixone.client.limits import ListLimit, list_limit
+from ccpr.matrixone.client.objects import object_list
+from ccpr.matrixone.client.publication import Publication
+from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.objects.stats import STATS_SIZE, are_appendable, are_sound, stats_columns, without_unknown_flags
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, decode_stats, join_objects
+from ccpr.pipeline.errors import BadObjectList
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,7 +28,26 @@ if TYPE_CHECKING:
 
 _CREATE_TIME = ("create_physical", "create_logical")
 _POSITIVE = ("table_id", "size", "rows", "blocks", "create_physical")
+Batches = Iterator[pa.RecordBatch]
 _NAME = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}$"
+
+
+def ask_list(
+    session: Session,
+    publication: Publication,
+    snapshot: str,
+    against: str | None,
+    table_ids: Mapping[str, Mapping[str, int | None]],
+    subject: str,
+    *,
+    appendable: bool = False,
+    through: Callable[[Batches], Batches] = iter,
+) -> pa.Table:
+    """`read_list` of the list that the upstream gives of a snapshot, against another or in full. `through` is called
+    with the batches before they are read."""
+    limit = list_limit()
+    batches = object_list(session, snapshot, publication, against=against, longest=limit.bytes)
+    return read_list(through(batches), table_ids, subject, limit.rows, appendable=appendable)
 
 
 def read_list(

@@ -1,21 +1,18 @@
 """The snapshots that an iteration takes beside its own, to list what its own shows. They are dropped when it ends, and
 each name is recorded before its snapshot is made (decision snapshot-names-first)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.errors import ConnectionLost, SnapshotGone
 from ccpr.matrixone.client.session import Session
 from ccpr.pipeline.catalog_diff import CatalogDiff
+from ccpr.pipeline.memory import Memory
 from ccpr.pipeline.options import IterationOptions
-from ccpr.state.context import Context
+from ccpr.pipeline.sessions import Sessions
 from ccpr.state.subscription import Subscription
-
-T = TypeVar("T")
-Record = Callable[[Callable[[Context], tuple[Context, T]]], T]
 
 
 @dataclass(slots=True)
@@ -24,30 +21,29 @@ class PassingSnapshots:
 
     Attributes
     ----------
-    session, connect : the iteration's session; opens another one, to flush tables by.
-    record : changes what the subscription remembers, stores that, and gives what else comes of the change.
-    answered : is told the name of each snapshot that the upstream says is made.
-    clock : seconds since 1970.
+    sessions : the iteration's session, and another one, to flush tables by.
+    memory : where names are recorded, and which of them the upstream has answered for.
     """
 
-    session: Session
-    connect: Callable[[], Session]
+    sessions: Sessions
     subscription: Subscription
     options: IterationOptions
-    record: Record
-    answered: Callable[[str], None]
-    clock: Callable[[], float]
+    memory: Memory
     _later: dict[str, SnapshotRef] = field(default_factory=dict)  # by database
     _followed: int | None = None  # the connection on which a snapshot was made after the flush
+
+    @property
+    def session(self) -> Session:
+        return self.sessions.session
 
     def of_databases(self, ref: SnapshotRef, databases: Mapping[str, int]) -> dict[str, SnapshotRef]:
         """A snapshot of each of these databases of an account, later than `ref`, the account's. A run that takes the
         iteration up finds the same ones. Raises DatabaseMissing for one that was dropped."""
-        publication, taken = self.subscription.publication, {}
-        lists = self.record(lambda context: context.with_lists(databases.values(), self.clock()))
+        publication, memory, taken = self.subscription.publication, self.memory, {}
+        lists = memory.change(lambda context: context.with_lists(databases.values(), memory.clock()))
         for database, later in zip(databases, lists, strict=True):
             snapshots.create_snapshot(self.session, later.name, publication, database)
-            self.answered(later.name)
+            memory.answered.add(later.name)
             at = snapshots.snapshot_timestamp(self.session, later.name, publication)
             if at <= ref.at:
                 raise ConnectionLost(
@@ -66,7 +62,7 @@ class PassingSnapshots:
                 self.session,
                 name,
                 self.subscription.publication,
-                requests=snapshots.flush_requests(self.connect, ids, tables=tables) if on_demand else (),
+                requests=snapshots.flush_requests(self.sessions.connect, ids, tables=tables) if on_demand else (),
                 timeout_seconds=self.options.timeouts.flush,
                 sleep=self.options.sleep,
             )
@@ -96,7 +92,8 @@ class PassingSnapshots:
         return replace(later, physical=at.physical)
 
     def _create(self, database: str, table: str | None = None) -> SnapshotRef:
-        ref = self.record(lambda context: context.with_passing(self.subscription.uid, self.clock()))
+        memory = self.memory
+        ref = memory.change(lambda context: context.with_passing(self.subscription.uid, memory.clock()))
         snapshots.create_snapshot(self.session, ref.name, self.subscription.publication, database, table)
-        self.answered(ref.name)
+        memory.answered.add(ref.name)
         return ref

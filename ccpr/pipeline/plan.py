@@ -1,5 +1,4 @@
-"""What an iteration is about to do, as a value that a person reads before anything is copied
-(docs/requirements.md B1).
+"""What an iteration is about to do, as a value to read before anything is copied (docs/requirements.md B1).
 
 A plan's id is a digest of all that decides what is done: subscription and settings, snapshot, schema changes, objects.
 So a run that is given the id carries out exactly that, or nothing.
@@ -18,7 +17,13 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.pipeline.catalog_diff import CatalogDiff
+from ccpr.pipeline.driver import catalog_of, drive, listed_of
+from ccpr.pipeline.errors import NoOpenIteration, PlanOutdated
+from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.results import Listed
+from ccpr.pipeline.step_names import Stage
+from ccpr.pipeline.steps.copy import objects_to_copy
+from ccpr.pipeline.steps.snapshot import resume
 from ccpr.schema.ddl_diff import ddl_diff, same_definition
 from ccpr.schema.table_changes import ChangeKind, TableChange
 from ccpr.state.subscription import Subscription
@@ -100,11 +105,37 @@ class Plan:
         return tuple(change for change in self.changes if change.destructive)
 
 
+def plan(iteration: Iteration) -> Plan:
+    """Open the iteration, or take it up again, as far as its object list, and say what it is about to do. Nothing is
+    copied, and the iteration stays open."""
+    drive(iteration, until=Stage.SNAPSHOT)
+    return _of_open(iteration)
+
+
+def require_plan(iteration: Iteration, plan_id: str) -> None:
+    """Go on only if the open iteration is about to do what this plan says; a resync in it is then allowed. Raises
+    PlanOutdated."""
+    try:
+        found = _of_open(iteration)
+    except NoOpenIteration as error:
+        raise PlanOutdated(f"its iteration is no longer open: {error.message}", subject=f"plan {plan_id}") from error
+    if found.id != plan_id:
+        raise PlanOutdated(f"what would be done now is plan {found.id}", subject=f"plan {plan_id}")
+    iteration.allow_resync = True
+
+
+def _of_open(iteration: Iteration) -> Plan:
+    listed, catalog, ref = listed_of(iteration), catalog_of(iteration), resume(iteration).snapshot
+    objects = objects_to_copy(iteration.subscription, catalog, listed)
+    size = pc.sum(objects.column("size")).as_py() or 0
+    return make_plan(iteration.subscription, ref, catalog, listed, objects=objects.num_rows, size=size)
+
+
 def make_plan(
     subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed, *, objects: int, size: int
 ) -> Plan:
     names = {table.id: table.qualified_name for table in catalog.catalog.tables}
-    filled = set(_sums(listed.wanted.filter(pc.invert(listed.wanted.column("is_tombstone").fill_null(False)))))
+    filled = set(sums_by_table(listed.wanted.filter(pc.invert(listed.wanted.column("is_tombstone").fill_null(False)))))
     return Plan(
         id=_digest(subscription, ref, catalog, listed),
         subscription=subscription.name,
@@ -125,7 +156,7 @@ def make_plan(
 def _tables(
     subscription: Subscription, listed: Listed, names: dict[int, str], catalog: CatalogDiff
 ) -> Iterable[PlannedTable]:
-    added, removed = _sums(listed.wanted), _sums(listed.diff.removed)
+    added, removed = sums_by_table(listed.wanted), sums_by_table(listed.diff.removed)
     for table_id in sorted(added.keys() | removed.keys(), key=lambda table_id: names[table_id]):
         count, size = added.get(table_id, (0, 0))
         table = catalog.tables[table_id]
@@ -133,7 +164,8 @@ def _tables(
         yield PlannedTable(table_id, names[table_id], count, removed.get(table_id, (0, 0))[0], size, kind, copied)
 
 
-def _sums(rows: pa.Table) -> dict[int, tuple[int, int]]:
+def sums_by_table(rows: pa.Table) -> dict[int, tuple[int, int]]:
+    """By table id: how many objects there are, and their bytes."""
     sums = rows.group_by("table_id").aggregate([("size", "count"), ("size", "sum")])
     return {row["table_id"]: (row["size_count"], row["size_sum"]) for row in sums.to_pylist()}
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.errors import DatabaseMissing, HistoryUnreadable
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.arrow_files import arrow_file
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_without
 from ccpr.pipeline.copying import COPY_OUTPUT, CopyReport
 from ccpr.pipeline.findings import Findings
 from ccpr.pipeline.options import Resync
-from ccpr.pipeline.steps import COPIED, COPIER, LISTED
+from ccpr.pipeline.step_names import COPIED, COPIER, LISTED
 
 _FORMAT = 1
 # The upstream does not reach back to the base: the one database, whose catalog at the snapshot was just read, is
@@ -87,6 +87,7 @@ class StepResults:
 
     def __init__(self, mirror: Mirror, ref: SnapshotRef, resync: Resync | None, chosen: tuple[str, ...] = ()) -> None:
         self._mirror, self._ref, self._resync, self._chosen = mirror, ref, resync, chosen
+        self._is_there: Listed | None = None  # what was read from there, or kept
 
     def listed(self) -> Listed | None:
         """None if step 2 has to be done: it has not been, or was asked for otherwise, or is of another snapshot of
@@ -107,10 +108,13 @@ class StepResults:
                 f"results of an open iteration cannot be read: {error!s:.200}", subject=subject
             ) from error
         added, refetched, removed = (self._read(name) for name in ("added.arrow", "refetched.arrow", LISTED))
-        return Listed(ObjectDiff(added, removed), refetched, rebuilt, failures, base_lost)
+        self._is_there = Listed(ObjectDiff(added, removed), refetched, rebuilt, failures, base_lost)
+        return self._is_there
 
     def keep_listed(self, listed: Listed) -> None:
-        """What was copied for another list is void."""
+        """What was copied for another list is void. The one that was read from here is there already."""
+        if listed is self._is_there:
+            return
         store = self._mirror.store
         for name in (COPIED, LISTED):
             store.delete(self._path(name))
@@ -125,6 +129,7 @@ class StepResults:
         store.replace(self._path("refetched.arrow"), arrow_file(listed.refetched))
         store.sync(self._ref.work)  # what it stands for is there whenever it is; if it is lost, the step is done again
         store.replace(self._path(LISTED), arrow_file(listed.diff.removed))  # last: it says that the step is done
+        self._is_there = listed
 
     def is_listed(self) -> bool:
         return self._mirror.store.size(self._path(LISTED)) is not None
@@ -160,6 +165,7 @@ class StepResults:
         self._mirror.store.replace(self._path(COPIED), arrow_file(pa.concat_tables([report.rows, report.failed])))
 
     def clear(self) -> None:
+        self._is_there = None
         self._mirror.store.delete_folder(self._ref.work)
 
     def _read(self, name: str) -> pa.Table:

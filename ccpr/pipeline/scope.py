@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from ccpr.base.errors import ScopeConflict
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.catalog import Catalog, index_rows, index_tables, read_catalog
 from ccpr.matrixone.client.definitions import SEQUENCE, VIEW
 from ccpr.matrixone.client.errors import NotCovered, PartitionedTable
-from ccpr.matrixone.client.publications import Offer, not_covered, read_offer
+from ccpr.matrixone.client.publication_offers import Offer, not_covered, read_offer
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.pipeline.building import or_fail
 from ccpr.pipeline.catalog_diff import CatalogDiff, DatabaseList
 from ccpr.pipeline.databases import TakeLists, read_databases
+from ccpr.pipeline.errors import ScopeConflict
 from ccpr.pipeline.table_lists import TableFailures, note_changed
 from ccpr.schema.ddl_diff import with_known_text
 from ccpr.schema.table_changes import diff_catalogs

@@ -15,14 +15,15 @@ from typing import NoReturn
 import pyarrow as pa
 from pyarrow import fs
 
-from ccpr.base.errors import BadName, StorageFailed, StorageMissing, StorageRefused
 from ccpr.matrixone.client.errors import ObjectSizeMismatch
 from ccpr.matrixone.objects.disk import BLOCK_BYTES, CONTENT_BYTES, framed_size, unframe
 from ccpr.matrixone.objects.layout import MAGIC
 from ccpr.matrixone.objects.stats import check_object_name
 from ccpr.mirror.buckets import CLIENT_ERRORS, open_bucket
+from ccpr.mirror.errors import BadName
 from ccpr.mirror.open_store import folder_of
 from ccpr.mirror.store import Chunk
+from ccpr.pipeline.errors import StorageFailed, StorageMissing, StorageRefused
 
 _BUCKETS = ("s3://", "gs://")
 _BLOCKS = 1024  # of a piece

@@ -6,28 +6,27 @@ later than its flush. Its list is cut at the time of the database's: what was cr
 deleted later is live. So all tables are of one moment, and the result is what a list of the database would have been.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import BadObjectList, TableChangedMeanwhile
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.errors import ConnectionLost, DatabaseMissing, TableMissing
-from ccpr.matrixone.client.limits import list_limit
-from ccpr.matrixone.client.objects import object_list
-from ccpr.matrixone.client.session import Session, integer
+from ccpr.matrixone.client.session import integer
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import INDEX_TABLE_PREFIX, Kind, Table
 from ccpr.mirror.object_rows import LISTED_SCHEMA, rows_without
 from ccpr.pipeline.appendable import not_after
-from ccpr.pipeline.object_list import read_list
+from ccpr.pipeline.errors import BadObjectList, TableChangedMeanwhile
+from ccpr.pipeline.object_list import Batches, ask_list
+from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.state.settings import Settings
-from ccpr.state.subscription import Subscription
 
 TableFailures = dict[int, Failure]  # by table id
 
@@ -37,13 +36,11 @@ class TableLists:
     """
     Attributes
     ----------
-    take : takes a snapshot of one table after the open snapshot was flushed.
+    passing : takes a snapshot of one table after the open snapshot was flushed.
     taken : snapshots that were taken, by the table's id. They are dropped when the iteration ends.
     """
 
-    session: Session
-    subscription: Subscription
-    take: Callable[[Table], SnapshotRef]
+    passing: PassingSnapshots
     taken: dict[int, SnapshotRef] = field(default_factory=dict)
 
     def read(
@@ -76,7 +73,7 @@ class TableLists:
             try:
                 found.append(_joined([self._listed(ref, base, one, table.id, names) for one in listed], table))
             except (TableChangedMeanwhile, BadObjectList) as error:
-                _note(error, table, failures, self.subscription.settings)
+                _note(error, table, failures, self.passing.subscription.settings)
         return rows_without(pa.concat_tables([LISTED_SCHEMA.empty_table(), *found]), failures)
 
     def _listed(
@@ -89,18 +86,16 @@ class TableLists:
         return cut_at(pa.concat_tables([self._read(later, against, table, names) for against in asked]), ref.at)
 
     def _read(self, later: SnapshotRef, against: str | None, table: Table, names: Mapping[str, int | None]) -> pa.Table:
-        limit = list_limit()
-        batches = object_list(
-            self.session, later.name, self.subscription.publication, against=against, longest=limit.bytes
-        )
-        subject = f"snapshot {later.name} of table {table.qualified_name}"
-        return read_list(_without_other_indexes(batches, names), {table.database: names}, subject, limit.rows)
+        session, publication = self.passing.session, self.passing.subscription.publication
+        subject, known = f"snapshot {later.name} of table {table.qualified_name}", {table.database: names}
+        through = partial(_without_other_indexes, names)
+        return ask_list(session, publication, later.name, against, known, subject, through=through)
 
     def _later(self, ref: SnapshotRef, table: Table) -> SnapshotRef:
         """A snapshot of the table, which has the same name and id there as at `ref`."""
         if table.id not in self.taken:
             try:
-                later = self.take(table)
+                later = self.passing.after_flush(table.database, table.name)
             except (TableMissing, DatabaseMissing) as error:
                 raise _changed(table) from error
             if later.at <= ref.at:
@@ -108,10 +103,9 @@ class TableLists:
                     f"snapshot {later.name} is of {later.at}, not later than {ref.name}",
                     subject=f"snapshot {later.name}",
                 )
-            query = statements.select_tables(
-                self.subscription.publication.publisher_id, table.database, later.at.physical, table.name
-            )
-            ids = [integer(number, "rel_id") for (number,) in self.session.read(query).select("rel_id")]
+            publisher_id = self.passing.subscription.publication.publisher_id
+            query = statements.select_tables(publisher_id, table.database, later.at.physical, table.name)
+            ids = [integer(number, "rel_id") for (number,) in self.passing.session.read(query).select("rel_id")]
             if ids != [table.id]:
                 raise _changed(table)
             self.taken[table.id] = later
@@ -129,9 +123,7 @@ def cut_at(rows: pa.Table, at: Timestamp) -> pa.Table:
     return rows.cast(LISTED_SCHEMA)
 
 
-def _without_other_indexes(
-    batches: Iterator[pa.RecordBatch], names: Mapping[str, int | None]
-) -> Iterator[pa.RecordBatch]:
+def _without_other_indexes(names: Mapping[str, int | None], batches: Batches) -> Batches:
     """The rows of a list without those of index tables that are not known: made after the database's snapshot. (The
     name of an index table is never used again.)"""
     known = pa.array(list(names), pa.string())

@@ -18,8 +18,8 @@ from typing import TypeVar
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import Bytes, Cell, StatementError
 from ccpr.matrixone.server.backing import CatalogAnswer, ServedCatalog, ServedPublication, Snapshot, internal
+from ccpr.relay.mirror_publication import ACCOUNT, FlushedByNature, MirrorPublication
 from ccpr.relay.offers import Offers, reason
-from ccpr.relay.publication import ACCOUNT, FlushedByNature, MirrorPublication
 
 T = TypeVar("T")
 

@@ -3,10 +3,10 @@ cluster would drop them (decision drops-held)."""
 
 from collections.abc import Iterable
 
-from ccpr.base.errors import PointNotReached
 from ccpr.base.failure import Failure
 from ccpr.base.wording import first_names
 from ccpr.matrixone.schema import Kind, Table
+from ccpr.mirror.errors import PointNotReached
 from ccpr.relay.errors import FollowerDropsHeld
 from ccpr.schema.choices import DEFAULT_MAX_DROP
 from ccpr.service.workspace import Workspace

@@ -14,7 +14,7 @@ from ccpr.matrixone.server.answers import BIGINT, BLOB_TEXT, INT, SMALL, TINY, V
 from ccpr.matrixone.server.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog, internal
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.relay.errors import IndexTablesMissing, RelayText
-from ccpr.relay.states import State
+from ccpr.relay.served_points import ServedPoint
 from ccpr.relay.texts import served_text
 
 DDL: Final = {"dbname": VARCHAR, "tablename": VARCHAR, "tableid": BIGINT, "tablesql": VARCHAR}
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 def served_catalog(
-    state: State | None,
+    state: ServedPoint | None,
     database: str,
     database_id: int,
     *,
@@ -68,7 +68,7 @@ def served_catalog(
     database, database_id : how the database is called there, and its number.
     name : of the subscription, for messages.
     writable : without the mark of a replica (`ccpr.relay.texts`).
-    replica : with the ids that a MatrixOne is shown (`State.replica_id`).
+    replica : with the ids that a MatrixOne is shown (`ServedPoint.replica_id`).
     next_numbers : of AUTO_INCREMENT, by table id, where the texts are to say them.
     """
     tables = [] if state is None else sorted(state.tables.values(), key=lambda table: table.id)
@@ -79,7 +79,7 @@ def served_catalog(
         ddl=CatalogAnswer.of(
             DDL,
             [
-                (database, table.name, ids[table.id], _text(table, database, writable, numbers.get(table.id)))
+                (database, table.name, ids[table.id], _ddl_or_none(table, database, writable, numbers.get(table.id)))
                 for table in tables
                 if table.kind is not Kind.INDEX
             ],
@@ -113,7 +113,7 @@ def _column_rows(table: Table, number: int, database: str) -> Iterator[tuple[Cel
         yield *names, *flags, column.seqnum, ",".join(column.labels)
 
 
-def _text(table: Table, database: str, writable: bool, next_number: int | None) -> str | None:
+def _ddl_or_none(table: Table, database: str, writable: bool, next_number: int | None) -> str | None:
     """None makes `get_ddl` fail: to leave the table out would drop it at the other end."""
     try:
         return served_text(table, database, writable=writable, next_number=next_number)
@@ -126,7 +126,7 @@ class _Indexes(Mapping[int, CatalogAnswer]):
     """The rows of `get_mo_indexes` by table id. Asking for those of a table whose indexes are not known is an error: a
     MatrixOne would have hidden tables without rows, and answer queries by them."""
 
-    def __init__(self, state: State | None, ids: Mapping[int, int], name: str) -> None:
+    def __init__(self, state: ServedPoint | None, ids: Mapping[int, int], name: str) -> None:
         tables = {} if state is None else state.tables
         self._by_id = {ids[table_id]: table for table_id, table in tables.items() if table.kind is not Kind.INDEX}
         self._name = name

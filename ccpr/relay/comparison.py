@@ -16,11 +16,11 @@ from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr.mirror.mirror import Mirror
 from ccpr.relay.downstream import Downstream
 from ccpr.relay.errors import CopyDiffers
-from ccpr.relay.states import State
+from ccpr.relay.served_points import ServedPoint
 from ccpr.targets.tally import EXACT
 
 
-class Check(StrEnum):
+class CompareBy(StrEnum):
     """How a copy is compared."""
 
     NONE = "none"
@@ -61,15 +61,15 @@ class _Figure:
         return Decimal(pc.sum(values.cast(pa.decimal256(76, scale))).as_py() or 0)
 
 
-def compare(mirror: Mirror, state: State, downstream: Downstream, database: str, check: Check) -> int:
+def compare(mirror: Mirror, state: ServedPoint, downstream: Downstream, database: str, check: CompareBy) -> int:
     """Raises CopyDiffers, which names the first table that differs. Returns how many rows were counted."""
-    if check is Check.NONE:
+    if check is CompareBy.NONE:
         return 0
     total = 0
     for table_id, table in sorted(state.tables.items()):
         if table.kind is not Kind.TABLE:
             continue
-        figures = list(_figures(table.user_columns)) if check is Check.SUM else []
+        figures = list(_figures(table.user_columns)) if check is CompareBy.SUM else []
         rows, ours = _ours(mirror, state, table_id, figures)
         counted, *theirs = downstream.figures(database, table.name, ["COUNT(*)", *(one.expression for one in figures)])
         subject = f"table {database}.{table.name}"
@@ -95,7 +95,7 @@ def _figures(columns: Sequence[Column]) -> Iterator[_Figure]:
             yield _Figure(column, "bytes")
 
 
-def _ours(mirror: Mirror, state: State, table_id: int, figures: Sequence[_Figure]) -> tuple[int, list[Decimal]]:
+def _ours(mirror: Mirror, state: ServedPoint, table_id: int, figures: Sequence[_Figure]) -> tuple[int, list[Decimal]]:
     """How many rows the table has at the point, and its figures."""
     manifest = mirror.manifest(state.ref(table_id))
     wanted = tuple(dict.fromkeys(figure.column for figure in figures)) or manifest.table.columns[:1]

@@ -15,12 +15,12 @@ from ccpr.matrixone.schema import FAKE_KEY, Column, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.relay.errors import RelayText
-from ccpr.relay.states import State
+from ccpr.relay.served_points import ServedPoint
 
 _GREATEST = 2**63 - 1  # that a MatrixOne reads in a table's options
 
 
-def next_number(mirror: Mirror, state: State, table_id: int) -> int | None:
+def next_number(mirror: Mirror, state: ServedPoint, table_id: int) -> int | None:
     """The number that the table has not used yet; None if it counts nothing, or has used none above 0. Looks at the
     zone maps of its objects. Raises RelayText, MirrorDamaged."""
     table = state.tables[table_id]

@@ -1,4 +1,4 @@
-"""The errors of the relay. Those that state and retention need, too, are in `ccpr.base.errors`."""
+"""The errors of the relay. Those that state and retention need, too, are in `ccpr.state.errors`."""
 
 from ccpr.matrixone.errors import Terminal, Transient
 

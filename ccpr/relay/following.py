@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from ccpr.base.errors import FollowerExists, FollowerLoginLost, SeveralDatabases
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint, Tls, format_uri, parse_uri
 from ccpr.matrixone.client.errors import AccessDenied, TlsFailed, UpstreamError, UpstreamUnreachable
 from ccpr.matrixone.client.retry import NO_RETRY
@@ -22,7 +21,9 @@ from ccpr.pipeline.options import DEFAULT_OPTIONS, Timeouts
 from ccpr.relay.downstream import Downstream, Task, TaskState, is_refusal
 from ccpr.relay.errors import DownstreamHasDatabase, DownstreamRefused, DownstreamUnfit, FollowUnfit, RelayAddress
 from ccpr.relay.server import DEFAULT_ADDRESS, Listen
+from ccpr.service.errors import SeveralDatabases
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import FollowerExists, FollowerLoginLost
 from ccpr.state.followers import (
     PROMOTING,
     Follower,
@@ -42,7 +43,7 @@ _LEGACY = "db_"  # a MatrixOne loses what it knows of tables there (docs/upstrea
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Destination:
     """Where a copy is to be.
 
     Attributes
@@ -84,7 +85,9 @@ class Unfollowed:
     asked: bool
 
 
-def follow(workspace: Workspace, name: str, follower_name: str, place: Place, *, new_login: bool = False) -> Followed:
+def follow(
+    workspace: Workspace, name: str, follower_name: str, place: Destination, *, new_login: bool = False
+) -> Followed:
     """Check both sides, and let the other cluster follow. Typed again, it goes on where it was; a follower that has
     stopped is resumed. With `new_login` its subscription and its database there are dropped first, and it begins anew
     with another login at the relay.
@@ -272,7 +275,7 @@ def _recorded(
     records: FollowerRecords,
     known: Follower | None,
     name: str,
-    place: Place,
+    place: Destination,
     database: str,
     address: str,
 ) -> Follower:

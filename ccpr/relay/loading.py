@@ -17,22 +17,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from ccpr.base.errors import PointNotReached, RelayPinned, TableMissingInMirror
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Kind
-from ccpr.matrixone.server.server import password_digest
+from ccpr.matrixone.server.passwords import password_digest
+from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.relay.catalog import check_index_tables
-from ccpr.relay.comparison import Check, compare
+from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, Task, TaskState
 from ccpr.relay.errors import DownstreamFailed, DownstreamHasDatabase, DownstreamSilent, RelayAddress
+from ccpr.relay.mirror_publication import MirrorPublication
 from ccpr.relay.pins import PinsInMemory, PinStore
-from ccpr.relay.publication import MirrorPublication
+from ccpr.relay.served_points import ServedPoint
 from ccpr.relay.server import Listen, Relay
-from ccpr.relay.states import State
+from ccpr.state.errors import RelayPinned
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.pins import Pin
 
@@ -68,7 +69,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoadProgress:
     """How far it has come: objects and bytes that the other cluster has fetched, of all."""
 
     objects: int
@@ -105,14 +106,14 @@ def load(
     listen: Listen,
     *,
     address: str | None = None,
-    check: Check = Check.COUNT,
-    progress: Callable[[Progress], None] = lambda _: None,
-    whole: Callable[[], None] = lambda: None,
+    check: CompareBy = CompareBy.COUNT,
+    progress: Callable[[LoadProgress], None] = lambda _: None,
+    release: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> Loaded:
     """Load a point into a database that does not exist, and leave an ordinary one. `address` is where the other cluster
-    reaches the relay; without it, where the relay listens. `whole` is called when the copy is whole and compared, just
-    before it is released for writing.
+    reaches the relay; without it, where the relay listens. Without `release` the copy, whole and compared, keeps its
+    task, which makes it read-only: the caller drops it.
 
     Raises DownstreamUnfit, DownstreamHasDatabase, DownstreamFailed, DownstreamSilent, CopyDiffers, RelayAddress,
     RelayListen, PointNotReached, PointGone, TableMissingInMirror, IndexTablesMissing, RelayText, MirrorDamaged, and
@@ -159,19 +160,20 @@ def load(
             if table.kind is not Kind.INDEX:
                 check_index_tables(table, source.name)
         published.next_numbers(state)  # raises where they cannot be said
-        return _load(downstream, published, state, database, listen, address, check, progress, whole)
+        return _load(downstream, published, state, database, listen, address, check, progress, release=release)
 
 
 def _load(
     downstream: Downstream,
     published: MirrorPublication,
-    state: State,
+    state: ServedPoint,
     database: str,
     listen: Listen,
     address: str | None,
-    check: Check,
-    progress: Callable[[Progress], None],
-    whole: Callable[[], None],
+    check: CompareBy,
+    progress: Callable[[LoadProgress], None],
+    *,
+    release: bool,
 ) -> Loaded:
     started, password = time.monotonic(), secrets.token_urlsafe(24)
     try:
@@ -183,8 +185,8 @@ def _load(
         _release(published.pins, downstream, published.name)
     seconds = time.monotonic() - started
     rows = compare(published.mirror, state, downstream, database, check)
-    whole()
-    downstream.unsubscribe(task.id)
+    if release:
+        downstream.unsubscribe(task.id)
     refs = [state.point.tables[table_id] for table_id in state.tables]
     tables = sum(table.kind is Kind.TABLE for table in state.tables.values())
     objects, size = sum(ref.objects for ref in refs), sum(ref.bytes for ref in refs)
@@ -196,8 +198,8 @@ def _wait(
     relay: Relay,
     publication: str,
     database: str,
-    state: State,
-    progress: Callable[[Progress], None],
+    state: ServedPoint,
+    progress: Callable[[LoadProgress], None],
 ) -> Task:
     """Until the other cluster has the point. Raises DownstreamFailed, DownstreamSilent."""
     refs = [state.point.tables[table_id] for table_id in state.tables]
@@ -211,7 +213,7 @@ def _wait(
         if task.state == TaskState.ERROR:
             raise DownstreamFailed(task.error or "it does not say why", subject=subject)
         status = relay.status()
-        progress(Progress(min(status.objects_fetched, total), total, min(status.object_bytes, size), size))
+        progress(LoadProgress(min(status.objects_fetched, total), total, min(status.object_bytes, size), size))
         if task.iterations and task.watermark >= state.point.at.physical:
             return task
         count = sum(status.statements.values())

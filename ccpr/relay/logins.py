@@ -3,10 +3,10 @@ as long as the follower is. What they may use is known to `ccpr.relay.offers`.""
 
 from collections.abc import Iterable
 
-from ccpr.base.errors import SubscriptionMissing
 from ccpr.matrixone.client.publication import EVERYTHING
-from ccpr.matrixone.server.server import password_digest
+from ccpr.matrixone.server.passwords import password_digest
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.followers import SERVED, all_followers, open_login
 from ccpr.state.relay_users import RelayUsers
 

@@ -18,7 +18,7 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.relay.publication import ACCOUNT, MirrorPublication, error_text
+from ccpr.relay.mirror_publication import ACCOUNT, MirrorPublication, error_text
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import fetch, repeatable, transaction

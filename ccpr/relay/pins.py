@@ -4,7 +4,7 @@ from datetime import datetime
 from threading import Lock
 from typing import Protocol
 
-from ccpr.base.errors import RelayPinned
+from ccpr.state.errors import RelayPinned
 from ccpr.state.pins import Pin
 
 

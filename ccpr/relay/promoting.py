@@ -1,38 +1,38 @@
 """A follower becomes a database of its own: for when the source is gone.
 
 The last whole point is loaded as `restore` does, under a fresh name, while the read-only copy stays. Only when the new
-one is whole and compared does the other go. MatrixOne has no RENAME DATABASE, and no table leaves its database by
-RENAME: so the new one gets its name by CLONE, which is one transaction there and copies no objects; or it keeps a name
-of the caller's choice. Each stage is recorded before what cannot be told from the outside, so that the same command,
-typed again, goes on (decision promoted-by-clone). A database is dropped only if it has the number that was recorded
-before: one that somebody made meanwhile under that name is left, and is an error where the name is needed.
+one is whole and compared does the other go (`TRANSITIONS`). MatrixOne has no RENAME DATABASE, and no table leaves its
+database by RENAME: so the new one gets its name by CLONE, which is one transaction there and copies no objects; or it
+keeps a name of the caller's choice. Each stage is recorded before what cannot be told from the outside, so that the
+same command, typed again, goes on (decision promoted-by-clone). A database is dropped only if it has the number that
+was recorded before: one that somebody made meanwhile under that name is left, and is an error where the name is needed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
-from ccpr.base.errors import BadSetting
 from ccpr.matrixone.client.errors import UpstreamError
 from ccpr.matrixone.errors import Transient
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.lag import LagMeter
-from ccpr.relay.comparison import Check, compare
+from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, is_refusal
 from ccpr.relay.errors import CopyDiffers, DownstreamHasDatabase, DownstreamRefused, FollowUnfit
 from ccpr.relay.following import find_task, open_downstream
-from ccpr.relay.loading import Loaded, Progress, Source, load, publication_name
+from ccpr.relay.loading import Loaded, LoadProgress, Source, load, publication_name
+from ccpr.relay.served_points import ServedPoints
 from ccpr.relay.server import Listen
-from ccpr.relay.states import States
 from ccpr.service.follower_status import age
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
+from ccpr.state.errors import BadSetting
 from ccpr.state.followers import PROMOTING, Follower, FollowerRecords, Stage
 from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import Pins
 from ccpr.state.subscription import Subscription
-
-_STAGES = (Stage.FOLLOWING, *PROMOTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,62 @@ class Promoted:
     loaded: Loaded | None
 
 
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What one command works with.
+
+    Attributes
+    ----------
+    name : of the follower.
+    source, lsn : the point that it becomes.
+    final : name of the database in the end.
+    copy : name under which the point is loaded; `final`, unless what follows still has that name.
+    """
+
+    workspace: Workspace
+    row: LogRow
+    records: FollowerRecords
+    name: str
+    source: Source
+    lsn: int
+    final: str
+    copy: str
+    relaying: Relaying
+    check: CompareBy
+    progress: Callable[[LoadProgress], None]
+
+    @property
+    def publication(self) -> str:
+        """Of the copy while it is loaded."""
+        return publication_name(self.source, self.lsn, self.copy)
+
+
+class Brought(NamedTuple):
+    """What a stage's work brought: columns of the follower's row, to be recorded with the next stage."""
+
+    columns: Mapping[str, int | None] = MappingProxyType({})
+    loaded: Loaded | None = None
+
+
+Work = Callable[[Promotion, Downstream, Follower], Brought]
+Look = Callable[[Promotion, Downstream, Follower], None]
+
+
+class Transition(NamedTuple):
+    """What a promotion does at a stage.
+
+    Attributes
+    ----------
+    work : cut off anywhere and begun again it gives the same result.
+    then : the stage that is recorded after it; None: the follower's row is removed.
+    first : what a command looks up that begins at this stage, since the one before it was cut off here.
+    """
+
+    work: Work
+    then: Stage | None
+    first: Look
+
+
 def promote(
     workspace: Workspace,
     name: str,
@@ -72,8 +128,8 @@ def promote(
     relaying: Relaying,
     *,
     database: str | None = None,
-    check: Check = Check.COUNT,
-    progress: Callable[[Progress], None] = lambda _: None,
+    check: CompareBy = CompareBy.COUNT,
+    progress: Callable[[LoadProgress], None] = lambda _: None,
 ) -> Promoted:
     """Make a follower a writable database. `database`: a name of its own for it, instead of the follower's. Typed
     again, it goes on where it was.
@@ -81,63 +137,26 @@ def promote(
     Raises FollowerMissing, FollowUnfit, BadSetting, DownstreamRefused, what `load` raises, and errors of the session.
     """
     row = workspace.log.row(name)
-    records = FollowerRecords(workspace.log.engine, row.task_id)
+    records, pins = FollowerRecords(workspace.log.engine, row.task_id), Pins(workspace.log.engine, row.task_id)
     mirror = workspace.mirror(name)
     follower, lsn = _begin(records, mirror, follower_name)
+    source = Source(name, mirror, Subscription.from_row(row).database, lsn, (), pins)
     final = database or follower.database
     copy = final if final != follower.database else f"{final}_promoted"
-    pins = Pins(workspace.log.engine, row.task_id)
-    source = Source(name, mirror, Subscription.from_row(row).database, lsn, (), pins)
-    loaded: Loaded | None = None
+    promotion = Promotion(workspace, row, records, follower_name, source, lsn, final, copy, relaying, check, progress)
     with open_downstream(workspace, follower) as downstream:
-        if follower.database_id is None and find_task(downstream, follower.publication) is not None:
-            records.change(follower_name, database_id=downstream.database_id(follower.database))
-            follower = records.get(follower_name)
-        if follower.stage is Stage.LOADING:
-            loaded = load(
-                source,
-                downstream.session,
-                copy,
-                relaying.listen,
-                address=relaying.address,
-                check=check,
-                progress=progress,
-                whole=lambda: records.change(
-                    follower_name, stage=Stage.LOADED.value, copy_id=downstream.database_id(copy)
-                ),
-                clock=workspace.clock,
-            )
-            follower = records.get(follower_name)
-        elif follower.stage is not Stage.PLACED and downstream.database_id(copy) != follower.copy_id:
-            raise BadSetting(
-                f"the copy that was loaded is not database {copy}",
-                subject="--as",
-                remedy="Type the same again as the first time.",
-            )
-        if follower.stage is Stage.LOADED:
-            _release_copy(downstream, publication_name(source, lsn, copy))
-            _drop_follower(downstream, follower)
-            follower = _reached(records, follower_name, Stage.CLEARED)
-        if follower.stage is Stage.CLEARED:
-            if copy != final:
-                _place(downstream, mirror, source, final, copy, follower_name)
-            follower = _reached(records, follower_name, Stage.PLACED)
-        if copy != final and downstream.has_database(final):
-            downstream.drop_own_database(copy, follower.copy_id)
-    pins.drop(publication_name(source, lsn, copy))  # `load` keeps the point under it, and may have been killed
-    for pin in pins.all():
-        if follower.has_taken(pin.name):
-            pins.drop(pin.name)
-    done = _described(workspace, row, mirror, follower_name, final, lsn, loaded)
+        follower = _with_database_id(promotion, downstream, follower)
+        loaded = _go_on(promotion, downstream, follower)
+    done = _described(promotion, loaded)
     records.remove(follower_name)
     return done
 
 
 def _begin(records: FollowerRecords, mirror: Mirror, name: str) -> tuple[Follower, int]:
-    """The follower and the point that it becomes, which is recorded."""
+    """The follower and the point that it becomes: the last whole one when the command was typed first, recorded."""
     follower = records.get(name)
     subject = f"follower {name}"
-    if follower.stage not in _STAGES or follower.downstream_task is None:
+    if follower.stage not in (Stage.FOLLOWING, *PROMOTING) or follower.downstream_task is None:
         raise FollowUnfit(
             f"it is {follower.stage}",
             subject=subject,
@@ -157,32 +176,112 @@ def _begin(records: FollowerRecords, mirror: Mirror, name: str) -> tuple[Followe
     return records.get(name), lsn
 
 
-def _reached(records: FollowerRecords, name: str, stage: Stage) -> Follower:
-    records.change(name, stage=stage.value)
-    return records.get(name)
+def _with_database_id(promotion: Promotion, downstream: Downstream, follower: Follower) -> Follower:
+    """A `follow` that was killed has not recorded the number of its database. The task says that it is ours."""
+    if follower.database_id is None and find_task(downstream, follower.publication) is not None:
+        number = downstream.database_id(follower.database)
+        promotion.records.change(promotion.name, database_id=number)
+        return promotion.records.get(promotion.name)
+    return follower
 
 
-def _release_copy(downstream: Downstream, publication: str) -> None:
-    """The last statement of `load`, if it did not come to it."""
-    task = find_task(downstream, publication)
-    if task is not None:
-        downstream.unsubscribe(task.id)
+def _go_on(promotion: Promotion, downstream: Downstream, follower: Follower) -> Loaded | None:
+    """From the follower's stage to the end. What was loaded; None if the copy was whole before."""
+    loaded: Loaded | None = None
+    stage: Stage | None = follower.stage
+    TRANSITIONS[follower.stage].first(promotion, downstream, follower)
+    while stage is not None:
+        work, stage, _ = TRANSITIONS[stage]
+        brought = work(promotion, downstream, follower)
+        loaded = brought.loaded or loaded
+        if stage is not None:
+            promotion.records.change(promotion.name, stage=stage.value, **brought.columns)
+            follower = promotion.records.get(promotion.name)
+    return loaded
 
 
-def _drop_follower(downstream: Downstream, follower: Follower) -> None:
-    task = find_task(downstream, follower.publication)
-    if task is not None:
-        downstream.unsubscribe(task.id)
+# ---- what is done at each stage
+
+
+def _load(promotion: Promotion, downstream: Downstream, follower: Follower) -> Brought:
+    loaded = load(
+        promotion.source,
+        downstream.session,
+        promotion.copy,
+        promotion.relaying.listen,
+        address=promotion.relaying.address,
+        check=promotion.check,
+        progress=promotion.progress,
+        release=False,
+        clock=promotion.workspace.clock,
+    )
+    return Brought({"copy_id": downstream.database_id(promotion.copy)}, loaded)
+
+
+def _clear(promotion: Promotion, downstream: Downstream, follower: Follower) -> Brought:
+    """From here on the copy can be written to, and what followed is gone."""
+    for publication in (promotion.publication, follower.publication):
+        task = find_task(downstream, publication)
+        if task is not None:
+            downstream.unsubscribe(task.id)
     downstream.drop_own_database(follower.database, follower.database_id)
+    return Brought()
 
 
-def _place(downstream: Downstream, mirror: Mirror, source: Source, final: str, copy: str, follower: str) -> None:
+def _place(promotion: Promotion, downstream: Downstream, follower: Follower) -> Brought:
     """Clone the copy under its name. One that is there is the clone of an attempt before if it has the same rows."""
-    if not downstream.has_database(final):
-        _clone(downstream, final, copy, source.name, follower)
-        return
+    if promotion.copy != promotion.final:
+        if downstream.has_database(promotion.final):
+            _check_clone(promotion, downstream)
+        else:
+            _clone(promotion, downstream)
+    return Brought()
+
+
+def _tidy(promotion: Promotion, downstream: Downstream, follower: Follower) -> Brought:
+    """Drop the copy, and pins: `load` keeps the point by one, and may have been killed."""
+    if promotion.copy != promotion.final and downstream.has_database(promotion.final):
+        downstream.drop_own_database(promotion.copy, follower.copy_id)
+    pins = promotion.source.pins
+    pins.drop(promotion.publication)
+    for pin in pins.all():
+        if follower.has_taken(pin.name):
+            pins.drop(pin.name)
+    return Brought()
+
+
+# ---- what is looked up first
+
+
+def _nothing(promotion: Promotion, downstream: Downstream, follower: Follower) -> None:
+    """The work itself finds what it left."""
+
+
+def _check_copy(promotion: Promotion, downstream: Downstream, follower: Follower) -> None:
+    """What is called as the copy would be is the one that was loaded. Raises BadSetting."""
+    if downstream.database_id(promotion.copy) != follower.copy_id:
+        raise BadSetting(
+            f"the copy that was loaded is not database {promotion.copy}",
+            subject="--as",
+            remedy="Type the same again as the first time.",
+        )
+
+
+TRANSITIONS: Mapping[Stage, Transition] = MappingProxyType(
+    {
+        Stage.LOADING: Transition(_load, Stage.LOADED, _nothing),
+        Stage.LOADED: Transition(_clear, Stage.CLEARED, _check_copy),
+        Stage.CLEARED: Transition(_place, Stage.PLACED, _check_copy),
+        Stage.PLACED: Transition(_tidy, None, _nothing),
+    }
+)
+
+
+def _check_clone(promotion: Promotion, downstream: Downstream) -> None:
+    """Raises DownstreamHasDatabase."""
+    mirror, final, copy = promotion.source.mirror, promotion.final, promotion.copy
     try:
-        compare(mirror, States(mirror).at(source.at), downstream, final, Check.SUM)
+        compare(mirror, ServedPoints(mirror).at(promotion.lsn), downstream, final, CompareBy.SUM)
     except (CopyDiffers, UpstreamError) as error:
         if isinstance(error, Transient):
             raise
@@ -190,29 +289,32 @@ def _place(downstream: Downstream, mirror: Mirror, source: Source, final: str, c
             f"there is a database {final}, which is not the one that follows, nor the copy that was loaded",
             subject=downstream.session.endpoint.masked(),
             remedy=f"Database {copy} is whole and can be written to. Drop {final} if it is not needed, and type the "
-            f"same again, or leave the copy under this name: ccpr promote {source.name} --downstream {follower} --as "
-            f"{copy}",
+            f"same again, or leave the copy under this name: {_as_copy(promotion)}",
         ) from error
 
 
-def _clone(downstream: Downstream, database: str, copy: str, name: str, follower: str) -> None:
+def _clone(promotion: Promotion, downstream: Downstream) -> None:
+    """Raises DownstreamRefused."""
     try:
-        downstream.clone_database(database, copy)
+        downstream.clone_database(promotion.final, promotion.copy)
     except UpstreamError as error:
         if not is_refusal(error):
             raise
         raise DownstreamRefused(
             f"CREATE DATABASE … CLONE: {error.text or error.message}",
             subject=downstream.session.endpoint.masked(),
-            remedy=f"Database {copy} is whole and can be written to. Type the same again, or leave it under this name: "
-            f"ccpr promote {name} --downstream {follower} --as {copy}",
+            remedy=f"Database {promotion.copy} is whole and can be written to. Type the same again, or leave it under "
+            f"this name: {_as_copy(promotion)}",
         ) from error
 
 
-def _described(
-    workspace: Workspace, row: LogRow, mirror: Mirror, follower: str, database: str, lsn: int, loaded: Loaded | None
-) -> Promoted:
-    newest, at = PointHistory(workspace.log.engine, row.task_id).newest(), mirror.point(lsn).at.physical
-    lag = LagMeter(workspace.clock).read(row.task_id, Context.from_text(row.context))
+def _as_copy(promotion: Promotion) -> str:
+    return f"ccpr promote {promotion.source.name} --downstream {promotion.name} --as {promotion.copy}"
+
+
+def _described(promotion: Promotion, loaded: Loaded | None) -> Promoted:
+    row, mirror, lsn = promotion.row, promotion.source.mirror, promotion.lsn
+    newest, at = PointHistory(promotion.records.engine, row.task_id).newest(), mirror.point(lsn).at.physical
+    lag = LagMeter(promotion.workspace.clock).read(row.task_id, Context.from_text(row.context))
     missed = sum(other > lsn for other in mirror.lsns())
-    return Promoted(follower, database, lsn, at, age(at, newest, row, lag), missed, loaded)
+    return Promoted(promotion.name, promotion.final, lsn, at, age(at, newest, row, lag), missed, loaded)

@@ -22,7 +22,7 @@ from ccpr.matrixone.server.session import UpstreamSession
 from ccpr.matrixone.server.status import Status
 from ccpr.matrixone.server.upstream import CHUNK_BYTES, Upstream
 from ccpr.relay.errors import RelayListen, RelayTls
-from ccpr.relay.publication import error_text
+from ccpr.relay.mirror_publication import error_text
 from ccpr.service.daemon.descriptors import for_strangers
 from ccpr.state.settings import MOST_SESSIONS
 
@@ -115,7 +115,7 @@ class Relay:
 
     Parameters
     ----------
-    digest : the `ccpr.matrixone.server.server.password_digest` of a user's password; None for a user that does not
+    digest : the `ccpr.matrixone.server.passwords.password_digest` of a user's password; None for a user that does not
         exist.
     seen_by : what a user's statements are answered from; by default the backing, for all.
     """
@@ -167,7 +167,7 @@ class Relay:
             raise StatementError(1040, f"logins cannot be checked now: {error.code}", "08004") from error
 
     def open(self, user: str, connection_id: int) -> RelaySession:
-        """See `ccpr.matrixone.server.server.Engine`."""
+        """See `ccpr.matrixone.server.connection.Engine`."""
         login, upstream = _login(user), self.upstream
         if self._seen_by is not None:
             upstream = replace(upstream, backing=self._seen_by(login.user))

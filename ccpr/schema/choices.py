@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 
 class DuplicateKeys(StrEnum):
@@ -28,6 +29,7 @@ class MaxDrop:
     tables : at most so many; None: fewer than half of those that it has, or fewer than three, and not all of several.
     """
 
+    MOST: ClassVar[int] = 999_999_999
     tables: int | None = None
 
     @classmethod
@@ -35,8 +37,8 @@ class MaxDrop:
         """`half` or a number. Raises ValueError."""
         if text == _HALF:
             return cls()
-        if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
-            raise ValueError(f"not a number of tables, and not `{_HALF}`: {text!r:.80}")
+        if not (text.isascii() and text.isdecimal() and len(text) <= len(str(cls.MOST))):
+            raise ValueError(f"not a number of tables, and not `{_HALF}`")
         return cls(int(text))
 
     def __str__(self) -> str:
@@ -49,5 +51,5 @@ class MaxDrop:
         return gone > 1 and (gone == there or (gone >= _FEW and 2 * gone >= there))
 
 
-_HALF, _FEW, _DIGITS = "half", 3, 9
+_HALF, _FEW = "half", 3
 DEFAULT_MAX_DROP = MaxDrop()

@@ -1,5 +1,5 @@
-"""A table of MatrixOne in another server: its CREATE TABLE, its ALTERs, its renames. Text only. It is meant for a
-session with a strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and with time_zone '+00:00'.
+"""A table of MatrixOne in another server: its definition, which `ccpr.schema.alter` changes. It is meant for a session
+with a strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and with time_zone '+00:00'.
 
 MySQL 8 and MariaDB differ by their collation only. A target that is a MatrixOne has the source's types and defaults,
 and its key column for tables without a key is seen. Doris has a statement of its own
@@ -11,27 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, Index, IndexKind
-from ccpr.matrixone.schema import FAKE_KEY, Table
-from ccpr.matrixone.sql.lexer import Token, tokens
-from ccpr.matrixone.sql.quoting import quote_name, quote_string
+from ccpr.matrixone.schema import FAKE_KEY
+from ccpr.schema.defaults import default_of, now_of
 from ccpr.schema.dialects import Dialect
-from ccpr.schema.table_diff import (
-    ColumnAdded,
-    ColumnAltered,
-    ColumnDropped,
-    ColumnMoved,
-    ColumnRenamed,
-    DefinitionChange,
-    IndexAdded,
-    IndexDropped,
-    TableCommentChanged,
-    TableRenamed,
-    can_be_altered,
-    diff_tables,
-)
 from ccpr.schema.types import (
     LONG_IN_PAGE,
     LONG_IN_ROW,
+    LONG_TYPES,
     MAX_KEY_BYTES,
     MAX_ROW_BYTES,
     TargetType,
@@ -51,8 +37,6 @@ HIDDEN_KEY = {
 _MAX_NAME, _MAX_COMMENT = 64, 1024  # characters
 _ROW_ROOM = MAX_ROW_BYTES - 2048  # the rest for lengths and null flags
 _PAGE_ROOM = 8126 - 126  # of half a page of 16 kB; the rest for headers
-_LONG = ("longtext", "longblob", "json")
-_NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +53,6 @@ class RenderedTable:
     create: CreateTable
     types: tuple[TargetType, ...]
     remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Alteration:
-    """Statements that change one definition into the other in place.
-
-    Attributes
-    ----------
-    changes : what they do.
-    before_rows, after_rows : to be run before and after the rows of the new point are applied. `after_rows` forbid rows
-        that the old point may have.
-    """
-
-    changes: tuple[DefinitionChange, ...]
-    before_rows: tuple[str, ...]
-    after_rows: tuple[str, ...] = ()
 
 
 def target_table(
@@ -164,103 +132,6 @@ def _options(dialect: Dialect) -> tuple[tuple[str, str], ...]:
     return ("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"), ("COLLATE", COLLATIONS[dialect])
 
 
-def alter_table(
-    before: Table, after: Table, target_before: CreateTable, target_after: CreateTable, dialect: Dialect
-) -> Alteration | None:
-    """The ALTER statements that change one target definition into the other. None if the table has to be built as a
-    shadow table and swapped (docs/requirements.md N4).
-
-    Not for Doris. The definitions are those that `for_sync` made; the tables say which column is which.
-    """
-    changes = diff_tables(before, after, target_before, target_after)
-    if not can_be_altered(changes):
-        return None
-    table = target_after.quoted_name
-    bound = _bound_columns(changes)
-    first = []
-    if any(isinstance(change, TableRenamed) for change in changes):
-        first.append(rename_tables([(target_before.quoted_name, target_after.quoted_name)]))
-    drops = [f"DROP INDEX {quote_name(change.index.name)}" for change in changes if isinstance(change, IndexDropped)]
-    drops += [
-        f"DROP COLUMN {quote_name(change.column.name)}" for change in changes if isinstance(change, ColumnDropped)
-    ]
-    renames = [
-        f"RENAME COLUMN {quote_name(c.before)} TO {quote_name(c.after)}"
-        for c in changes
-        if isinstance(c, ColumnRenamed)
-    ]
-    edits = _column_edits(changes, target_after, bound)
-    plain = [f"ADD {c.index}" for c in changes if isinstance(c, IndexAdded) and not c.after_rows]
-    for part in (drops, renames, edits, plain):
-        first += alter_statements(table, part, dialect)
-    first += [
-        f"ALTER TABLE {table} COMMENT={quote_string(change.after)}"
-        for change in changes
-        if isinstance(change, TableCommentChanged)
-    ]
-    late = [f"MODIFY COLUMN {target_after.column(name)}" for name in sorted(bound)]
-    late += [f"ADD {change.index}" for change in changes if isinstance(change, IndexAdded) and change.after_rows]
-    return Alteration(changes, tuple(first), alter_statements(table, late, dialect))
-
-
-def alter_statements(quoted_name: str, changes: Sequence[str], dialect: Dialect) -> tuple[str, ...]:
-    """One ALTER TABLE for all changes, so that the server goes through the table once; one for each for MatrixOne,
-    which does not take several kinds of them together."""
-    if not changes:
-        return ()
-    together = changes if dialect is Dialect.MATRIXONE else [", ".join(changes)]
-    return tuple(f"ALTER TABLE {quoted_name} {change}" for change in together)
-
-
-def _bound_columns(changes: Sequence[DefinitionChange]) -> set[str]:
-    """Columns that become NOT NULL once the rows of the new point are there."""
-    added = {c.column.name for c in changes if isinstance(c, ColumnAdded) and _needs_a_value(c.column)}
-    return added | {c.name for c in changes if isinstance(c, ColumnAltered) and c.after_rows}
-
-
-def _column_edits(changes: Sequence[DefinitionChange], after: CreateTable, bound: set[str]) -> list[str]:
-    """ADD and MODIFY COLUMN, as far as the old point's rows allow: a column of `bound` may still be NULL."""
-
-    def nullable(column: ColumnDefinition) -> ColumnDefinition:
-        return replace(column, nullable=True) if column.name in bound else column
-
-    edits = []
-    done = _only_nullability(changes, bound)
-    for change in changes:
-        match change:
-            case ColumnAdded(column, place):
-                edits.append(f"ADD COLUMN {nullable(column)} {_place(place)}")
-                done.add(column.name)
-            case ColumnMoved(name, place):
-                edits.append(f"MODIFY COLUMN {nullable(after.column(name))} {_place(place)}")
-                done.add(name)
-    altered = {change.name: change.after for change in changes if isinstance(change, ColumnAltered)}
-    return [*edits, *(f"MODIFY COLUMN {nullable(column)}" for name, column in altered.items() if name not in done)]
-
-
-def rename_tables(pairs: Sequence[tuple[str, str]]) -> str:
-    """One statement for all renames; names are already quoted. A reader sees all of them or none.
-
-    A swap is ``[(t, old), (staged, t)]``. Two names change places by way of a third: ``[(a, x), (b, a), (x, b)]``.
-    """
-    return "RENAME TABLE " + ", ".join(f"{old} TO {new}" for old, new in pairs)
-
-
-def _place(after: str | None) -> str:
-    return "FIRST" if after is None else f"AFTER {quote_name(after)}"
-
-
-def _needs_a_value(column: ColumnDefinition) -> bool:
-    """Whether existing rows would get a value that a strict server refuses (a zero date, an empty text as JSON)."""
-    return not column.nullable and column.default is None and not column.auto_increment
-
-
-def _only_nullability(changes: Sequence[DefinitionChange], bound: set[str]) -> set[str]:
-    """Columns of which nothing changes before the rows are there."""
-    early = {change.name for change in changes if isinstance(change, ColumnAltered) and not change.after_rows}
-    return bound - early
-
-
 def _check_name(name: str, dialect: Dialect, subject: str) -> None:
     if dialect is Dialect.MATRIXONE:
         return
@@ -297,7 +168,7 @@ def _fitted(source: CreateTable, types: Sequence[TargetType], remarks: list[str]
 def _page_bytes(kind: TargetType, in_key: bool) -> int:
     """What a value takes of a page of InnoDB at most: one that may be longer than 255 bytes can be stored elsewhere,
     unless it is in a key."""
-    if kind.type.name in _LONG:
+    if kind.type.name in LONG_TYPES:
         return LONG_IN_PAGE
     return LONG_IN_PAGE if kind.row_bytes > 257 and not in_key else kind.row_bytes
 
@@ -370,7 +241,7 @@ def _index_problem(index: Index, name: str, types: Mapping[str, TargetType], dia
 
 def _part_length(length: int | None, kind: TargetType) -> int | None:
     """The prefix length, if it is a prefix: the target refuses one as long as the column, or one of a number."""
-    if kind.type.name in _LONG:
+    if kind.type.name in LONG_TYPES:
         return length
     whole = kind.type.parameters[0] if kind.type.name in ("varchar", "varbinary", "char") else 0
     return length if length is not None and length < whole else None
@@ -386,7 +257,7 @@ def _part_bytes(length: int | None, kind: TargetType) -> int | None:
 def _column(
     column: ColumnDefinition, kind: TargetType, dialect: Dialect, leading: set[str], remarks: list[str]
 ) -> ColumnDefinition:
-    default = _default(column, kind, dialect)
+    default = default_of(column, kind, dialect)
     if column.generated:
         remarks.append(
             f"column {column.name}: its values come from the source; "
@@ -401,7 +272,7 @@ def _column(
     if comment != column.comment:
         remarks.append(f"column {column.name}: its comment is cut after {_MAX_COMMENT} characters")
     in_utc = column.type.name == "timestamp"  # a target's ON UPDATE is in its session's time zone
-    on_update = _now(column.on_update, kind) if column.on_update and not in_utc else ""
+    on_update = now_of(column.on_update, kind) if column.on_update and not in_utc else ""
     if dialect is Dialect.MATRIXONE and kind.type == column.type:
         on_update = column.on_update
     if column.on_update and not on_update:
@@ -419,87 +290,3 @@ def _column(
         collation=kind.collation,
         invisible=column.invisible,
     )
-
-
-def _default(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> str | None:
-    """A literal or the current time; None for what is left out. Other expressions of MatrixOne may mean something else
-    in another server."""
-    if column.default is None:
-        return None
-    read, default = _unbracketed(column.default)
-    if dialect is Dialect.MATRIXONE and kind.type == column.type and not _is_text(read):
-        return column.default
-    now = _now(column.default, kind)
-    if now:  # MySQL 8 and MariaDB give the time in UTC by a function, and that is an expression
-        return "(utc_timestamp(6))" if column.type.name == "timestamp" else now
-    if not _is_literal(read) or column.type.name == "timestamp":
-        return None
-    literal = default
-    if column.default_text is not None:
-        literal = quote_string(column.default_text)
-    elif read[-1].kind == "text":
-        meant = _meant_text(read[-1].value, column)
-        if meant is None:
-            return None
-        literal = quote_string(meant) if meant != read[-1].value else literal
-    elif kind.type.name in ("enum", "set"):
-        return None
-    if kind.type.name == "datetime" and read[-1].kind != "text":
-        return None
-    if kind.type.name in ("varchar", "char", "longtext") and read[-1].kind != "text" and column.default_text is None:
-        literal = quote_string(literal)
-    return f"({literal})" if kind.type.name in _LONG and dialect is Dialect.MYSQL8 else literal
-
-
-def _unbracketed(expression: str) -> tuple[list[Token], str]:
-    """Tokens and text of an expression, of a literal without the brackets around it."""
-    read = list(tokens(expression))
-    first, last = 0, len(read)
-    while last - first > 2 and read[first].is_sign("(") and read[last - 1].is_sign(")"):
-        first, last = first + 1, last - 1
-    if not _is_literal(read[first:last]):
-        return read, expression
-    return read[first:last], expression[read[first].start : read[last - 1].end]
-
-
-def _meant_text(written: str, column: ColumnDefinition) -> str | None:
-    """The text that a default means; None if that is not certain. get_ddl writes each quote of a default twice as often
-    as it should: `it''s` may be this text or `it's`. The members of an enum or set say which, and
-    `ColumnDefinition.default_text` for texts."""
-    once = written.replace("''", "'")
-    if column.type.name == "enum":
-        return next((text for text in (written, once) if text in column.type.members), None)
-    if column.type.name == "set":
-        wanted = (text for text in (written, once) if {*text.split(",")} - {""} <= {*column.type.members})
-        return next(wanted, None)
-    return None if once != written else written
-
-
-def _is_text(read: Sequence[Token]) -> bool:
-    return len(read) == 1 and read[0].kind == "text"
-
-
-def _is_literal(read: Sequence[Token]) -> bool:
-    match read:
-        case [Token("text" | "number")] | [Token("sign", "-" | "+"), Token("number")]:
-            return True
-        case [Token("word", word)]:
-            return word.upper() in ("TRUE", "FALSE")
-    return False
-
-
-def _now(expression: str, kind: TargetType) -> str:
-    """CURRENT_TIMESTAMP with the column's own precision, which both servers require; empty for another expression or
-    type."""
-    match list(tokens(expression)):
-        case [Token("word", word)] | [Token("word", word), Token("sign", "("), Token("sign", ")")] if (
-            word.upper() in _NOW
-        ):
-            pass
-        case [Token("word", word), Token("sign", "("), Token("number"), Token("sign", ")")] if word.upper() in _NOW:
-            pass
-        case _:
-            return ""
-    if kind.type.name != "datetime":
-        return ""
-    return f"CURRENT_TIMESTAMP({kind.type.parameters[0]})" if kind.type.parameters else "CURRENT_TIMESTAMP"

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from ccpr.matrixone.ddl.definition import (
-    Check,
+    CheckConstraint,
     ColumnDefinition,
     CreateTable,
     ForeignKey,
@@ -280,7 +280,9 @@ def _restored(synced: CreateTable, stripped: Mapping[str, Any], disabled: Mappin
                 )
                 for column in synced.columns
             ),
-            checks=tuple(Check(text_of(name), text_of(expression)) for name, expression in disabled.get("checks", ())),
+            checks=tuple(
+                CheckConstraint(text_of(name), text_of(expression)) for name, expression in disabled.get("checks", ())
+            ),
             foreign_keys=tuple(map(_foreign_key, disabled.get("foreign_keys", ()))),
             options=_put_back(_put_back(synced.options, disabled.get("options", ())), stripped.get("options", ())),
             comment=text_of(disabled.get("comment", "")),

@@ -11,7 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ccpr.matrixone.ddl.definition import Check, ColumnDefinition, ColumnType, CreateTable, ForeignKey, Index, IndexKind
+from ccpr.matrixone.ddl.definition import (
+    CheckConstraint,
+    ColumnDefinition,
+    ColumnType,
+    CreateTable,
+    ForeignKey,
+    Index,
+    IndexKind,
+)
 from ccpr.matrixone.schema import Table
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -236,7 +244,7 @@ class ConstraintAdded(_Change):
     """A foreign key or a check. A table that is being synced has neither (docs/requirements.md D3), so nothing is done
     until it is released."""
 
-    constraint: ForeignKey | Check
+    constraint: ForeignKey | CheckConstraint
 
     def describe(self) -> str:
         return f"added {self.constraint}"
@@ -244,7 +252,7 @@ class ConstraintAdded(_Change):
 
 @dataclass(frozen=True, slots=True)
 class ConstraintDropped(_Change):
-    constraint: ForeignKey | Check
+    constraint: ForeignKey | CheckConstraint
 
     def describe(self) -> str:
         return f"dropped {self.constraint}"

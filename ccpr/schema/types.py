@@ -14,6 +14,7 @@ MAX_KEY_BYTES = 3072
 MAX_ROW_BYTES = 65_535
 _CHARACTER = 4  # bytes of utf8mb4 at most
 _LONGEST_MEMBER, _MOST_SET_MEMBERS, _MOST_ENUM_MEMBERS = 255, 64, 65_535
+LONG_TYPES = ("longtext", "longblob", "json")  # of columns that are stored outside of the row
 LONG_IN_ROW = 20  # bytes that a long text or blob takes of a row's limit
 LONG_IN_PAGE = 42  # and of a page, where up to 40 bytes of it are stored
 _GEOMETRIES = (

@@ -1,27 +1,30 @@
 """The state as a configuration file: what `ccpr apply` would find unchanged. Passwords leave as names of environment
 variables."""
 
+import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
-from ccpr.base.errors import StateUnreadable
-from ccpr.config.model import Policy
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service.subscriptions import overlapping
 from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerRecords, Stage
-from ccpr.state.settings import Settings
+from ccpr.state.setting_entry import FilePart, Setting
+from ccpr.state.settings import SETTINGS
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
+from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.state.targets import Target, TargetRecords, TargetState
 from ccpr.targets.address import format_target_uri
+from ccpr.targets.lake.options import LakeOptions
 
 _SECRET = re.compile("secret|password|token|access[._]?key", re.I)  # names of Spark's settings, as Spark redacts them
 
@@ -66,7 +69,7 @@ def export_config(workspace: Workspace) -> Exported:
     known = [Subscription.from_row(row) for row in rows]
     variables, places = _Names(), _Names()
     upstreams: dict[tuple[Endpoint, str], str] = {}
-    file: dict[str, Any] = {"version": 1, "upstreams": {}, "mirrors": {}, "subscriptions": {}}
+    file: dict[str, Any] = {"version": 1, "upstreams": {}, "mirrors": {}, "objectives": {}, "subscriptions": {}}
     for row, one in zip(rows, known, strict=True):
         login = (one.endpoint, _password(workspace, one))
         if login not in upstreams:
@@ -80,21 +83,23 @@ def export_config(workspace: Workspace) -> Exported:
         if one.table is not None:
             entry["table"] = _escaped(one.table)
         entry |= {"publication": _escaped(one.publication.name), "publisher": _escaped(one.publication.publisher)}
-        entry |= _settings(one.settings)
-        if one.settings.mirror or one.settings.shared:
-            url = {"url": _escaped(one.settings.mirror)} if one.settings.mirror else {}
-            file["mirrors"][one.name] = {**url, "shared": one.settings.shared}
-            entry["mirror"] = one.name
-        if one.settings.max_lag:
-            file.setdefault("objectives", {})[one.name] = {"max_lag": one.settings.max_lag}
-            entry["objective"] = one.name
-        if one.settings.allow_overlap or overlapping(one, known) is not None:  # the latter from before it was a setting
-            entry["allow_overlap"] = True
+        settings = one.settings
+        if overlapping(one, known) is not None:  # from before it was a setting
+            settings = replace(settings, allow_overlap=True)
+        for part in (FilePart.POLICY, FilePart.SUBSCRIPTION):
+            entry |= _said(SETTINGS, settings, part)
+        for part in (FilePart.MIRROR, FilePart.OBJECTIVE):
+            if said := _said(SETTINGS, settings, part):
+                file[part][one.name] = said
+                entry[part.reference] = one.name
         if row.state == State.PAUSED:
             entry["paused"] = True
-        targets = _targets(TargetRecords(workspace.log.engine, row.task_id).all(), one.name, variables)
+        targets = _targets(TargetRecords(workspace.log.engine, row.task_id).databases(), one.name, variables)
         if targets:
             entry["targets"] = targets
+        lakes = _lakes(TargetRecords(workspace.log.engine, row.task_id).lakes())
+        if lakes:
+            entry["lakes"] = lakes
         followers = _followers(FollowerRecords(workspace.log.engine, row.task_id).all(), one, variables)
         if followers:
             entry["followers"] = followers
@@ -120,14 +125,10 @@ def _password(workspace: Workspace, one: Subscription) -> str:
         return one.sealed_password
 
 
-def _settings(settings: Settings) -> dict[str, Any]:
-    """What is not the default, under the names of the file."""
-    default, found = Settings(), {}
-    for key in Policy.model_fields:
-        name = "sync_interval" if key == "interval" else key
-        if (value := getattr(settings, name)) != getattr(default, name):
-            found[key] = value
-    return found
+def _said(known: Mapping[str, Setting], settings: object, part: FilePart) -> dict[str, Any]:
+    """What is not the default, under its key in a part of the file."""
+    said = (one for one in known.values() if one.part is part and one.of(settings) != one.default)
+    return {one.key: _literally(one.plain(settings)) for one in said}
 
 
 def _targets(targets: Iterable[Target], subscription: str, variables: _Names) -> dict[str, Any]:
@@ -140,11 +141,20 @@ def _targets(targets: Iterable[Target], subscription: str, variables: _Names) ->
             "uri": _escaped(format_target_uri(address_of(target))),
             "password": _variable(variables, f"TARGET_{subscription}_{target.name}_PASSWORD"),
             **({"database": _escaped(target.source_database)} if target.source_database else {}),
-            "ddl_policy": target.policy.value,
-            **({"as_text": list(map(_escaped, target.as_text))} if target.as_text else {}),
-            "duplicate_keys": target.duplicate_keys.value,
-            **({} if target.max_drop.tables is None else {"max_drop": target.max_drop.tables}),
+            **_said(TARGET_SETTINGS, target.settings, FilePart.TARGET),
         }
+    return found
+
+
+def _lakes(lakes: Iterable[Target]) -> dict[str, Any]:
+    """What is not the default."""
+    default, found = json.loads(LakeOptions().to_text()), {}
+    for lake in lakes:
+        said = {key: value for key, value in json.loads(lake.lake or "{}").items() if value != default[key]}
+        if "tables" in said:
+            said["tables"] = _escaped(said["tables"])
+        database = {"database": _escaped(lake.source_database)} if lake.source_database else {}
+        found[lake.name] = {"to": _escaped(lake.uri), **database, **said}
     return found
 
 
@@ -180,6 +190,13 @@ def _spark(spark: StoredSpark, variables: _Names) -> dict[str, Any]:
 
 def _variable(variables: _Names, wanted: str) -> str:
     return f"${{{variables.new(re.sub('[^A-Za-z0-9]+', '_', wanted).upper())}}}"
+
+
+def _literally(value: Any) -> Any:
+    """With texts that mean themselves."""
+    if isinstance(value, list):
+        return list(map(_escaped, value))
+    return _escaped(value) if isinstance(value, str) else value
 
 
 def _escaped(text: str) -> str:

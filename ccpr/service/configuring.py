@@ -11,11 +11,10 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.base.failure import Failure
 from ccpr.config.document import Path, Problem
 from ccpr.config.errors import ConfigConflict, ConfigEmpty
-from ccpr.config.reading import Wanted, WantedFollower, WantedSpark, WantedSubscription, WantedTarget
+from ccpr.config.reading import Wanted, WantedFollower, WantedLake, WantedSpark, WantedSubscription, WantedTarget
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
@@ -24,12 +23,18 @@ from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service import subscriptions, targets
 from ccpr.service.drop import Dropped, drop
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerRecords, Stage
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import Pins, check_unpinned
+from ccpr.state.setting_entry import Setting
+from ccpr.state.settings import SETTINGS
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
+from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.state.targets import Target, TargetRecords, TargetState
+from ccpr.targets.lake.options import LakeOptions
+from ccpr.targets.lake.places import canonical_url
 
 SPARK = "spark"
 
@@ -43,6 +48,9 @@ class Verb(StrEnum):
     REMOVE_TARGET = "remove target"
     ADD_TARGET = "add target"
     ALTER_TARGET = "alter target"
+    REMOVE_LAKE = "remove lake"
+    ADD_LAKE = "add lake"
+    ALTER_LAKE = "alter lake"
     FOLLOW = "add follower"
     ALTER_FOLLOWER = "alter follower"
     UNFOLLOW = "remove follower"
@@ -85,7 +93,7 @@ class Action:
 
     @property
     def destructive(self) -> bool:
-        return self.verb in (Verb.DROP, Verb.REMOVE_TARGET, Verb.UNFOLLOW)
+        return self.verb in (Verb.DROP, Verb.REMOVE_TARGET, Verb.REMOVE_LAKE, Verb.UNFOLLOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +202,9 @@ class _Comparison:
         else:
             yield from self._alter(path, one, Subscription.from_row(row))
             followed = {one.name: one for one in FollowerRecords(self._workspace.log.engine, row.task_id).all()}
-            known = {target.name: target for target in TargetRecords(self._workspace.log.engine, row.task_id).all()}
+            known = {
+                target.name: target for target in TargetRecords(self._workspace.log.engine, row.task_id).databases()
+            }
         if one.paused is not None and one.paused != (row is not None and row.state == State.PAUSED):
             verb, act = (Verb.PAUSE, subscriptions.pause) if one.paused else (Verb.RESUME, subscriptions.resume)
             yield Action(verb, one.name, do=partial(act, name=one.name))
@@ -211,6 +221,7 @@ class _Comparison:
             self.removals.append(
                 Action(Verb.REMOVE_TARGET, one.name, name, do=partial(_remove_target, name=one.name, target=name))
             )
+        yield from self._lakes(path, one, row)
         for follower in one.followers:
             place = (*path, "followers", follower.name)
             yield from self._follow(place, one, follower, followed.get(follower.name))
@@ -218,6 +229,44 @@ class _Comparison:
             self.unlisted.append(f"{one.name}.{name}")
             do = partial(self._following.unfollow, name=one.name, follower=name)
             self.removals.append(Action(Verb.UNFOLLOW, one.name, follower=name, do=do))
+
+    def _lakes(self, path: Path, one: WantedSubscription, row: LogRow | None) -> Iterator[Action]:
+        """What is in a lake stays where the lake is removed."""
+        there = [] if row is None else TargetRecords(self._workspace.log.engine, row.task_id).lakes()
+        known = {lake.name: lake for lake in there}
+        for lake in one.lakes:
+            place = (*path, "lakes", lake.name)
+            if lake.name in {target.name for target in one.targets}:
+                self.problems.append(Problem(place, "a target has this name"))
+            if lake.name in known:
+                yield from self._alter_lake(place, one.name, lake, known[lake.name])
+            else:
+                do = partial(_add_lake, name=one.name, one=lake)
+                yield Action(Verb.ADD_LAKE, one.name, lake.name, lake.url, do=do)
+        for name in known.keys() - {lake.name for lake in one.lakes}:
+            self.unlisted.append(f"{one.name}.{name}")
+            self.removals.append(
+                Action(Verb.REMOVE_LAKE, one.name, name, do=partial(_remove_lake, name=one.name, lake=name))
+            )
+
+    def _alter_lake(self, path: Path, name: str, one: WantedLake, known: Target) -> Iterator[Action]:
+        before, after = asdict(LakeOptions.from_text(known.lake or "{}")), asdict(one.options)
+        fixed = {
+            "to": (known.uri, canonical_url(one.url)),
+            "database": (known.source_database, one.source_database),
+            **{key: (before[key], after[key]) for key in before if key not in ("keep", "keep_for")},
+        }
+        for key, (old, new) in fixed.items():
+            if old != new:
+                text = f"{key} of a lake cannot be changed; give it another name and another place"
+                self.problems.append(Problem((*path, key), text))
+        changes = tuple(
+            Change(key, _shown(before[key]), _shown(after[key]))
+            for key in ("keep", "keep_for")
+            if before[key] != after[key]
+        )
+        if changes:
+            yield Action(Verb.ALTER_LAKE, name, one.name, changes=changes, do=partial(_keep, name=name, one=one))
 
     def _follow(
         self, path: Path, subscription: WantedSubscription, one: WantedFollower, known: Follower | None
@@ -262,17 +311,17 @@ class _Comparison:
             "database": (known.database, one.database),
             "table": (known.table, one.table),
             "publisher": (known.publication.publisher, one.publisher or known.publication.publisher),
-            "with_indexes": (known.settings.with_indexes, one.settings.with_indexes),
+            **{
+                setting.key: (setting.of(known.settings), setting.of(one.settings))
+                for setting in SETTINGS.values()
+                if not setting.changeable
+            },
         }
         for key, (before, after) in fixed.items():
             if before != after:
                 text = f"subscription {one.name} has another ({_shown(before)}), which cannot be changed"
                 self.problems.append(Problem((*path, key), text))
-        before, after = asdict(known.settings), asdict(one.settings)
-        settings = {name: value for name, value in after.items() if value != before[name]}
-        changes = [
-            Change(name.removeprefix("sync_"), _shown(before[name]), _shown(value)) for name, value in settings.items()
-        ]
+        settings, changes = _differences(SETTINGS, known.settings, one.settings)
         publication = one.publication if one.publication not in (None, known.publication.name) else None
         if publication is not None:
             changes.append(Change("publication", known.publication.name, publication))
@@ -306,36 +355,32 @@ class _Comparison:
             self.problems.append(Problem((*path, "uri"), "the database of a target cannot be changed"))
         if known.source_database != one.source_database:
             self.problems.append(Problem((*path, "database"), "which database a target gets cannot be changed"))
-        lost = sorted(set(known.as_text) - set(one.as_text))
+        lost = sorted(set(known.settings.as_text) - set(one.settings.as_text))
         if lost:
             self.problems.append(Problem((*path, "as_text"), f"{', '.join(lost)} are text already and stay so"))
         login = [
             replace(change, setting={"upstream": "uri"}.get(change.setting, change.setting))
             for change in self._login(address.endpoint, known.sealed_password, one.address.endpoint, one.password)
         ]
-        new = tuple(column for column in one.as_text if column not in known.as_text)
-        policy = None if one.policy is known.policy else one.policy
-        duplicates = None if one.duplicate_keys is known.duplicate_keys else one.duplicate_keys
-        limit = None if one.max_drop == known.max_drop else one.max_drop
-        changes = [
-            *login,
-            *([Change("ddl_policy", known.policy.value, policy.value)] if policy else []),
-            *([Change("as_text", _shown(known.as_text), _shown(one.as_text))] if new else []),
-            *([Change("duplicate_keys", known.duplicate_keys.value, duplicates.value)] if duplicates else []),
-            *([Change("max_drop", str(known.max_drop), str(limit))] if limit else []),
-        ]
-        if changes:
+        as_text = tuple(dict.fromkeys((*known.settings.as_text, *one.settings.as_text)))
+        after = replace(one.settings, as_text=as_text)
+        settings, changes = _differences(TARGET_SETTINGS, known.settings, after)
+        if login or changes:
             do = partial(
                 targets.alter,
                 name=name,
                 target_name=one.name,
-                policy=policy,
                 login=(one.address, one.password) if login else None,
-                as_text=new,
-                duplicate_keys=duplicates,
-                max_drop=limit,
+                settings=settings,
             )
-            yield Action(Verb.ALTER_TARGET, name, one.name, changes=tuple(changes), do=do)
+            yield Action(Verb.ALTER_TARGET, name, one.name, changes=(*login, *changes), do=do)
+
+
+def _differences(known: Mapping[str, Setting], before: object, after: object) -> tuple[dict[str, Any], list[Change]]:
+    """The settings that have another value after than before, by name, and how they are shown."""
+    found = [one for one in known.values() if one.of(before) != one.of(after)]
+    changes = [Change(one.label, _shown(one.of(before)), _shown(one.of(after))) for one in found]
+    return {one.name: one.of(after) for one in found}, changes
 
 
 def _shown(value: Any) -> str:
@@ -381,8 +426,26 @@ def _create(workspace: Workspace, one: WantedSubscription) -> None:
 
 
 def _add_target(workspace: Workspace, name: str, one: WantedTarget) -> None:
-    what = (one.policy, one.as_text, one.duplicate_keys, one.source_database, one.max_drop)
-    targets.add(workspace, name, one.name, one.address, one.password, *what)
+    targets.add(workspace, name, one.name, one.address, one.password, one.settings, one.source_database)
+
+
+def _add_lake(workspace: Workspace, name: str, one: WantedLake) -> None:
+    from ccpr.service import lakes
+
+    lakes.add(workspace, name, one.name, one.url, one.options, one.source_database)
+
+
+def _keep(workspace: Workspace, name: str, one: WantedLake) -> None:
+    from ccpr.service import lakes
+
+    lakes.alter(workspace, name, one.name, one.options.keep, one.options.keep_for)
+
+
+def _remove_lake(workspace: Workspace, name: str, lake: str) -> None:
+    """Its tables stay as they are."""
+    from ccpr.service import lakes
+
+    lakes.remove(workspace, name, lake)
 
 
 def _remove_target(workspace: Workspace, name: str, target: str) -> None:
@@ -402,7 +465,7 @@ def _drop(workspace: Workspace, name: str, following: Following) -> Dropped:
     check_unpinned(others)  # before anything is ended
     for follower in followers:
         following.unfollow(workspace, name, follower.name)
-    for target in targets.records_of(workspace, name).all():
+    for target in targets.records_of(workspace, name).databases():
         _remove_target(workspace, name, target.name)
     return drop(workspace, name)
 

@@ -15,7 +15,6 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from ccpr.base.errors import KeyLost, StateUnreadable
 from ccpr.base.file_modes import closed_folder, is_open_to_others
 from ccpr.base.wording import first_names
 from ccpr.matrixone.client import snapshots
@@ -23,7 +22,7 @@ from ccpr.matrixone.client.capabilities import Capabilities, check_interface, pr
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint
 from ccpr.matrixone.client.errors import NotPermitted
 from ccpr.matrixone.client.inspection import DatabaseTables, current_role, read_clock, read_tables, server_version
-from ccpr.matrixone.client.publications import Publication, check_admission, choose_publication
+from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
@@ -36,6 +35,7 @@ from ccpr.service.subscriptions import check_databases
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import place
+from ccpr.state.errors import KeyLost, StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
@@ -73,7 +73,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
+class CheckedUpstream:
     """What to check upstream. Without `database` only the login; without `publication` it is looked up. `database` and
     `settings` are as in `Subscription`."""
 
@@ -246,7 +246,7 @@ def connect_once(endpoint: Endpoint, password: str) -> Session:
     )
 
 
-def upstream_of(workspace: Workspace, row: LogRow) -> Upstream:
+def upstream_of(workspace: Workspace, row: LogRow) -> CheckedUpstream:
     subscription, known = Subscription.from_row(row), Context.from_text(row.context).capabilities
 
     def connect() -> Session:
@@ -256,10 +256,10 @@ def upstream_of(workspace: Workspace, row: LogRow) -> Upstream:
 
     publication, scope = subscription.publication, (subscription.database, subscription.table)
     names = (publication.name, publication.publisher)
-    return Upstream(subscription.endpoint, connect, *scope, *names, known, subscription.settings)
+    return CheckedUpstream(subscription.endpoint, connect, *scope, *names, known, subscription.settings)
 
 
-def check_upstream(upstream: Upstream, clock: Callable[[], float]) -> Iterator[Check]:
+def check_upstream(upstream: CheckedUpstream, clock: Callable[[], float]) -> Iterator[Check]:
     try:
         session = upstream.connect()
     except CcprError as error:
@@ -296,7 +296,7 @@ def check_recorded_clock(row: LogRow) -> Check | None:
     return None if skew is None else _skew_check(skew, 0.0, "at the last snapshot")
 
 
-def _encryption(session: Session, upstream: Upstream) -> Iterator[Check]:
+def _encryption(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
     mode = upstream.endpoint.tls.mode
     remedy = "Add ?ssl-mode=verify_identity&ssl-ca=/path/ca.pem after the port of the URI."
     if session.encrypted and mode in ("verify_ca", "verify_identity"):
@@ -321,7 +321,7 @@ def _version(session: Session) -> Iterator[Check]:
         yield Check("upstream", "version", Verdict.WARNING, text, remedy)
 
 
-def _capabilities(session: Session, upstream: Upstream) -> Iterator[Check]:
+def _capabilities(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
     found = replace(upstream.known or Capabilities(), flush=None)  # the role may have changed: ask again
     yield Check("upstream", "capabilities", Verdict.OK, ", ".join(probe(session, found).describe()))
 
@@ -354,7 +354,7 @@ def _skew_check(skew: float, uncertainty: float, when: str) -> Check:
     return Check("upstream", "clock", Verdict.WARNING, found, remedy)
 
 
-def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
+def _scope(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
     if upstream.database is None:
         yield Check("upstream", "publication", Verdict.SKIPPED, "no --database was given")
         return
@@ -384,7 +384,7 @@ def _scope(session: Session, upstream: Upstream) -> Iterator[Check]:
         yield from _tables(upstream, wanted, read_tables(session, publication, upstream.database))
 
 
-def _alters(session: Session, upstream: Upstream, wanted: Subscription) -> Iterator[Check]:
+def _alters(session: Session, upstream: CheckedUpstream, wanted: Subscription) -> Iterator[Check]:
     """What our snapshots change for users there (decision snapshots-that-alters-see)."""
     in_sys = wanted.of_account or wanted.publication.publisher.lower() == SYS_ACCOUNT
     if in_sys and probe(session, upstream.known).alters_see_snapshots:
@@ -415,7 +415,7 @@ def _read_databases(session: Session, publication: Publication, databases: Seque
     )
 
 
-def _tables(upstream: Upstream, wanted: Subscription, found: DatabaseTables | None) -> Iterator[Check]:
+def _tables(upstream: CheckedUpstream, wanted: Subscription, found: DatabaseTables | None) -> Iterator[Check]:
     if found is None:
         yield Check("upstream", "tables", Verdict.SKIPPED, "the server does not say")
         return
@@ -433,7 +433,7 @@ def _tables(upstream: Upstream, wanted: Subscription, found: DatabaseTables | No
     yield _flush(upstream, found.ids)
 
 
-def _flush(upstream: Upstream, table_ids: Sequence[int]) -> Check:
+def _flush(upstream: CheckedUpstream, table_ids: Sequence[int]) -> Check:
     if upstream.settings.flush != "on_demand":
         return Check("upstream", "flush on demand", Verdict.SKIPPED, "the subscription waits instead (flush = wait)")
     if not table_ids:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ccpr.base.errors import BadSetting, PointNotReached, SubscriptionBusy
 from ccpr.base.failure import Failure
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.base.loops import unexpected
@@ -28,6 +27,7 @@ from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
 from ccpr.matrixone.schema import Kind, Reading, Table
+from ccpr.mirror.errors import PointNotReached
 from ccpr.mirror.figures import Figures, Summing
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
@@ -38,6 +38,7 @@ from ccpr.service.pinning import pinned
 from ccpr.service.point_loading import PointSource, load_point
 from ccpr.service.workspace import Workspace
 from ccpr.state.drills import Drill, DrillRecords
+from ccpr.state.errors import BadSetting, SubscriptionBusy
 from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import PointHistory
 from ccpr.state.pins import Pins
@@ -128,7 +129,7 @@ def place_of(workspace: Workspace, text: str) -> Place:
     """What the setting `drill_into` says: a folder, or `mysql://user:env:NAME@host:port`, whose password is in the
     environment. Without it the state folder. Raises BadUri, BadSetting."""
     if not text.startswith("mysql://"):
-        return Place(Path(text).absolute() if text else workspace.home / FOLDER)
+        return Place(Path(text) if text else workspace.home / FOLDER)
     endpoint, password = parse_uri(text)
     if password is None or not password.startswith("env:"):
         raise BadSetting("the password has to be env:NAME", subject="drill_into")

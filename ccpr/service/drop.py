@@ -10,16 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ccpr.base.errors import (
-    FollowerInUse,
-    MirrorForeign,
-    MirrorInUse,
-    PointsHeld,
-    StateUnreadable,
-    StoreFailed,
-    SubscriptionMissing,
-    TargetInUse,
-)
 from ccpr.base.wording import first_names
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.endpoint import format_uri
@@ -27,16 +17,18 @@ from ccpr.matrixone.client.errors import PublicationMissing
 from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.errors import CcprError
-from ccpr.mirror.errors import KeyUnusable, KeyWrong
+from ccpr.mirror.errors import KeyUnusable, KeyWrong, StoreFailed
 from ccpr.mirror.head import Identity
 from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Store
 from ccpr.pipeline.options import Timeouts
+from ccpr.service.errors import FollowerInUse, MirrorInUse, PointsHeld, TargetInUse
 from ccpr.service.mirror_places import is_within, readable_subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import repeatable, transaction
+from ccpr.state.errors import MirrorForeign, StateUnreadable, SubscriptionMissing
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.kept import KeptRecords
 from ccpr.state.log_rows import LogRow
@@ -129,7 +121,7 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
     opened = Context.from_text(row.context).open
     Subscription.from_row(row)  # raises StateUnreadable before anything is written
     records = TargetRecords(workspace.log.engine, row.task_id)
-    synced = [target.name for target in records.all() if target.state is TargetState.ACTIVE]
+    synced = [target.name for target in records.databases() if target.state is TargetState.ACTIVE]
     if synced and not force:
         raise TargetInUse("tables in it are being synced", subject=f"target {', '.join(synced)}")
     followers = FollowerRecords(workspace.log.engine, row.task_id)

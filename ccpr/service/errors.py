@@ -1,6 +1,8 @@
-"""What can be wrong with a restore or a drill."""
+"""What can be wrong with what is asked for as a whole, and with the service."""
 
 from ccpr.matrixone.errors import Terminal
+
+"""What can be wrong with a restore or a drill."""
 
 
 class RestoreIncomplete(Terminal):
@@ -36,3 +38,123 @@ class ScratchTaken(Terminal):
     code = "SCRATCH_TAKEN"
     about = "folder or database"
     default_remedy = "Name an empty folder, or a server on which the login may make databases."
+
+
+class ServiceRunning(Terminal):
+    """Another `ccpr serve` runs on this state folder."""
+
+    code = "SERVICE_RUNNING"
+    about = "state folder"
+    default_remedy = "One is enough: it runs all subscriptions. End the other one first, or set another CCPR_HOME."
+
+
+class NoticeNotSent(Terminal):
+    """A notice of `ccpr serve` did not arrive: the command of `--on-failure` failed or took too long, or the address of
+    `--webhook` refused it or gave no answer in HTTP within ten seconds, three times. Later notices are sent all the
+    same; `ccpr status` has what this one would have told."""
+
+    code = "NOTICE_NOT_SENT"
+    about = "way of the notice"
+    default_remedy = "Check the command, or the server of the address; /healthz says so until a later one has arrived."
+
+
+class ServiceNotServed(Terminal):
+    """The pages of the service (/healthz, /metrics, /status) cannot be served at that address."""
+
+    code = "SERVICE_NOT_SERVED"
+    about = "address"
+    default_remedy = "Choose another --port (0 takes a free one), or another --listen address of this machine."
+
+
+class ScopeOverlap(Terminal):
+    """Another subscription replicates the same tables of the same upstream already."""
+
+    code = "SCOPE_OVERLAP"
+    about = "subscription"
+    default_remedy = (
+        "Use the other subscription. To copy the tables twice, say so for one of the two: --allow-overlap of `ccpr "
+        "subscribe` or `ccpr alter`, ALLOW_OVERLAP = TRUE in SQL, `allow_overlap: true` in ccpr.yaml."
+    )
+
+
+class MirrorInUse(Terminal):
+    """The folder or bucket for the mirror has files of another subscription, perhaps of one that was dropped."""
+
+    code = "MIRROR_IN_USE"
+    about = "folder or URL of a mirror"
+    default_remedy = "Choose another name, or name an empty folder or bucket with --mirror."
+
+
+class SeveralDatabases(Terminal):
+    """It works with one database, and the subscription is to several of an account."""
+
+    code = "SEVERAL_DATABASES"
+    about = "subscription"
+    default_remedy = (
+        "Subscribe to the database on its own, with the same --from: `ccpr subscribe NAME --database DATABASE "
+        "--allow-overlap`. It has its own mirror and its own points."
+    )
+
+
+class UpstreamDiffers(Terminal):
+    """The new upstream does not have the snapshot of the last point. It is another cluster, or has lost it."""
+
+    code = "UPSTREAM_DIFFERS"
+    about = "subscription"
+    default_remedy = "Give the new address of the same cluster. For another cluster create another subscription."
+
+
+class SnapshotsHidden(Terminal):
+    """The snapshots of a lost history are in the list of the publisher's account, which only a login of that account
+    can read."""
+
+    code = "SNAPSHOTS_HIDDEN"
+    default_remedy = (
+        "As that account: SELECT sname FROM mo_catalog.mo_snapshots WHERE sname LIKE 'xr%'; the names that `ccpr "
+        "snapshots NAME` does not list, and that have the same twelve characters after `xr_`, are lost: DROP SNAPSHOT."
+    )
+
+
+class TargetInUse(Terminal):
+    """The target still has tables that are marked as synced. Nothing would sync them any more."""
+
+    code = "TARGET_IN_USE"
+    about = "target"
+    default_remedy = (
+        "First make them ordinary tables with `ccpr release NAME --target TARGET`. "
+        "With --force the target is removed, and the tables stay as they are."
+    )
+
+
+class FollowerInUse(Terminal):
+    """Other clusters follow the subscription. Nothing would serve them any more."""
+
+    code = "FOLLOWER_IN_USE"
+    about = "follower"
+    default_remedy = (
+        "First end it: `ccpr unfollow NAME --downstream FOLLOWER`. With --force it is forgotten, and stays as it is."
+    )
+
+
+class HoldExists(Terminal):
+    """A point is held by this name already."""
+
+    code = "HOLD_EXISTS"
+    about = "held point"
+    default_remedy = "Choose another name, or release the other one: `ccpr points release NAME HELD`."
+
+
+class PointNeeded(Terminal):
+    """The point cannot be dropped: it is the newest, is held, or something is still made from it."""
+
+    code = "POINT_NEEDED"
+    about = "point"
+    default_remedy = "`ccpr points NAME` says what needs it. Release a held point first: `ccpr points release`."
+
+
+class PointsHeld(Terminal):
+    """The mirror has held points, and was to be deleted."""
+
+    code = "POINTS_HELD"
+    about = "held points"
+    default_remedy = "Release them with `ccpr points release NAME HELD`, or repeat it with --force."

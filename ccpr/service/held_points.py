@@ -7,17 +7,19 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import BadName, HoldExists, HoldMissing, PointGone, PointNeeded, StateUnavailable
 from ccpr.maintenance.dropping import Replica, drop_points
 from ccpr.maintenance.retention import Found, Retention, look
+from ccpr.mirror.errors import BadName, HoldMissing, PointGone
 from ccpr.mirror.holds import HOLD_NAME, Hold
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, instant_text
 from ccpr.pipeline.lag import LagMeter
 from ccpr.pipeline.plan import Plan
+from ccpr.service.errors import HoldExists, PointNeeded
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
+from ccpr.state.errors import StateUnavailable
 from ccpr.state.kept import KeptChanged, KeptState
 from ccpr.state.ledger import due_time
 from ccpr.state.publishing import publish_pending

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from ccpr.base.errors import MirrorInUse, StateUnreadable
 from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY
 from ccpr.mirror.store import Store
+from ccpr.service.errors import MirrorInUse
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription

@@ -1,6 +1,7 @@
 """What an open iteration has done and what it still has to copy, by what it has left in the mirror's work folder."""
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,17 +12,17 @@ from ccpr.matrixone.schema import Kind
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA
-from ccpr.pipeline.steps import COPIER, Step, step_under_way
+from ccpr.pipeline.step_names import COPIER, Stage, Step, step_under_way
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.subscription import Subscription
 
 _MOST_SINGLE_LOOKUPS = 500  # objects; for more the store's folder is listed
-_DONE_BEFORE = {  # what is done when a step is under way
-    Step.CATALOG: (),
-    Step.OBJECT_LIST: ("snapshot",),
-    Step.COPY: ("snapshot", "catalog", "object list"),
-    Step.APPLY: ("snapshot", "catalog", "object list", "copy"),
+_UNDER_WAY = {  # the first stage that may not be done when a step is under way
+    Step.CATALOG: Stage.SNAPSHOT,
+    Step.OBJECT_LIST: Stage.CATALOG,
+    Step.COPY: Stage.COPY,
+    Step.APPLY: Stage.APPLY,
 }
 
 
@@ -65,7 +66,8 @@ def read_open_work(
         step = step_under_way(ref, mirror.store)
         if step is None:
             return OpenWork()
-        shown = StepUnderWay(step.value, step.label, step.title, _DONE_BEFORE.get(step, ()), ref.name)
+        done = tuple(stage.value for stage in takewhile(lambda stage: stage is not _UNDER_WAY[step], Stage))
+        shown = StepUnderWay(step.value, step.label, step.title, done, ref.name)
         listed = _listed(mirror, ref) if step is Step.COPY else None
         if listed is None:
             return OpenWork(shown)

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ccpr.base.errors import PointNotReached, TableMissingInMirror
 from ccpr.base.progress import SILENT, Progress
 from ccpr.base.wording import first_names
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading, Table
 from ccpr.mirror.delta.change_rows import for_database
+from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.figures import Figures
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
@@ -37,7 +37,7 @@ from ccpr.state.targets import known_definitions
 from ccpr.targets.address import Address
 from ccpr.targets.base import TableState
 from ccpr.targets.database import DatabaseTarget
-from ccpr.targets.own_tables import OwnTables
+from ccpr.targets.expected_tables import ExpectedTables
 from ccpr.targets.plan import TargetRules
 from ccpr.targets.server import Server
 from ccpr.targets.sync import TargetSync
@@ -177,8 +177,8 @@ def _readable(table: Table) -> list:
 
 @contextmanager
 def _opened(history: PointHistory, address: Address, password: str, number: str) -> Iterator[DatabaseTarget]:
-    own = OwnTables(partial(known_definitions, history.engine, number), ())
-    with DatabaseTarget(address, password, number, own=own) as destination:
+    expected = ExpectedTables(partial(known_definitions, history.engine, number), ())
+    with DatabaseTarget(address, password, number, own=expected) as destination:
         yield destination
 
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.base.file_modes import make_folder, opener
+from ccpr.state.errors import StateUnreadable
 
 FOLDER = "relays"
 _MOST_BYTES = 1 << 20

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.base.errors import StoreFailed
 from ccpr.base.progress import Progress
 from ccpr.matrixone.schema import Reading
 from ccpr.mirror.delta.change_rows import for_database
+from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.reading import as_asked
 from ccpr.schema.dialects import Dialect
 from ccpr.service.point_loading import PointSource

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ccpr.base.errors import FollowerLoginLost, StateUnreadable
 from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import FollowerLoginLost, StateUnreadable
 from ccpr.state.followers import FollowerRecords, open_login, open_password
 from ccpr.state.relay_users import RelayUsers
 from ccpr.state.subscription import Subscription
@@ -31,7 +31,10 @@ def _all(workspace: Workspace) -> Iterator[tuple[Sealed, Callable[[], object]]]:
         name = row.subscription_name
         try:
             known = Subscription.from_row(row)
-            targets, followers = TargetRecords(engine, row.task_id).all(), FollowerRecords(engine, row.task_id).all()
+            targets, followers = (
+                TargetRecords(engine, row.task_id).databases(),
+                FollowerRecords(engine, row.task_id).all(),
+            )
         except StateUnreadable:
             continue
         yield (

@@ -4,13 +4,14 @@ row knows. A snapshot's name has its subscription's uid, so nobody else's is eve
 import re
 from dataclasses import dataclass
 
-from ccpr.base.errors import SnapshotsHidden, SubscriptionMissing
 from ccpr.matrixone.client import snapshots as upstream
 from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.errors import NotPermitted, SnapshotGone
 from ccpr.matrixone.client.session import Session
+from ccpr.service.errors import SnapshotsHidden
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
+from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription

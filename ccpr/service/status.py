@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from ccpr.base.errors import StateUnreadable, UnexpectedError
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.client.capabilities import Capabilities
@@ -19,6 +19,7 @@ from ccpr.service.last_error import LastError
 from ccpr.service.relay_marks import left_out_by_relays, relay_addresses
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
 from ccpr.state.log_rows import LogRow
@@ -372,13 +373,14 @@ def _target(found: Target, newest: GlobalPoint | None, read: ReadRow, lag: Lag, 
     if (failing := found.failing) is not None:
         first, last = failing.first.timestamp(), failing.last.timestamp()
         error = LastError.of(failing.failure, again=True, attempts=failing.attempts, first=first, last=last)
-    to, retrying, again_at = parse_target_uri(found.uri)[0].masked(), found.retrying, None
+    to = parse_target_uri(found.uri)[0].masked() if found.lake is None else found.uri
+    retrying, again_at = found.retrying, None
     if retrying is not None and found.state is TargetState.ACTIVE and read.row.state == State.RUNNING:
         again_at = max(now, retrying.next_attempt(read.subscription.settings.sync_interval).timestamp())
     return TargetStatus(
         found.name,
         to,
-        found.policy.value,
+        found.settings.ddl_policy.value,
         found.state.value,
         found.lsn,
         age,

@@ -3,11 +3,11 @@ get_object, and both are compared."""
 
 from collections.abc import Iterator
 
-from ccpr.base.errors import PointNotReached
 from ccpr.matrixone.client.objects import get_object
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectMismatch
 from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.mirror.errors import PointNotReached
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.storage import open_storage
 from ccpr.service.doctor import Check, Verdict, connect_once

@@ -5,63 +5,37 @@ The commands of `ccpr` and the statements of `ccpr sql` both call these function
 upstream, before anything is written. Nothing is written upstream.
 """
 
-import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import (
-    BadSetting,
-    ScopeConflict,
-    ScopeOverlap,
-    StateUnreadable,
-    SubscriptionExists,
-    UpstreamDiffers,
-)
 from ccpr.config.sql.parser import READABLE, Select, Value
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.capabilities import check_interface, probe
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
 from ccpr.matrixone.client.publication import EVERYTHING
-from ccpr.matrixone.client.publications import Publication, check_admission, choose_publication
+from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.session import Session
-from ccpr.matrixone.schema import SYSTEM_DATABASES, InvalidText, ZeroDates
+from ccpr.matrixone.schema import SYSTEM_DATABASES
 from ccpr.mirror.keys import absolute_reference
 from ccpr.mirror.open_store import place_of, without_key
+from ccpr.pipeline.errors import ScopeConflict
+from ccpr.service.errors import ScopeOverlap, UpstreamDiffers
 from ccpr.service.mirror_places import check_empty, check_place, readable_subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import fetch, repeatable, transaction
+from ccpr.state.errors import BadSetting, StateUnreadable, SubscriptionExists
 from ccpr.state.log_rows import LogRow
 from ccpr.state.patterns import NamePatterns
-from ccpr.state.settings import MOST_SESSIONS, Settings
+from ccpr.state.settings import SETTINGS, Settings
 from ccpr.state.states import State
-from ccpr.state.subscription import Subscription, check_subscription_name
-
-CREATE_ONLY = ("with_indexes",)  # settings that decide how a mirror is made
-_CHOICES = {
-    "flush": ("on_demand", "wait"),
-    "consistency": ("together", "isolated"),
-    "invalid_text": tuple(InvalidText),
-    "zero_dates": tuple(ZeroDates),
-}
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "sync_interval": (1, 10**9),
-    "retain": (0, 10**9),
-    "retain_for": (0, 10**10),
-    "retain_files": (0, 10**10),
-    "drill_every": (0, 10**9),
-    "verify_within": (0, 10**9),
-    "max_sessions": (1, MOST_SESSIONS),
-    "max_mb_s": (0, 10**9),
-    "resync_limit": (0, 2**62),
-    "max_lag": (0, 10**9),
-}
+from ccpr.state.subscription import Subscription, check_subscription_name, level_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,60 +113,18 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
 
 
 def check_settings(settings: Settings, database: str, table: str | None) -> None:
-    """Check that values are in their ranges, and go with what is subscribed to; `Settings` itself checks their types.
-    Raises BadSetting, BadName for a URL."""
-    values = asdict(settings)
-    for name, (least, most) in _RANGES.items():
-        if not (math.isfinite(values[name]) and least <= values[name] <= most):
-            raise BadSetting(f"{name} is {values[name]}, not from {least:g} to {most:g}", subject=name)
-    for name, choices in _CHOICES.items():
-        if values[name] not in choices:
-            raise BadSetting(f"{name} is {values[name]!r:.80}, not one of {', '.join(choices)}", subject=name)
-    try:
-        patterns, databases = settings.patterns, settings.database_patterns
-    except ValueError as error:
-        raise BadSetting(str(error), subject="databases, tables or exclude_tables") from error
-    try:
-        _ = settings.keep_rules
-    except ValueError as error:
-        raise BadSetting(str(error), subject="keep") from error
-    _check_drill_place(settings.drill_into)
-    if table is not None and patterns:
-        raise BadSetting(
-            "a subscription to one table has no patterns",
-            subject="tables and exclude_tables",
-            remedy="Leave out the table, or the patterns.",
-        )
-    if database == EVERYTHING:
-        _check_several(settings, table)
-    elif databases:
-        raise BadSetting(
-            "a subscription to one database stays that",
-            subject="databases",
-            remedy="Create another subscription, to several: `ccpr subscribe NAME --database 'PATTERN,…'`.",
-        )
-    canonical(settings)
-
-
-def _check_drill_place(text: str) -> None:
-    """A password has no place in a setting, which is shown. Raises BadSetting."""
-    if text.startswith("mysql://"):
-        try:
-            _, password = parse_uri(text)
-        except BadUri as error:
-            raise BadSetting(error.message, subject="drill_into") from None
-        if password is None or not password.startswith("env:"):
-            raise BadSetting("its password has to be env:NAME", subject="drill_into")
-
-
-def _check_several(settings: Settings, table: str | None) -> None:
-    """What only a subscription to one database can have. Raises BadSetting."""
-    if table is not None:
+    """Check that values are what they may be, and go with what is subscribed to. Raises BadSetting, BadName for a
+    URL."""
+    level = level_of(database, table)
+    for setting in SETTINGS.values():
+        setting.check(setting.of(settings), level)
+    if database == EVERYTHING and table is not None:
         raise BadSetting(
             "one table is of one database, and several are named",
             subject="table",
             remedy=f"Name its database: --database DATABASE --table {table}; or choose from all: --tables {table}.",
         )
+    canonical(settings)
 
 
 def canonical(settings: Settings) -> Settings:
@@ -204,6 +136,8 @@ def canonical(settings: Settings) -> Settings:
         values |= {"mirror": place_of(place), **({"encrypt": encrypt} if encrypt else {})}
     if reference := values.get("encrypt", settings.encrypt):
         values["encrypt"] = absolute_reference(reference)
+    if settings.drill_into and not settings.drill_into.startswith("mysql://"):
+        values["drill_into"] = str(Path(settings.drill_into).absolute())
     if settings.objects_from:
         from ccpr.pipeline.storage import open_storage
 
@@ -288,12 +222,14 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
     """
     row = workspace.log.row(name)
     before = Subscription.from_row(row)
-    for setting in CREATE_ONLY:
-        if change.settings.get(setting, getattr(before.settings, setting)) != getattr(before.settings, setting):
-            raise BadSetting(
-                "it cannot be changed after creation", subject=setting, remedy="Create another subscription with it."
-            )
     after = replace(before, settings=replace(before.settings, **dict(change.settings)))
+    for setting in SETTINGS.values():
+        if not setting.changeable and setting.of(after.settings) != setting.of(before.settings):
+            raise BadSetting(
+                "it cannot be changed after creation",
+                subject=setting.name,
+                remedy="Create another subscription with it.",
+            )
     check_settings(after.settings, after.database, after.table)
     after = replace(after, settings=canonical(after.settings))
     if after.settings.objects_from != before.settings.objects_from:
@@ -308,18 +244,21 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
             subject="encrypt",
             remedy="Copy it to another place, where it is encrypted: `ccpr copy NAME --to URL --encrypt KEY`.",
         )
-    place = ("mirror", "encrypt")
-    if any(getattr(after.settings, one) != getattr(before.settings, one) for one in place):
+    if _place(after.settings) != _place(before.settings):
         _check_moved(workspace, after, row)
     if reroute:
         after = _rerouted(workspace, after, change, row)
     values = {
-        "sync_config": json.dumps(asdict(after.settings)),
+        "sync_config": after.settings.to_text(),
         "upstream_conn": format_uri(after.endpoint, after.sealed_password),
         "publication_name": after.publication.name,
     }
-    reroute |= after.settings.mirror != before.settings.mirror
+    reroute |= _place(after.settings) != _place(before.settings)
     return Subscription.from_row(workspace.log.alter(row, values, reroute=reroute))
+
+
+def _place(settings: Settings) -> tuple[str, str]:
+    return settings.mirror, settings.encrypt
 
 
 def _check_moved(workspace: Workspace, subscription: Subscription, row: LogRow) -> None:

@@ -12,14 +12,15 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
-from ccpr.base.errors import LeaseLost
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.errors import PointNotReached
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import LeaseLost
 from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # imported where there is a target
     import pyarrow as pa
 
     from ccpr.mirror.figures import Summing
+    from ccpr.targets.lake.sync import LakeResult
     from ccpr.targets.plan import TargetPlan, TargetRules
     from ccpr.targets.sync import SyncResult, TargetSync
 
@@ -40,12 +42,13 @@ class TargetOutcome:
 
     Attributes
     ----------
+    target : its name; a lake is a target, too.
     result : None if the target was at the newest point already, or failed.
     failure : of the target as a whole; failures of its tables are in `result.behind`.
     """
 
     target: str
-    result: "SyncResult | None"
+    result: "SyncResult | LakeResult | None"
     failure: Failure | None
     seconds: float
 
@@ -90,23 +93,72 @@ def sync_target(
         return TargetOutcome(target.name, None, None, 0.0)
     progress.on_target(target.name)
     started = time.monotonic()
-    result, failure = None, None
+    result: SyncResult | LakeResult | None = None
+    failure = None
     if target.needed_lsn is None:  # an initial load that is interrupted is continued at this point
         records.change(target.name, needed_lsn=newest.lsn)
     sums = LoadedSums(history, newest)
     try:
-        with unexpected(), _opened_sync(workspace, under, target, history, newest, progress, sums=sums) as sync:
-            result = sync.run()
+        with unexpected():
+            result = _synced(workspace, under, target, history, newest, progress, sums)
     except LeaseLost:
         raise
     except CcprError as error:
         failure = Failure.of(error)
     if result is not None:
         _record_result(workspace, records, target, result)
-        sums.record(result.whole, _now(workspace))
+        sums.record(_now(workspace))
     elif failure is not None:
         records.record_failure(target, failure, _now(workspace))
     return TargetOutcome(target.name, result, failure, time.monotonic() - started)
+
+
+def _synced(
+    workspace: Workspace,
+    under: SyncedUnder,
+    target: Target,
+    history: PointHistory,
+    newest: GlobalPoint,
+    progress: Progress,
+    sums: "LoadedSums",
+) -> "SyncResult | LakeResult":
+    if target.lake is not None:
+        from ccpr.service.lakes import opened_sync
+
+        return opened_sync(workspace, under, target, newest, progress=progress).run()
+    with _opened_sync(workspace, under, target, history, newest, progress, sums=sums) as sync:
+        result = sync.run()
+        sums.whole = result.whole
+        return result
+
+
+def sync_one_lake(
+    workspace: Workspace,
+    iteration: Iteration,
+    lake_name: str,
+    table: str | None,
+    started: float,
+    *,
+    progress: Progress = SILENT,
+) -> TargetOutcome:
+    """Publish what a lake lacks, and one table of it anew, if it is named.
+
+    The caller holds the subscription's lease; `started` is when it began, by the monotonic clock. Raises TargetMissing,
+    LakeTableUnknown; PointNotReached if the mirror has no point yet; and what `LakeSync.run` raises.
+    """
+    from ccpr.service.lakes import opened_sync
+
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    target = records.lake(lake_name)
+    history = PointHistory(records.engine, records.task_id)
+    newest = history.newest()
+    if newest is None:
+        remedy = f"Run the first iteration: `ccpr run {iteration.subscription.name}`."
+        raise PointNotReached("the mirror has no point yet", subject=f"lake {lake_name}", remedy=remedy)
+    sync = opened_sync(workspace, iteration, target, newest, progress=progress)
+    result = sync.run() if table is None else sync.rebuild(table)
+    _record_result(workspace, records, target, result)
+    return TargetOutcome(lake_name, result, None, time.monotonic() - started)
 
 
 def pin_points(records: TargetRecords, newest: int) -> None:
@@ -170,9 +222,11 @@ def approve_drops(
 def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, TargetPlan | Failure]":
     """What the open iteration's catalog means for each target, by its name. Only definitions are compared, no rows."""
     records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    catalog = iteration.diff_catalog()
+    from ccpr.pipeline.driver import catalog_of
+
+    catalog = catalog_of(iteration)
     found: dict[str, TargetPlan | Failure] = {}
-    for target in records.all():
+    for target in records.databases():
         if target.state is TargetState.RELEASED:
             continue
         from ccpr.service.targets import open_target
@@ -205,15 +259,17 @@ def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRul
     from ccpr.service.targets import address_of
     from ccpr.targets.plan import TargetRules
 
+    assert target.dialect is not None  # it is a database
+    settings = target.settings
     return TargetRules(
         target.dialect,
         address_of(target).database,
-        target.policy,
-        target.as_text,
+        settings.ddl_policy,
+        settings.as_text,
         target.task_id,
-        target.duplicate_keys,
+        settings.duplicate_keys,
         target.source_database,
-        target.max_drop,
+        settings.max_drop,
         approved,
         _held(target),
     )
@@ -249,11 +305,17 @@ def _opened_sync(
 
 
 class LoadedSums:
-    """Sums over the rows of tables that a target loads whole, for a later drill to compare with."""
+    """Sums over the rows of tables that a target loads whole, for a later drill to compare with.
+
+    Attributes
+    ----------
+    whole : the tables that were loaded as they are at the point.
+    """
 
     def __init__(self, history: PointHistory, point: GlobalPoint) -> None:
         self._history, self._point, self._lock = history, point, Lock()
         self._sums: dict[int, Summing] = {}
+        self.whole: Collection[int] = ()
 
     def add(self, table_id: int, read: "pa.Table", given: "pa.Table") -> None:
         """See `TargetSync`."""
@@ -267,15 +329,17 @@ class LoadedSums:
                 self._sums[table_id] = Summing(arrow_schema([one for one in columns if one.name not in unknown]))
             self._sums[table_id].add(read)
 
-    def record(self, whole: Collection[int], now: datetime) -> None:
-        """Those of tables that were loaded as they are at the point."""
-        found = {table_id: one.figures() for table_id, one in self._sums.items() if table_id in whole}
+    def record(self, now: datetime) -> None:
+        """Those of `whole`."""
+        found = {table_id: one.figures() for table_id, one in self._sums.items() if table_id in self.whole}
         if found:
             records = FigureRecords(self._history.engine, self._history.task_id)
             records.complete(self._point.lsn, found, MadeBy.TARGET, now)
 
 
-def _record_result(workspace: Workspace, records: TargetRecords, target: Target, result: "SyncResult") -> None:
+def _record_result(
+    workspace: Workspace, records: TargetRecords, target: Target, result: "SyncResult | LakeResult"
+) -> None:
     reached = result.lsn, result.snapshot_ts, result.needed_lsn
     records.record_sync(target, *reached, result.behind, _now(workspace))
 

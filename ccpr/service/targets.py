@@ -3,26 +3,27 @@
 A target is a database that is synced from the mirror, see `ccpr.service.target_sync`.
 """
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ccpr.base.errors import BadSetting, SeveralDatabases, TargetExists, TargetInUse
 from ccpr.matrixone.schema import Table
-from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
+from ccpr.schema.choices import DuplicateKeys
+from ccpr.service.errors import SeveralDatabases, TargetInUse
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
+from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState, known_definitions
 from ccpr.targets.address import Address, format_target_uri, parse_target_uri
 from ccpr.targets.base import TableState
 from ccpr.targets.database import DatabaseTarget
 from ccpr.targets.errors import TargetTableUnknown
-from ccpr.targets.own_tables import OwnTables
+from ccpr.targets.expected_tables import ExpectedTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,14 @@ def address_of(target: Target) -> Address:
 def open_target(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget]:
     """A session with the target's database. Raises what `DatabaseTarget.open` raises."""
     password = workspace.vault.open(target.sealed_password, address_of(target).endpoint)
-    with _database(workspace, address_of(target), password, target.task_id, target.as_text) as opened:
+    with _database(workspace, address_of(target), password, target.task_id, target.settings.as_text) as opened:
         yield opened
 
 
 def _database(
     workspace: Workspace, address: Address, password: str, task_id: str, as_text: Sequence[str]
 ) -> DatabaseTarget:
-    own = OwnTables(partial(known_definitions, workspace.log.engine, task_id), tuple(as_text))
+    own = ExpectedTables(partial(known_definitions, workspace.log.engine, task_id), tuple(as_text))
     return DatabaseTarget(address, password, task_id, own=own)
 
 
@@ -64,11 +65,8 @@ def add(
     target_name: str,
     address: Address,
     password: str,
-    policy: DdlPolicy,
-    as_text: tuple[str, ...] = (),
-    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR,
+    settings: TargetSettings,
     source_database: str = "",
-    max_drop: MaxDrop = DEFAULT_MAX_DROP,
 ) -> Target:
     """Connect, make the registry there, then write one row. Nothing is synced yet. `source_database`: of a subscription
     to several databases the one whose tables are synced.
@@ -80,12 +78,14 @@ def add(
     row = workspace.log.row(name)
     records = TargetRecords(workspace.log.engine, row.task_id)
     source_database = _source_database(records, Subscription.from_row(row), source_database)
-    _check_columns(records, as_text, source_database)
-    for other in records.all():
+    _check_columns(records, settings.as_text, source_database)
+    if any(lake.name == target_name for lake in records.lakes()):
+        raise TargetExists("the subscription has a lake of that name", subject=f"target {target_name}")
+    for other in records.databases():
         known = address_of(other)
         if other.name == target_name or _server_and_database(known) == _server_and_database(address):
             raise TargetExists(f"target {other.name} is {known.masked()}", subject=f"target {target_name}")
-    with _database(workspace, address, password, records.task_id, as_text) as opened:
+    with _database(workspace, address, password, records.task_id, settings.as_text) as opened:
         dialect = opened.dialect
     now = datetime.fromtimestamp(workspace.clock(), UTC)
     target = Target(
@@ -94,12 +94,9 @@ def add(
         format_target_uri(address),
         workspace.vault.seal(password, address.endpoint),
         dialect,
-        policy,
+        settings,
         now,
-        as_text=as_text,
-        duplicate_keys=duplicate_keys,
         source_database=source_database,
-        max_drop=max_drop,
     )
     records.add(target)
     return target
@@ -142,33 +139,28 @@ def alter(
     workspace: Workspace,
     name: str,
     target_name: str,
-    policy: DdlPolicy | None,
     login: tuple[Address, str] | None,
-    as_text: tuple[str, ...] = (),
-    duplicate_keys: DuplicateKeys | None = None,
-    max_drop: MaxDrop | None = None,
+    settings: Mapping[str, Any],
 ) -> Target:
-    """Set another policy, another address or login of the same database, more columns that are kept as text, what
-    happens to rows of one key, or how many tables are dropped at once.
+    """Set another address or login of the same database, or settings: those that are named, by name. Columns that are
+    kept as text stay so, and `as_text` names more of them.
 
     Raises TargetMissing, BadSetting, and what `DatabaseTarget.open` raises.
     """
     records = records_of(workspace, name)
     target = records.get(target_name)
-    _check_columns(records, as_text, target.source_database)
-    values: dict[str, Any] = {} if policy is None else {"ddl_policy": policy.value}
-    if as_text:
-        values["as_text"] = json.dumps(list(dict.fromkeys((*target.as_text, *as_text))), ensure_ascii=False)
-    if duplicate_keys is not None:
-        if target.duplicate_keys is DuplicateKeys.LAST and duplicate_keys is DuplicateKeys.ERROR and target.lsn:
-            raise BadSetting(
-                "tables may have rows of which others of the same key were left out",
-                subject="--duplicate-keys",
-                remedy="Release the target's tables, and add it again.",
-            )
-        values["duplicate_keys"] = duplicate_keys.value
-    if max_drop is not None:
-        values["max_drop"] = max_drop.tables
+    before = target.settings
+    more = [name for name in settings.get("as_text", ()) if name not in before.as_text]  # the others may be gone since
+    _check_columns(records, more, target.source_database)
+    as_text = (*before.as_text, *more)
+    after = replace(before, **{**settings, "as_text": as_text})
+    if before.duplicate_keys is DuplicateKeys.LAST and after.duplicate_keys is DuplicateKeys.ERROR and target.lsn:
+        raise BadSetting(
+            "tables may have rows of which others of the same key were left out",
+            subject="duplicate_keys",
+            remedy="Release the target's tables, and add it again.",
+        )
+    values = after.columns(settings)
     if login is not None:
         address, password = login
         if address.database != address_of(target).database:
@@ -177,7 +169,7 @@ def alter(
                 subject="--to",
                 remedy="Add another target for another database.",
             )
-        with _database(workspace, address, password, records.task_id, (*target.as_text, *as_text)) as opened:
+        with _database(workspace, address, password, records.task_id, as_text) as opened:
             if target.lsn is not None and not opened.tables():
                 raise BadSetting(
                     "the database at that address has no table of this subscription",
@@ -195,15 +187,17 @@ def alter(
 
 
 def _check_columns(records: TargetRecords, names: Sequence[str], source_database: str) -> None:
-    """Each name is `table.column`, of the newest point's tables if there is a point. Raises BadSetting."""
+    """Each is of the newest point's tables if there is a point. Raises BadSetting."""
     newest = _newest_tables(records) if names else None
-    tables = [table for table in newest or () if source_database in ("", table.database)]
+    if newest is None:
+        return
+    tables = [table for table in newest if source_database in ("", table.database)]
     known = {f"{table.name}.{column.name}" for table in tables for column in table.user_columns}
     for name in names:
-        if not all(name.rpartition(".")[::2]) or (newest is not None and name not in known):
+        if name not in known:
             raise BadSetting(
                 f"{name!r:.80} is not a table.column",
-                subject="--as-text",
+                subject="as_text",
                 remedy="Use the names upstream, for example `orders.duration`.",
             )
 
@@ -232,7 +226,7 @@ def release(
     has.
     """
     records = records_of(workspace, name)
-    chosen = [records.get(target_name)] if target_name is not None else records.all()
+    chosen = [records.get(target_name)] if target_name is not None else records.databases()
     found: list[ReleasedTable] = []
     for target in chosen:
         if target.state is TargetState.RELEASED:

@@ -158,22 +158,24 @@ class Workspace:
         session: "Callable[[], Session] | None" = None,
         known: "Last | None" = None,
     ) -> "Iterator[Iteration]":
-        """`iteration`, under a lease that the caller holds. For `session` and `known` see `Iteration`."""
+        """`iteration`, under a lease that the caller holds. For `session` see `Sessions`, for `known` `Iteration`."""
         from ccpr.pipeline.iteration import Iteration
         from ccpr.pipeline.options import DEFAULT_OPTIONS
+        from ccpr.pipeline.sessions import Sessions
+        from ccpr.pipeline.steps.failure import fail
 
         options = options or DEFAULT_OPTIONS
         subscription = Subscription.from_row(lease.claim.row)
-        connect = partial(self.connect, subscription, options.timeouts)
+        sessions = Sessions(partial(self.connect, subscription, options.timeouts), session)
         mirror = self.mirror_of(subscription)
-        iteration = Iteration(lease, mirror, connect, options, self.clock, self.vault.path, session, known)
+        iteration = Iteration(lease, mirror, sessions, options, self.clock, self.vault.path, known)
         try:
             yield iteration
         except CcprError as error:
-            iteration.fail(error)
+            fail(iteration, error)
             raise
         finally:
-            iteration.close()
+            sessions.close()
 
     def close(self) -> None:
         """Close what was opened. May be called twice."""

@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
-from ccpr.base.errors import BAD_ROW_REMEDY, StateUnreadable
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.account_snapshots import account_snapshot, list_snapshot
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.schema import integer_of, text_of
+from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
 
 MOST_UNREPLICATED = 200
 LATE_SECONDS = 3_900  # for so long a CREATE SNAPSHOT that was given up may wait upstream: its limit is an hour

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
 
-from ccpr.base.errors import KeyLost, StateUnreadable
 from ccpr.base.file_modes import make_folder, opener, sync_file
 from ccpr.matrixone.client.endpoint import Endpoint
+from ccpr.state.errors import KeyLost, StateUnreadable
 
 KEY_FILE_VARIABLE = "CCPR_KEY_FILE"  # how Spark's workers find the key: a path, never the key itself
 

@@ -26,8 +26,8 @@ from weakref import WeakKeyDictionary
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
-from ccpr.base.errors import StateUnavailable, StateUnreadable
 from ccpr.base.file_modes import create_file, make_folder
+from ccpr.state.errors import StateUnavailable, StateUnreadable
 
 if TYPE_CHECKING:
     from ccpr.matrixone.client.login_guard import GuardedConnection

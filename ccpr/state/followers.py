@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.errors import FollowerExists, FollowerLoginLost, FollowerMissing, KeyLost, StateUnreadable
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.schema import integer_of
 from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.errors import FollowerExists, FollowerLoginLost, FollowerMissing, KeyLost, StateUnreadable
 from ccpr.state.tables import followers
 from ccpr.state.targets import Failing
 

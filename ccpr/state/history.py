@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.tables import figures, kept, kept_points, mo_ccpr_log, point_definitions, points, table_points
 
 if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
@@ -31,6 +31,7 @@ _POINTS = sa.select(points).where(points.c.task_id == _TASK)
 _POINT = _POINTS.where(points.c.lsn == _LSN)
 _NEWEST = _POINTS.order_by(points.c.lsn.desc()).limit(1)
 _AFTER = _POINTS.where(points.c.lsn > _LSN).order_by(points.c.lsn)
+_LATER = _POINTS.where(points.c.snapshot_ts > _LSN).order_by(points.c.lsn)
 _WATERMARK = sa.select(mo_ccpr_log.c.watermark).where(mo_ccpr_log.c.task_id == _TASK)
 _INSERT_ROWS = 1000  # rows of one INSERT
 _DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 999 only
@@ -160,6 +161,13 @@ class PointHistory:
         return [_global_point(row._mapping) for row in rows]
 
     @repeatable
+    def points_later_than(self, snapshot_ts: int) -> list[GlobalPoint]:
+        """The points of a later time than that, nanoseconds by the upstream's clock; oldest first."""
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, _LATER, task=self.task_id, of=snapshot_ts)
+        return [_global_point(row._mapping) for row in rows]
+
+    @repeatable
     def point(self, lsn: int) -> GlobalPoint | None:
         """None if there is no such point, or no more."""
         return self._first(_POINT, of=lsn)
@@ -226,17 +234,8 @@ class PointHistory:
     def after(self, lsn: int, table_id: int, most: int) -> list[TablePoint]:
         """The present state of up to `most` tables, in the order of the points that changed them and of their ids, from
         behind a place in this order. Tables that are gone are not among them."""
-        later, place = table_points.alias(), sa.tuple_(table_points.c.lsn, table_points.c.table_id)
-        replaced = (
-            sa.select(later.c.lsn)
-            .where(
-                later.c.task_id == table_points.c.task_id,
-                later.c.table_id == table_points.c.table_id,
-                later.c.lsn > table_points.c.lsn,
-            )
-            .exists()
-        )
-        mine = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False), ~replaced)
+        place = sa.tuple_(table_points.c.lsn, table_points.c.table_id)
+        mine = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False), ~_replaced())
         query = sa.select(table_points).where(*mine, place > sa.tuple_(lsn, table_id))
         with transaction(self.engine) as connection:
             rows = fetch(connection, query.order_by(table_points.c.lsn, table_points.c.table_id).limit(most))
@@ -270,15 +269,12 @@ class PointHistory:
         Returns their files. `after` is -1 where none before them stays."""
         other = table_points.alias()
         of_table = (other.c.task_id == table_points.c.task_id, other.c.table_id == table_points.c.table_id)
-        replaced = (
-            sa.select(other.c.lsn).where(*of_table, other.c.lsn > table_points.c.lsn, other.c.lsn <= until).exists()
-        )
         shown_before = sa.select(other.c.lsn).where(*of_table, other.c.lsn <= after).exists()
         unseen = (
             table_points.c.task_id == self.task_id,
             table_points.c.lsn > after,
             table_points.c.lsn <= until,
-            replaced | (table_points.c.gone.is_(True) & ~shown_before),
+            _replaced(until=until) | (table_points.c.gone.is_(True) & ~shown_before),
         )
         rows = connection.execute(
             sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)
@@ -388,6 +384,14 @@ def _global_point(row: Mapping) -> GlobalPoint:
             *numbers,
             text_of(row["file"] or ""),
         )
+
+
+def _replaced(until: int | None = None) -> sa.ColumnElement[bool]:
+    """Whether a table point has a later one of the same table, at `until` at the latest."""
+    later = table_points.alias()
+    same = (later.c.task_id == table_points.c.task_id, later.c.table_id == table_points.c.table_id)
+    in_time = () if until is None else (later.c.lsn <= until,)
+    return sa.select(later.c.lsn).where(*same, later.c.lsn > table_points.c.lsn, *in_time).exists()
 
 
 def _table_point(row: Mapping) -> TablePoint:

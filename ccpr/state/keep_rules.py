@@ -32,6 +32,10 @@ _PERIODS: Mapping[str, Callable[[int], int]] = {
     "monthly": lambda at: _date(at).year * 12 + _date(at).month,
     "yearly": lambda at: _date(at).year,
 }
+_NO_RULES = (
+    f"not rules as in all:2h,hourly:48,daily:14: each of {', '.join((ALL, *_PERIODS))} at most once, "
+    f"all with a time, the others with a number from 1 to {_MOST:,}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,7 @@ class KeepRules:
         for part in filter(None, (one.strip() for one in text.split(","))):
             match = _RULE.fullmatch(part)
             if match is None or match[1] not in (ALL, *_PERIODS) or match[1] in found:
-                names = ", ".join((ALL, *_PERIODS))
-                raise ValueError(f"{part!r:.40} is not one of {names}, each once, as in all:2h,hourly:48,daily:14")
+                raise ValueError(_NO_RULES)
             found[match[1]] = match[2]
         span = seconds_of(found.pop(ALL)) if ALL in found else 0
         periods = tuple((name, _count(found[name])) for name in _PERIODS if name in found)
@@ -88,5 +91,5 @@ class KeepRules:
 def _count(text: str) -> int:
     """Raises ValueError."""
     if not re.fullmatch("[1-9][0-9]{0,5}", text) or int(text) > _MOST:
-        raise ValueError(f"{text!r:.40} is not a number from 1 to {_MOST}")
+        raise ValueError(_NO_RULES)
     return int(text)

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ccpr.base.errors import LeaseLost, StateUnreadable
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.base.loops import Guard
+from ccpr.state.errors import LeaseLost, StateUnreadable
 from ccpr.state.log import CcprLog, Claim
 from ccpr.state.log_rows import LogRow
 

@@ -15,7 +15,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.errors import (
+from ccpr.matrixone.errors import CcprError
+from ccpr.state.context import Context
+from ccpr.state.database import exclusive, repeatable, stored_time, transaction
+from ccpr.state.errors import (
     CommitOutcomeUnknown,
     LeaseLost,
     StateUnavailable,
@@ -24,9 +27,6 @@ from ccpr.base.errors import (
     SubscriptionExists,
     SubscriptionMissing,
 )
-from ccpr.matrixone.errors import CcprError
-from ccpr.state.context import Context
-from ccpr.state.database import exclusive, repeatable, stored_time, transaction
 from ccpr.state.log_rows import BadRow, Failures, LogRow, read_latest_dropped, read_row, read_rows, values_of
 from ccpr.state.states import Event, IterationState, Pair, State, after
 from ccpr.state.tables import mo_ccpr_log

@@ -14,9 +14,9 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import BAD_ROW_REMEDY, StateUnreadable
 from ccpr.matrixone.schema import integer_of
 from ccpr.state.database import fetch
+from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
 from ccpr.state.states import IterationState, Pair, State
 from ccpr.state.tables import mo_ccpr_log
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.state.database import create_engine, exclusive, place, repeatable, typed
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.pins import give_to_followers
 from ccpr.state.tables import (
     METADATA,
@@ -26,7 +26,7 @@ from ccpr.state.tables import (
     versions,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
 VIEW_COLUMNS = (
@@ -243,10 +243,19 @@ def _to_6(connection: sa.Connection) -> None:
         give_to_followers(connection)
 
 
-# ---- 7: points that stay by themselves; a version before would drop them
+# ---- 7: lakes among the targets
+
+_ADDED_7: tuple[sa.Column, ...] = (targets.c.lake,)
 
 
-def _to_7(_: sa.Connection) -> None:
+def _to_7(connection: sa.Connection) -> None:
+    _add(connection, _ADDED_7)
+
+
+# ---- 8: points that stay by themselves; a version before would drop them
+
+
+def _to_8(_: sa.Connection) -> None:
     """Nothing changes but the number: the tables are new."""
 
 
@@ -259,4 +268,12 @@ def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
             connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {added}")
 
 
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4, 5: _to_5, 6: _to_6, 7: _to_7}
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {
+    2: _to_2,
+    3: _to_3,
+    4: _to_4,
+    5: _to_5,
+    6: _to_6,
+    7: _to_7,
+    8: _to_8,
+}

@@ -64,7 +64,7 @@ ALL_NAMES = NamePatterns()
 def _patterns(text: str) -> tuple[str, ...]:
     found = tuple(part.strip().lower() for part in text.split(",")) if text else ()
     if not all(found):
-        raise ValueError(f"a pattern in {text[:80]!r} is empty")
+        raise ValueError("not patterns joined by commas: one is empty")
     return found
 
 

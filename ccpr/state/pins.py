@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.errors import FollowerMissing, PointGone, PointsPinned, RelayPinned, RelayPins
 from ccpr.base.wording import first_names
+from ccpr.mirror.errors import PointGone
 from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.errors import FollowerMissing, PointsPinned, RelayPinned, RelayPins
 from ccpr.state.followers import SERVED, publication_of
 from ccpr.state.tables import followers, mo_ccpr_log, pins, points
 

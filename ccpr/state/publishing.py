@@ -14,22 +14,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import (
-    MirrorAhead,
-    MirrorBehind,
-    MirrorDamaged,
-    MirrorDisagrees,
-    MirrorForeign,
-    MirrorMissing,
-    StateUnavailable,
-    StoreConflict,
-)
+from ccpr.mirror.errors import MirrorDamaged, StoreConflict
 from ccpr.mirror.head import Head, Identity
 from ccpr.mirror.layout import HEAD, IDENTITY, lsn_of_point
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile
 from ccpr.mirror.points import Point
 from ccpr.state.database import repeatable, together
+from ccpr.state.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, MirrorForeign, MirrorMissing, StateUnavailable
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from ccpr.state.kept import KeptChanged, KeptRecords, KeptState
 from ccpr.state.ledger import Ledger, due_time

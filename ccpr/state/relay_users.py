@@ -14,9 +14,9 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.errors import RelayUserExists, RelayUserMissing
 from ccpr.state.credentials import Vault
 from ccpr.state.database import fetch, repeatable, stored_time, transaction
+from ccpr.state.errors import RelayUserExists, RelayUserMissing
 from ccpr.state.subscription import check_subscription_name
 from ccpr.state.tables import relay_users
 

@@ -1,11 +1,15 @@
-"""The settings of a subscription: what the column `sync_config` holds."""
+"""The settings of a subscription, each declared once: what the column `sync_config` holds."""
 
 import json
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ccpr.matrixone.schema import InvalidText, Reading, ZeroDates
 from ccpr.state.keep_rules import KeepRules
 from ccpr.state.patterns import NamePatterns
+from ccpr.state.setting_entry import FilePart, Needs, Setting, entries, setting
+from ccpr.state.setting_kinds import Choice, DrillPlace, Flag, Keep, KeyPlace, Number, Patterns, Span, Url, Whole
 
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
@@ -31,69 +35,164 @@ class Budget:
         return Budget(max(1, self.sessions // number), self.mb_s / number)
 
 
+_INVALID_TEXT = Choice(one.value for one in InvalidText)
+_ZERO_DATES = Choice(one.value for one in ZeroDates)
+_LONGEST = 10**10  # seconds; no longer ones were ever taken
+_SEVERAL = Needs(
+    ("account",),
+    "a subscription to one database stays that",
+    "Create another subscription, to several: `ccpr subscribe NAME --database 'PATTERN,…'`.",
+)
+_WITHOUT_TABLE = Needs(
+    ("account", "database"),
+    "a subscription to one table has no patterns",
+    "Leave out the table, or the patterns.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The `sync_config` of a subscription.
+    """The `sync_config` of a subscription. How a setting is declared: `setting_entry.Setting`."""
 
-    Attributes
-    ----------
-    sync_interval : seconds between iterations when the sensor runs them.
-    retain, retain_for : how many points stay readable, and for how many seconds; see `maintenance.retention.Retention`.
-    keep : which points stay by the calendar, see `ccpr.state.keep_rules`; empty for none.
-    drill_every : how many seconds after a drill the service makes the next; 0 = it makes none.
-    verify_within : in how many seconds the service reads all files of the mirror again; 0 = it does not.
-    drill_into : where drills restore to, see `ccpr.service.drilling.place_of`; empty for the state folder.
-    retain_files : for how many seconds files stay that no point names any more: readers may still use them.
-    with_indexes : also copy the objects of hidden index tables.
-    flush : ``on_demand`` asks the upstream to flush a snapshot that is not flushed, ``wait`` waits for it (decision
-        flush-on-demand).
-    max_sessions, max_mb_s : limits for copying, see `Budget`.
-    mirror : URL of the mirror's store; empty for the folder ``mirrors/<name>`` of the state folder.
-    encrypt : where the key of the mirror is, if its files are encrypted, see `ccpr.mirror.keys`; empty if not.
-    consistency : ``together`` moves all tables to one point or none; ``isolated`` leaves a failing table at an older
-        point (quarantine; docs/requirements.md B4).
-    resync_limit : how many bytes a full list may fetch without asking, where the upstream has lost the snapshot of the
-        last point; 0 = ask first.
-    shared : whether other users of this machine may read the files of the mirror, as far as the umask lets them
-        (decision private-files).
-    invalid_text : how `export` and targets get text that is not UTF-8, see `ccpr.matrixone.schema.InvalidText`. In a
-        target text columns stay text, so that ``binary`` is ``escape`` there.
-    zero_dates : what `export` gives for `0000-00-00`, see `ccpr.matrixone.schema.ZeroDates`. Targets have such dates,
-        so that only ``error`` concerns them.
-    objects_from : URL of the upstream's storage, from which objects are read without it; empty to ask the upstream for
-        them, see `ccpr.pipeline.storage`.
-    databases : patterns joined by commas, see `ccpr.state.patterns`: which databases of the account are
-        replicated, if the subscription is to several; empty for all of them.
-    tables, exclude_tables : likewise, which tables of the databases.
-    allow_overlap : it may have tables that another subscription has, too.
-    max_lag : the objective: how many seconds old the replica's state may be; 0 = two intervals and a minute.
-    """
-
-    sync_interval: int = DEFAULT_INTERVAL_SECONDS
-    retain: int = 0
-    retain_for: int = 0
-    keep: str = ""
-    retain_files: int = GRACE_SECONDS
-    drill_every: int = 0
-    drill_into: str = ""
-    verify_within: int = 0
-    with_indexes: bool = False
-    flush: str = "on_demand"
-    max_sessions: int = Budget().sessions
-    max_mb_s: float = 0.0
-    mirror: str = ""
-    encrypt: str = ""
-    consistency: str = "together"
-    resync_limit: int = 0
-    shared: bool = False
-    invalid_text: str = InvalidText.ESCAPE.value
-    zero_dates: str = ZeroDates.NULL.value
-    max_lag: int = 0
-    objects_from: str = ""
-    databases: str = ""
-    tables: str = ""
-    exclude_tables: str = ""
-    allow_overlap: bool = False
+    sync_interval: int = setting(
+        DEFAULT_INTERVAL_SECONDS,
+        Span(least=1),
+        "Time between iterations: seconds, or 90s, 10m.",
+        label="interval",
+        clause=True,
+    )
+    retain: int = setting(0, Whole(), "How many points stay readable; 0 keeps all.")  # see `maintenance.retention`
+    retain_for: int = setting(
+        0,
+        Span(most=_LONGEST),
+        "How long points stay readable: 90m, 24h, 7d. The newest that retain keeps stay anyway.",
+    )
+    keep: str = setting(  # decision keep-rules
+        "",
+        Keep(),
+        "Which points stay by the calendar: all:2h,hourly:48,daily:14,weekly:8,monthly:24,yearly:7.",
+        empty="none of them",
+    )
+    drill_every: int = setting(
+        0, Span(), "How often `ccpr serve` tries a restore: 12h, 7d; 0: never. See `ccpr drill`."
+    )
+    drill_into: str = setting(
+        "",
+        DrillPlace(),
+        "Where drills restore to: a folder, or mysql://user:env:NAME@host:port.",
+        empty="the state folder",
+    )
+    verify_within: int = setting(
+        0, Span(), "In which time `ccpr serve` reads all files of the mirror again: 30d; 0: never."
+    )
+    retain_files: int = setting(
+        GRACE_SECONDS,
+        Span(most=_LONGEST),
+        "How long files stay that no point names any more, for who still reads: 10m, 1h.",
+    )
+    with_indexes: bool = setting(False, Flag(), "Copy hidden index tables as well.", changeable=False)
+    flush: str = setting(  # decision flush-on-demand
+        "on_demand",
+        Choice(("on_demand", "wait")),
+        "on_demand: ask the upstream to flush a snapshot; wait: wait until it does.",
+    )
+    max_sessions: int = setting(
+        Budget().sessions,
+        Whole(1, MOST_SESSIONS),
+        f"Upstream sessions that copy at the same time, at most {MOST_SESSIONS}.",
+    )
+    max_mb_s: float = setting(0.0, Number(), "Megabytes per second that copying may use; 0: no limit.")
+    mirror: str = setting(
+        "",
+        Url(),
+        "A folder or s3://bucket/prefix for the mirror, instead of the state folder.",
+        part=FilePart.MIRROR,
+        key="url",
+        later="Where the mirror is now: a folder or s3://bucket/prefix.",
+        in_file="A folder or s3://bucket/prefix, in which {subscription} is the subscription's name. Without it, the "
+        "state folder.",
+        empty="the state folder",
+    )
+    encrypt: str = setting(  # decision encrypted-before-it-leaves
+        "",
+        KeyPlace(),
+        "Encrypt the mirror's files with the key that is there, before they leave this process.",
+        part=FilePart.MIRROR,
+        later="Where the key of the mirror is now.",
+        empty="a mirror that is not encrypted",
+    )
+    consistency: str = setting(  # docs/requirements.md B4
+        "together",
+        Choice(("together", "isolated")),
+        "together: all tables move to a point or none; isolated: a failing table is left behind.",
+    )
+    resync_limit: int = setting(
+        0, Whole(most=2**62), "Bytes that may be copied without asking if the base snapshot was lost; 0 asks."
+    )
+    shared: bool = setting(  # decision private-files
+        False,
+        Flag(),
+        "Let other users of this machine read the mirror, as the umask says.",
+        part=FilePart.MIRROR,
+        negative="--not-shared",
+        later="Whether other users of this machine may read the mirror's files that are written from now on.",
+    )
+    invalid_text: str = setting(  # in a target text stays text: there `binary` is `escape`
+        InvalidText.ESCAPE.value,
+        _INVALID_TEXT,
+        f"How export and targets get text that is not UTF-8: {_INVALID_TEXT.either}.",
+    )
+    zero_dates: str = setting(  # targets have such dates: there only `error` counts
+        ZeroDates.NULL.value,
+        _ZERO_DATES,
+        f"What export gives for the date 0000-00-00: {_ZERO_DATES.either}.",
+    )
+    max_lag: int = setting(
+        0,
+        Span(),
+        "How old its state may be: 90s, 10m, 24h; 0: two intervals and a minute.",
+        part=FilePart.OBJECTIVE,
+        required=True,
+    )
+    objects_from: str = setting(
+        "",
+        Url(),
+        "The upstream's storage, to read objects straight from it: s3://bucket/prefix, gs://bucket/prefix or "
+        "file:///data-dir/shared.",
+        empty="the upstream itself",
+    )
+    databases: str = setting(
+        "",
+        Patterns(),
+        "Of a subscription to several databases: those that match one of these patterns; '*': all.",
+        part=FilePart.SUBSCRIPTION,
+        at_creation="--database",
+        needs=_SEVERAL,
+        in_file="In place of database several of an account, which have points together: names and patterns joined "
+        "by commas, 'shop_*,crm'; '*' for all.",
+        empty="all",
+    )
+    tables: str = setting(
+        "",
+        Patterns(),
+        "Only tables that match: patterns with * and ?, joined by commas, as 'order_*,item'.",
+        needs=_WITHOUT_TABLE,
+        empty="all",
+    )
+    exclude_tables: str = setting(
+        "",
+        Patterns(),
+        "Without tables that match one of these patterns: '*_tmp'.",
+        needs=_WITHOUT_TABLE,
+        empty="none",
+    )
+    allow_overlap: bool = setting(  # decision overlap-is-a-setting
+        False,
+        Flag(),
+        "It may have tables that another subscription has, too.",
+        part=FilePart.SUBSCRIPTION,
+        negative="--no-overlap",
+    )
 
     @property
     def reading(self) -> Reading:
@@ -124,15 +223,24 @@ class Settings:
 
     @classmethod
     def from_text(cls, text: str) -> "Settings":
-        """Raises TypeError or ValueError for what this program would not have written."""
+        """Raises TypeError or ValueError for what this program would not have written. Limits are not looked at: an
+        earlier release may have had others."""
         value = json.loads(text)
         if not isinstance(value, dict):
             raise TypeError("sync_config is not a JSON object")
-        for setting in fields(cls):
-            wanted = float | int if isinstance(setting.default, float) else type(setting.default)
-            found = value.get(setting.name, setting.default)
-            if not isinstance(found, wanted) or isinstance(found, bool) != isinstance(setting.default, bool):
-                raise TypeError(f"{setting.name} in sync_config is {found!r:.40}")
-        settings = cls(**value)
-        _ = settings.patterns, settings.database_patterns, settings.keep_rules
-        return settings
+        if unknown := value.keys() - SETTINGS.keys():
+            raise ValueError(f"sync_config has {min(unknown):.40}, which this release does not know")
+        return cls(**{name: _stored(SETTINGS[name], found) for name, found in value.items()})
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def _stored(one: Setting, value: object) -> Any:
+    try:
+        return one.kind.read(value)
+    except ValueError as error:
+        raise ValueError(f"{one.name} in sync_config is {value!r:.40}, {error}") from error
+
+
+SETTINGS: Mapping[str, Setting] = entries(Settings)

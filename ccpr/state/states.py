@@ -11,7 +11,7 @@ from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ccpr.base.errors import SubscriptionMissing, SubscriptionPaused, TransitionRefused
+from ccpr.state.errors import SubscriptionMissing, SubscriptionPaused, TransitionRefused
 
 
 class State(IntEnum):

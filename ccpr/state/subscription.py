@@ -1,20 +1,20 @@
 """A subscription as a value: what is replicated, from where, and how. Source: docs/requirements.md O2, O3."""
 
-import json
 import re
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ccpr.base.errors import BAD_ROW_REMEDY, BadName, StateUnreadable
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.client.publication import EVERYTHING, Publication
 from ccpr.matrixone.schema import SYSTEM_DATABASES, Kind, Table
+from ccpr.mirror.errors import BadName
 from ccpr.state.context import Context
 from ccpr.state.database import stored_time
+from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.patterns import NamePatterns
 from ccpr.state.settings import Settings
@@ -58,7 +58,7 @@ class Subscription:
 
     @property
     def level(self) -> str:
-        return "account" if self.of_account else "database" if self.table is None else "table"
+        return level_of(self.database, self.table)
 
     @property
     def scope(self) -> str:
@@ -152,7 +152,7 @@ class Subscription:
             db_name=self.database,
             table_name=self.table or "",
             upstream_conn=format_uri(self.endpoint, self.sealed_password),
-            sync_config=json.dumps(asdict(self.settings)),
+            sync_config=self.settings.to_text(),
             state=State.RUNNING,
             iteration_state=IterationState.COMPLETE,
             iteration_lsn=0,
@@ -167,6 +167,11 @@ class Subscription:
             fence=0,
             lease_expires_at=0,
         )
+
+
+def level_of(database: str, table: str | None) -> str:
+    """What one is to: an account's databases, one database, or one table."""
+    return "account" if database == EVERYTHING else "database" if table is None else "table"
 
 
 def check_subscription_name(name: str) -> None:

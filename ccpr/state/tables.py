@@ -184,6 +184,7 @@ targets = sa.Table(
     sa.Column("duplicate_keys", sa.String(16)),  # what to do with two rows of one key; null = error
     sa.Column("source_database", LONG_TEXT),  # of several that are subscribed to; null = the only one
     sa.Column("max_drop", sa.BigInteger),  # how many tables are dropped at once; null = fewer than half
+    sa.Column("lake", LONG_TEXT),  # JSON: how the lake is kept; null = it is a database
 )
 objects = sa.Table(
     "ccpr_objects",

@@ -15,14 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.errors import TargetExists, TargetMissing
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.schema import Table, integer_of, text_of
-from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.schema.dialects import Dialect
 from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.errors import TargetExists, TargetMissing
 from ccpr.state.tables import points, table_points, targets
+from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 
 _MOST_DOUBLINGS = 20
 _FIRST_WAIT_SECONDS = 60.0
@@ -130,36 +130,33 @@ class Target:
 
     Attributes
     ----------
-    uri : without password.
+    uri : without password; of a lake the URL of its store.
+    dialect : None for a lake.
     source_database : of a subscription to several databases the one whose tables are synced; else empty.
-    duplicate_keys : what happens to a table of which two visible rows have one key.
-    max_drop : how many tables are dropped at once without being asked.
-    as_text : columns that are stored as long text whatever their type, `table.column`.
     lsn, snapshot_ts : the point it is at; None before the first.
     needed_lsn : the oldest point that one of its tables needs to be synced from; None if no point is needed.
     behind : the tables that are not at that point.
     failing : None if the last attempt succeeded.
     retrying : the attempts until now, if it fails as a whole or in tables; None if nothing is tried again.
+    lake : how a lake is kept, as JSON (`ccpr.targets.lake.options.LakeOptions`); None for a database.
     """
 
     task_id: str
     name: str
     uri: str
     sealed_password: str = field(repr=False)
-    dialect: Dialect
-    policy: DdlPolicy
+    dialect: Dialect | None
+    settings: TargetSettings
     created_at: datetime
-    as_text: tuple[str, ...] = ()
     state: TargetState = TargetState.ACTIVE
     lsn: int | None = None
     snapshot_ts: int | None = None
     needed_lsn: int | None = None
     behind: tuple[LaggingTargetTable, ...] = ()
     failing: Failing | None = None
-    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
     source_database: str = ""
     retrying: Retrying | None = None
-    max_drop: MaxDrop = DEFAULT_MAX_DROP
+    lake: str | None = None
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -182,12 +179,31 @@ class TargetRecords:
             )
         return [_target(row._mapping) for row in rows]
 
+    def databases(self) -> list[Target]:
+        """Those that are databases, by name. Raises StateUnreadable."""
+        return [target for target in self.all() if target.lake is None]
+
+    def lakes(self) -> list[Target]:
+        """Those that are lakes, by name. Raises StateUnreadable."""
+        return [target for target in self.all() if target.lake is not None]
+
     def get(self, name: str) -> Target:
-        """Raises TargetMissing, StateUnreadable."""
-        for target in self.all():
+        """A database of that name. Raises TargetMissing, StateUnreadable."""
+        return self._named(name, self.databases(), "target")
+
+    def lake(self, name: str) -> Target:
+        """A lake of that name. Raises TargetMissing, StateUnreadable."""
+        return self._named(name, self.lakes(), "lake")
+
+    def any(self, name: str) -> Target:
+        """Of either kind. Raises TargetMissing, StateUnreadable."""
+        return self._named(name, self.all(), "target")
+
+    def _named(self, name: str, targets: Sequence[Target], kind: str) -> Target:
+        for target in targets:
             if target.name == name:
                 return target
-        raise TargetMissing("the subscription has no target of that name", subject=f"target {name}")
+        raise TargetMissing(f"the subscription has no {kind} of that name", subject=f"{kind} {name}")
 
     def add(self, target: Target) -> None:
         """Add a target that has no point yet. Raises TargetExists."""
@@ -196,15 +212,13 @@ class TargetRecords:
             "target_name": target.name,
             "uri": target.uri,
             "sealed_password": target.sealed_password,
-            "dialect": target.dialect.value,
-            "ddl_policy": target.policy.value,
-            "as_text": json.dumps(target.as_text, ensure_ascii=False),
+            "dialect": target.dialect.value if target.dialect is not None else "",
+            **target.settings.columns(TARGET_SETTINGS),
             "state": target.state.value,
             "created_at": stored_time(target.created_at),
             "behind": "[]",
-            "duplicate_keys": target.duplicate_keys.value,
             "source_database": target.source_database or None,
-            "max_drop": target.max_drop.tables,
+            "lake": target.lake,
             "attempts": 0,
         }
         try:
@@ -351,18 +365,16 @@ def _target(row: Mapping) -> Target:
             name=row["target_name"],
             uri=row["uri"],
             sealed_password=row["sealed_password"],
-            dialect=Dialect(row["dialect"]),
-            policy=DdlPolicy(row["ddl_policy"]),
+            dialect=Dialect(row["dialect"]) if row["lake"] is None else None,
+            settings=TargetSettings.from_row(row),
             created_at=row["created_at"].replace(tzinfo=UTC),
-            as_text=tuple(map(text_of, json.loads(row["as_text"]))),
             state=TargetState(row["state"]),
             lsn=row["lsn"],
             snapshot_ts=row["snapshot_ts"],
             needed_lsn=row["needed_lsn"],
             behind=tuple(map(LaggingTargetTable.from_json, json.loads(row["behind"]))),
             failing=failing,
-            duplicate_keys=DuplicateKeys(row["duplicate_keys"] or DuplicateKeys.ERROR),
             source_database=text_of(row["source_database"] or ""),
             retrying=retrying,
-            max_drop=MaxDrop(None if row["max_drop"] is None else integer_of(row["max_drop"])),
+            lake=None if row["lake"] is None else text_of(row["lake"]),
         )

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.schema.alter import alter_table, rename_tables
 from ccpr.schema.dialects import Dialect
-from ccpr.schema.render import alter_table, rename_tables
 from ccpr.schema.statements import quoted
 from ccpr.targets.base import TargetTable
-from ccpr.targets.own_tables import SWAPPING, named
+from ccpr.targets.expected_tables import SWAPPING, named
 
 
 def change_statements(before: Sequence[TargetTable], after: Sequence[TargetTable], dialect: Dialect) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ import pymysql
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from ccpr.base.errors import CheckpointUnknown, PointTooOld
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
@@ -30,6 +29,7 @@ from ccpr.schema.statements import drop_table, show_loaded
 from ccpr.schema.sync_mark import Release, release
 from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.checkpoint.store import Location
+from ccpr.state.errors import CheckpointUnknown, PointTooOld
 from ccpr.state.tables import checkpoints, set_mysql_options
 from ccpr.targets.address import Address
 from ccpr.targets.base import Applied, LoadPart, Registered, Rows, TableState, TargetTable
@@ -42,10 +42,10 @@ from ccpr.targets.errors import (
     TargetTableUnknown,
     TargetUnavailable,
 )
+from ccpr.targets.expected_tables import ExpectedTables
 from ccpr.targets.initial_load import InitialLoad, ShadowTables
-from ccpr.targets.intent_statements import Place, intent_statements
+from ccpr.targets.intent_statements import IntentScope, intent_statements
 from ccpr.targets.intents import ChangeOf, Intent, Intents, all_names
-from ccpr.targets.own_tables import OwnTables
 from ccpr.targets.ownership import Ownership, name_of, names_of
 from ccpr.targets.registry import TARGET_METADATA, Registry
 from ccpr.targets.session import TargetSession
@@ -73,7 +73,7 @@ class DatabaseTarget:
         password: str | None,
         task_id: str,
         *,
-        own: OwnTables | None = None,
+        own: ExpectedTables | None = None,
         connections: int = _CONNECTIONS,
         lock_seconds: float = _LOCK_SECONDS,
     ) -> None:
@@ -82,7 +82,7 @@ class DatabaseTarget:
         self._registry = Registry(task_id)
         self._shadows = ShadowTables(self._session, self._registry, task_id)
         self._ownership = Ownership(self._session, self._registry, self._note_dropped)
-        self._own = own if own is not None else OwnTables()
+        self._own = own if own is not None else ExpectedTables()
         self._intents = Intents(self._session, task_id, self._finish, self._statements)
         self._connections, self._lock_seconds = connections, lock_seconds
         self._checkpoint: Checkpoint | None = None
@@ -382,7 +382,7 @@ class DatabaseTarget:
         """Those of an intent that an earlier session has stored. Raises TargetRegistryEdited."""
         with self._session.transaction() as connection:
             loading = self._registry.loads(connection)
-        place = Place(self.address.database, self.dialect, self.task_id)
+        place = IntentScope(self.address.database, self.dialect, self.task_id)
         return intent_statements(intent, place, self._own, self._tables, loading)
 
     def _has_reached(self, table_id: int, location: Location, subject: str) -> bool:

@@ -124,14 +124,14 @@ def encode(
 def texts_of(piece: pa.Table | pa.RecordBatch, columns: Sequence[LoadColumn], subject: str) -> list[pa.Array]:
     """The values of each column as they are written: numbers and times as Arrow writes them, texts with backslashes
     doubled, bytes as hexadecimal digits. Raises DeltaUnfit and TargetValueRefused."""
-    return [_text(_whole(piece.column(column.arrow_name)), column, subject) for column in columns]
+    return [_as_csv(_whole(piece.column(column.arrow_name)), column, subject) for column in columns]
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _text(values: pa.Array, column: LoadColumn, subject: str) -> pa.Array:
+def _as_csv(values: pa.Array, column: LoadColumn, subject: str) -> pa.Array:
     """Values that `write_csv` writes in the way the target has to read them."""
     kind = values.type
     if pa.types.is_boolean(kind):

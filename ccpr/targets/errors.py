@@ -244,3 +244,45 @@ class DeltaUnfit(Terminal):
 
 # These keep one table from being synced until they pass. Every other Transient error is the whole target's.
 PASSING_OF_A_TABLE = (TargetDenied, TargetRefused, TargetChangeStuck)
+
+
+class DdlWaits(Terminal):
+    """A change of a table's definition waits for a person, by the target's DDL policy. The table stays at its point in
+    the target."""
+
+    code = "TARGET_DDL_WAITS"
+    about = "table"
+    default_remedy = (
+        "Look at the statements in `ccpr status NAME` or `ccpr plan NAME`. "
+        "After `ccpr target alter NAME TARGET --ddl-policy full` the next run applies them."
+    )
+
+
+class NameTaken(Terminal):
+    """A table is to be created or renamed in the target, but a table that waits has its name there."""
+
+    code = "TARGET_NAME_TAKEN"
+    about = "table"
+    default_remedy = "See `ccpr status NAME` for why the other table waits. When it continues, this one does, too."
+
+
+class TargetPointGone(Terminal):
+    """The mirror no longer has the point at which a table of the target is, so the changes since then are not known."""
+
+    code = "TARGET_POINT_GONE"
+    about = "table"
+    default_remedy = (
+        "Rebuild the table from the mirror: `ccpr target rebuild NAME TARGET TABLE`. "
+        "This happens if the target was restored from an old copy."
+    )
+
+
+class TableBehindInMirror(Transient):
+    """The table is in quarantine in the mirror, and the newest point does not show it. So the target cannot have it
+    either."""
+
+    code = "BEHIND_IN_MIRROR"
+    about = "table"
+    default_remedy = (
+        "See the quarantined tables in `ccpr status NAME`. The target follows when the mirror shows the table again."
+    )

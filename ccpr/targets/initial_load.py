@@ -19,7 +19,7 @@ from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import LoadPart, TargetTable
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetTableForeign, TargetUnavailable, TargetValueRefused
-from ccpr.targets.own_tables import lacking_defaults, without_defaults
+from ccpr.targets.expected_tables import lacking_defaults, without_defaults
 from ccpr.targets.registry import Registry, load_parts, loads
 from ccpr.targets.session import TargetSession, refused_defaults, typed_error
 from ccpr.targets.staging import Counted, StageTable

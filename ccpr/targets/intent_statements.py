@@ -1,4 +1,4 @@
-"""The statements of a stored intent, made again from our own data (`ccpr.targets.own_tables`).
+"""The statements of a stored intent, made again from our own data (`ccpr.targets.expected_tables`).
 
 An intent lies in the target, where others may write. It says which change was begun, and the registry which tables it
 is about; both are compared with our own definitions. A text that is run comes from those alone.
@@ -16,13 +16,13 @@ from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.changes import change_statements
 from ccpr.targets.errors import TargetRegistryEdited
+from ccpr.targets.expected_tables import ExpectedTables, named
 from ccpr.targets.intents import ChangeOf, Intent, all_names
-from ccpr.targets.own_tables import OwnTables, named
 from ccpr.targets.ownership import name_of, names_of
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class IntentScope:
     """Whose intents they are, and where."""
 
     database: str
@@ -32,8 +32,8 @@ class Place:
 
 def intent_statements(
     intent: Intent,
-    place: Place,
-    own: OwnTables,
+    place: IntentScope,
+    own: ExpectedTables,
     registered: Mapping[int, tuple[TargetTable, TableState]],
     loading: Mapping[int, tuple[Location, TargetTable]],
 ) -> tuple[str, ...]:
@@ -53,8 +53,8 @@ def intent_statements(
 @dataclass(frozen=True, slots=True)
 class _Rederived:
     intent: Intent
-    place: Place
-    own: OwnTables
+    place: IntentScope
+    own: ExpectedTables
     registered: Mapping[int, tuple[TargetTable, TableState]]
     loading: Mapping[int, tuple[Location, TargetTable]]
 

@@ -88,12 +88,12 @@ class Ownership:
             made, now = self._registry.columns_made(connection, table.id), self.columns(table)
         for name, facts in made.items():
             if now.get(name) != facts:
-                is_now = f"it is now {_text(now[name])}" if name in now else "it does not exist any more"
-                raise TargetTableAltered(f"column {name} was {_text(facts)}; {is_now}", subject=subject)
+                is_now = f"it is now {_joined(now[name])}" if name in now else "it does not exist any more"
+                raise TargetTableAltered(f"column {name} was {_joined(facts)}; {is_now}", subject=subject)
         added_to_key = [name for name, (_, _, key) in now.items() if key and name not in made]
         if made and added_to_key:
             raise TargetTableAltered(f"column {added_to_key[0]} was added to its key", subject=subject)
 
 
-def _text(facts: Sequence[str | None]) -> str:
+def _joined(facts: Sequence[str | None]) -> str:
     return " ".join(word for word in facts if word)

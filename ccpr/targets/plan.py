@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ccpr.base.errors import DdlWaits, NameTaken
 from ccpr.base.failure import Failure
 from ccpr.matrixone.ddl.comparing import comparable
 from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
@@ -25,10 +24,10 @@ from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.schema.alter import Alteration, alter_table, rename_tables
 from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.policy import Decision, decide
-from ccpr.schema.render import Alteration, alter_table, rename_tables
 from ccpr.schema.statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
 from ccpr.schema.sync_mark import NotSyncable
 from ccpr.schema.table_changes import ChangeKind, TableChange, diff_catalogs
@@ -36,8 +35,8 @@ from ccpr.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexA
 from ccpr.schema.types import TargetUnfit
 from ccpr.targets.base import Registered, TableState, TargetTable
 from ccpr.targets.changes import change_statements, rename_statements
-from ccpr.targets.errors import TargetChangeStuck, TargetDropsHeld, TargetTableDropped
-from ccpr.targets.own_tables import (
+from ccpr.targets.errors import DdlWaits, NameTaken, TargetChangeStuck, TargetDropsHeld, TargetTableDropped
+from ccpr.targets.expected_tables import (
     RETIRED,
     columns_as_text,
     lacking_defaults,

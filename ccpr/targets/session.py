@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from pymysql.constants import CR
 from sqlalchemy import exc
 
-from ccpr.base.errors import CheckpointUnknown, StateUnavailable, StateUnreadable
 from ccpr.matrixone.client.login_guard import NOT_THE_PROTOCOL, PasswordWanted, out_of_step
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.errors import CcprError
 from ccpr.schema.dialects import Dialect
+from ccpr.state.errors import CheckpointUnknown, StateUnavailable, StateUnreadable
 from ccpr.targets.address import Address
 from ccpr.targets.errors import (
     TargetDenied,

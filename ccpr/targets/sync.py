@@ -13,7 +13,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from ccpr.base.errors import TableBehindInMirror, TargetPointGone
 from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.errors import Terminal
@@ -33,10 +32,12 @@ from ccpr.targets.base import Applied, Destination, LoadPart, MoreRowsThere, Reg
 from ccpr.targets.errors import (
     PASSING_OF_A_TABLE,
     FileRequestRefused,
+    TableBehindInMirror,
     TargetAhead,
     TargetChangeStuck,
     TargetDuplicateKeys,
     TargetKeyRefused,
+    TargetPointGone,
     TargetTableUnknown,
 )
 from ccpr.targets.part_keys import part_key, part_key_of_version_1

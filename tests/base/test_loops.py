@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ccpr.base.errors import StateUnavailable, UnexpectedError
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import Guard, Loop, unexpected
 from ccpr.matrixone.errors import CcprError
+from ccpr.state.errors import StateUnavailable
 
 LIMIT_SECONDS = 60.0
 

@@ -10,15 +10,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ccpr.base.errors import BadObjectList, SubscriptionBusy
 from ccpr.dagster.checks import FAILURE_SAMPLE, FAILURES
 from ccpr.dagster.replication import as_failure
 from ccpr.matrixone.server.faults import CutObjectList
-from ccpr.pipeline.copying import copy_in_process
-from ccpr.pipeline.iteration import Iteration
+from ccpr.pipeline.driver import drive
+from ccpr.pipeline.errors import BadObjectList
+from ccpr.pipeline.iteration import Iteration, IterationRecord
+from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import SubscriptionBusy
 from tests.end_to_end.replica import Replica, replaying
 from tests.support.dagster_fixtures import Sync
+from tests.support.lost_objects import losing_objects
 
 pytestmark = pytest.mark.recordings
 
@@ -128,11 +131,11 @@ def test_a_transient_failure_is_logged_once_and_the_next_run_goes_on(replica: Re
 def test_an_error_that_nothing_expects_is_in_the_log_too_and_the_next_run_goes_on(
     replica: Replica, sync: Sync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Iteration) -> None:
+    def broken(iteration: Iteration, record: IterationRecord) -> None:
         raise OverflowError("a number of 20 digits")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Iteration, "diff_catalog", broken)
+        patched.setattr("ccpr.pipeline.driver.diff_catalog", broken)
         assert failure(sync())["code"] == "UNEXPECTED"
     with closing(Workspace()) as workspace:
         row = workspace.log.row("replica")
@@ -144,9 +147,7 @@ def test_an_error_that_nothing_expects_is_in_the_log_too_and_the_next_run_goes_o
 
 def test_a_copied_object_that_is_missing_fails_its_check(replica: Replica, sync: Sync) -> None:
     with closing(Workspace()) as workspace, workspace.iteration("replica") as iteration:
-        iteration.take_snapshot()
-        iteration.diff_objects()
-        iteration.copy_objects(copy_in_process)
+        drive(iteration, until=Stage.COPY)
     objects = replica.folder / "home" / "mirrors" / "replica" / "objects"
     gone = next(objects.iterdir())
     gone.unlink()
@@ -157,6 +158,25 @@ def test_a_copied_object_that_is_missing_fails_its_check(replica: Replica, sync:
     assert failure(result)["code"] == "MIRROR_DAMAGED"
     assert materialized(result) == []
     replica.run()  # with a new snapshot
+    replica.assert_equal_to_source(2)
+
+
+def test_a_copied_object_that_is_not_in_the_store_fails_its_check_and_makes_no_point(
+    replica: Replica, sync: Sync
+) -> None:
+    with losing_objects() as lost:
+        result = sync()
+    checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
+    assert {name: check.passed for name, check in checks.items()} == {
+        "object_list_valid": True,
+        "objects_stored": False,
+    }
+    shown = checks["objects_stored"].metadata
+    assert [record.data["object"] for record in shown[FAILURE_SAMPLE].value.records] == lost
+    assert (failure(result)["code"], failure(result)["subject"]) == ("MIRROR_DAMAGED", f"object {lost[0]}")
+    assert materialized(result) == ["upstream_snapshots", "catalog_ddl", "object_diffs"]
+    assert replica.command("points", "replica") == []
+    assert sync().success, "with a new snapshot"
     replica.assert_equal_to_source(2)
 
 

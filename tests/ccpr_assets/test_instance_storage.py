@@ -9,9 +9,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from ccpr.base.errors import BadName
 from ccpr.dagster import metadata
 from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.mirror.errors import BadName
 from ccpr.state.subscription import check_subscription_name
 from ccpr_assets.jobs import STEPS
 from tests.end_to_end.replica import NAME, Replica, replaying

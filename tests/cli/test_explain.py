@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ccpr.base.errors import StoreFailed
 from ccpr.cli.error_catalogue import OTHERS, PACKAGE, WAYS, catalogue, error_classes, markdown
 from ccpr.cli.main import app
 from ccpr.matrixone.client.errors import SnapshotGone
 from ccpr.matrixone.client.retry import RULES
 from ccpr.matrixone.errors import CcprError, Refused
+from ccpr.mirror.errors import StoreFailed
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md"
 _CODE_WORD = re.compile(r"[a-z]+_[a-z]|[a-z]\(\)|\b(?:requirement|architecture|section|None|True|False) ?\d*\b|\.py\b")

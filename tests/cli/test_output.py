@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from ccpr.base.copy_meter import seconds_text
-from ccpr.base.errors import TableMissingInMirror
+from ccpr.base.wording import seconds_text
 from ccpr.cli import output
 from ccpr.cli.logs import log_handler
 from ccpr.cli.output import Screen, counted, json_text, show_table
 from ccpr.cli.subscribe import report_interval
 from ccpr.cli.tables import full_name
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.state.settings import SENSOR_SECONDS
 
 

@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.cli.lazy import Deferred
 from ccpr.cli.main import Commands, app
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.lease import Executor
 from tests.end_to_end.replica import NAME, replaying
 from tests.support.recordings_location import SAMPLE
@@ -302,8 +302,17 @@ def test_verbose_may_stand_anywhere(words: tuple[str, ...], home: Path, monkeypa
     assert asked == [True]
 
 
-def test_the_shell_completes_the_options_of_a_command() -> None:
-    environment = {**os.environ, "_CCPR_COMPLETE": "complete_bash", "COMP_WORDS": "ccpr run --al", "COMP_CWORD": "2"}
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("run --al", ["--allow-resync"]),
+        ("alter s --consistency i", ["isolated"]),
+        ("target add s t --ddl-policy m", ["manual"]),
+    ],
+)
+def test_the_shell_completes_options_and_the_words_that_they_take(words: str, completed: list[str]) -> None:
+    line = {"COMP_WORDS": f"ccpr {words}", "COMP_CWORD": str(len(words.split()))}
+    environment = {**os.environ, "_CCPR_COMPLETE": "complete_bash", **line}
     program = "from ccpr.cli.main import app; app(prog_name='ccpr')"
     shown = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
-    assert shown.stdout.split() == ["--allow-resync"]
+    assert shown.stdout.split() == completed

@@ -53,7 +53,7 @@ def test_names_are_what_they_name_and_a_subscriptions_own_setting_wins() -> None
         sync_interval=10, retain=5, retain_for=7 * 86400, mirror="/mirrors/shop", shared=True, max_lag=120
     )
     (target,) = shop.targets
-    assert (target.address.database, target.password, target.as_text) == ("d", "pl${ain}", ("t.c",))
+    assert (target.address.database, target.password, target.settings.as_text) == ("d", "pl${ain}", ("t.c",))
     assert wanted.spark is not None
     assert (wanted.spark.master, dict(wanted.spark.config)) == (
         "local[2]",
@@ -80,19 +80,19 @@ def test_a_password_may_be_named_as_commands_name_it() -> None:
         ("database: shop", "database: 12", 13, "put it in quotes"),
         ("    database: shop\n", "", 11, "it has neither `database` nor `databases`"),
         ("database: shop", "database: shop\n    databases: shop", 11, "it has both `database` and `databases`"),
-        ("database: shop", "databases: ''", 13, "at least 1 character"),
+        ("database: shop", "databases: ''", 13, "it is empty; '*' is for all databases"),
         ("upstream: main", "upstream: mian", 12, "`upstreams` has no 'mian'; did you mean main?"),
         ("policy: often", "policy: offen", 14, "`policies` has no 'offen'; did you mean often?"),
         ("objective: fresh", "objective: flesh", 16, "`objectives` has no"),
         ("mirror: bucket", "mirror: buckets", 17, "`mirrors` has no"),
-        ("retain: 5", "retain: -5", 15, "greater than or equal to 0"),
-        ("retain: 5", "retain: true", 15, "valid integer"),
+        ("retain: 5", "retain: -5", 15, "not from 0 to 1,000,000,000"),
+        ("retain: 5", "retain: true", 15, "not a whole number"),
         ("retain: 5", "retain: 5\n    retain: 6", 16, "the key 'retain' is there twice"),
-        ("retain: 5", "max_mb_s: .nan", 15, "finite"),
+        ("retain: 5", "max_mb_s: .nan", 15, "not a number"),
         ("retain: 5", f"retain: {'9' * 9999}", 15, "not one that YAML can have"),
         ("retain: 5", "interval: 7w", 15, "a number of seconds"),
-        ("retain: 5", "interval: 0s", 15, "greater than or equal to 1"),
-        ("retain: 5", "flush: never", 15, "'on_demand' or 'wait'"),
+        ("retain: 5", "interval: 0s", 15, "not from 1 to 1,000,000,000"),
+        ("retain: 5", "flush: never", 15, "not one of on_demand, wait"),
         ("retain: 5", "retain: *often", 15, "aliases"),
         ("retain: 5", "retain: !!python/object:os.system 5", 15, "tags"),
         ("retain: 5", "1: 5", 15, "a key has to be text"),

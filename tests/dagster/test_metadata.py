@@ -2,13 +2,13 @@
 
 import dagster as dg
 
-from ccpr.base.errors import TableMissingInMirror
 from ccpr.dagster import metadata
 from ccpr.dagster.applied_shown import definitions_metadata, zero_dates_metadata
 from ccpr.dagster.replication import as_failure
 from ccpr.matrixone.definitions import Definitions, Unreadable, View
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
+from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.pipeline.committing import Outcome
 from ccpr.schema.table_changes import ChangeKind, TableChange
 

@@ -18,6 +18,7 @@ from ccpr.service.daemon.holding import Holding
 from ccpr.service.daemon.replicator import Replicator
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
+from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
 from tests.end_to_end.replica import NAME, Replica, replaying
 
@@ -71,7 +72,7 @@ def test_a_target_that_fails_after_its_iteration_is_red_without_another_one(
         row = workspace.log.row(NAME)
         records, now = TargetRecords(workspace.log.engine, row.task_id), datetime.now(UTC)
         to = "mysql://u@127.0.0.1:3306/d"
-        records.add(Target(row.task_id, "report", to, "", Dialect.MARIADB, DdlPolicy.FULL, now))
+        records.add(Target(row.task_id, "report", to, "", Dialect.MARIADB, TargetSettings(DdlPolicy.FULL), now))
         away = Failure("TARGET_UNAVAILABLE", "the target does not answer now", "target", "Wait.")
         seen: list[bool] = []
         for failure in (None, away, away):

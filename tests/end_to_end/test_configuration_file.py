@@ -13,27 +13,31 @@ from typer.testing import CliRunner
 
 from ccpr.cli.exit_codes import NOT_CONFIRMED
 from ccpr.cli.main import app
-from ccpr.config.model import PARTS, Follower
+from ccpr.config.model import PARTS, Follower, Lake
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.pipeline.spark.session import settings_of
 from ccpr.service.targets import address_of, records_of
 from ccpr.service.workspace import Workspace
-from ccpr.state.settings import Settings
+from ccpr.state.setting_entry import FilePart, Setting
+from ccpr.state.setting_kinds import Url
+from ccpr.state.settings import SETTINGS, Settings
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import mo_ccpr_log
+from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 from ccpr.state.targets import Target
 from tests.end_to_end.replica import command
 from tests.support.mariadb import MariaDb
+from tests.support.setting_values import allowed
 from tests.targets.target_database import Place, new_database
 
 SECRETS = {"UP": "up-secret", "OTHER_UP": "other-secret", "DOWN": "down-secret", "TOKEN": "token-secret"}
 
 
 @dataclass
-class Setting:
+class World:
     """An upstream with databases, a database as target, and a file about them."""
 
     storage: Storage
@@ -94,14 +98,14 @@ def servers(mariadb: MariaDb) -> Iterator[tuple[Storage, int, Place, str]]:
 
 
 @pytest.fixture
-def setting(home: Path, servers: tuple[Storage, int, Place, str], monkeypatch: pytest.MonkeyPatch) -> Setting:
+def setting(home: Path, servers: tuple[Storage, int, Place, str], monkeypatch: pytest.MonkeyPatch) -> World:
     """With a new state folder. The servers are those of all tests here."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
-    return Setting(*servers, home)
+    return World(*servers, home)
 
 
-def test_fifty_subscriptions_applied_twice_are_changed_once(setting: Setting) -> None:
+def test_fifty_subscriptions_applied_twice_are_changed_once(setting: World) -> None:
     file = setting.file
     file["subscriptions"] = {}
     for number in range(50):
@@ -157,28 +161,34 @@ class Case:
     conflict: bool = False
 
 
-def _setting(name: str, value: Any, expected: Any = None, **more: Any) -> Case:
-    return Case(value, lambda seen: getattr(seen.settings, name), value if expected is None else expected, **more)
+def _case(one: Setting) -> Case:
+    """Another value than the default, for a setting of a subscription or of its target."""
+    said, meant = next(pair for pair in allowed(one.kind, Path("/")) if pair[1] != one.default)
+    if isinstance(one.kind, Url):
+        said, meant = "/", "file:///"
+
+    def seen(found: Seen) -> Any:
+        return one.of(found.settings if one.name in SETTINGS else found.target.settings)
+
+    return Case(said, seen, meant, conflict=not one.changeable)
 
 
-SETTINGS: dict[str, Case] = {
-    "interval": _setting("sync_interval", "7s", 7),
-    "retain": _setting("retain", 3),
-    "retain_for": _setting("retain_for", "2h", 7200),
-    "retain_files": _setting("retain_files", "10m", 600),
-    "with_indexes": _setting("with_indexes", True, conflict=True),
-    "flush": _setting("flush", "wait"),
-    "max_sessions": _setting("max_sessions", 9),
-    "max_mb_s": _setting("max_mb_s", 2.5),
-    "consistency": _setting("consistency", "isolated"),
-    "resync_limit": _setting("resync_limit", 10**10),
-    "invalid_text": _setting("invalid_text", "replace"),
-    "zero_dates": _setting("zero_dates", "keep"),
-    "objects_from": _setting("objects_from", "/", "file:///"),
-    "tables": _setting("tables", "order_*,item"),
-    "exclude_tables": _setting("exclude_tables", "*_tmp"),
+PLACES: dict[FilePart, tuple[str, ...]] = {
+    FilePart.POLICY: ("policies.plain", "subscriptions.shop"),
+    FilePart.OBJECTIVE: ("objectives.fresh",),
+    FilePart.MIRROR: ("mirrors.here",),
+    FilePart.SUBSCRIPTION: ("subscriptions.shop",),
+    FilePart.TARGET: ("subscriptions.shop.targets.db",),
+}
+OF_POLICIES = {one.key: _case(one) for one in SETTINGS.values() if one.part is FilePart.POLICY}
+OF_SETTINGS = {
+    f"{place}.{one.key}": _case(one)
+    for one in (*SETTINGS.values(), *TARGET_SETTINGS.values())
+    if one.name != "databases"
+    for place in PLACES[one.part]
 }
 CASES: dict[str, Case] = {
+    **OF_SETTINGS,
     "upstreams.main.uri": Case(
         "mysql://sys#root@127.0.0.1:{port}?ssl-mode=disabled",
         lambda seen: (seen.subscription.endpoint.user, seen.subscription.endpoint.tls.mode),
@@ -186,10 +196,6 @@ CASES: dict[str, Case] = {
     ),
     "upstreams.main.password": Case("${OTHER_UP}", lambda seen: seen.password, "other-secret"),
     "mirrors.here.url": Case("{folder}/{{subscription}}", lambda seen: seen.settings.mirror.rpartition("/")[2], "shop"),
-    "mirrors.here.shared": _setting("shared", True),
-    "objectives.fresh.max_lag": _setting("max_lag", "3m", 180),
-    **{f"policies.plain.{name}": case for name, case in SETTINGS.items()},
-    **{f"subscriptions.shop.{name}": case for name, case in SETTINGS.items()},
     "subscriptions.shop.upstream": Case("again", lambda seen: seen.subscription.endpoint.user, "root"),
     "subscriptions.shop.database": Case("d1", lambda seen: seen.subscription.database, "d1", conflict=True),
     "subscriptions.shop.table": Case("t", lambda seen: seen.subscription.table, "t", conflict=True),
@@ -197,18 +203,13 @@ CASES: dict[str, Case] = {
     "subscriptions.shop.publisher": Case(
         "other", lambda seen: seen.subscription.publication.publisher, "other", conflict=True
     ),
-    "subscriptions.shop.allow_overlap": _setting("allow_overlap", True),
-    "subscriptions.shop.policy": _setting("sync_interval", "often", 2),
-    "subscriptions.shop.objective": _setting("max_lag", "fresher", 50),
+    "subscriptions.shop.policy": Case("often", lambda seen: seen.settings.sync_interval, 2),
+    "subscriptions.shop.objective": Case("fresher", lambda seen: seen.settings.max_lag, 50),
     "subscriptions.shop.mirror": Case("there", lambda seen: seen.settings.mirror.rpartition("/")[2], "there"),
     "subscriptions.shop.paused": Case(True, lambda seen: seen.workspace.log.row("shop").state, State.PAUSED),
     "subscriptions.shop.targets.db.uri": Case(
         "{target}?ssl-mode=disabled", lambda seen: address_of(seen.target).endpoint.tls.mode, "disabled"
     ),
-    "subscriptions.shop.targets.db.ddl_policy": Case("full", lambda seen: seen.target.policy, "full"),
-    "subscriptions.shop.targets.db.as_text": Case(["t.v"], lambda seen: seen.target.as_text, ("t.v",)),
-    "subscriptions.shop.targets.db.duplicate_keys": Case("last", lambda seen: seen.target.duplicate_keys, "last"),
-    "subscriptions.shop.targets.db.max_drop": Case(7, lambda seen: seen.target.max_drop.tables, 7),
     "spark.master": Case("local[3]", lambda seen: settings_of(seen.workspace.home).master, "local[3]"),
     "spark.remote": Case(
         "sc://far:15002/;token=${{TOKEN}}",
@@ -231,6 +232,9 @@ OTHERS = {
     # In tests/relay/test_configuration_file.py.
     "subscriptions.followers",
     *(f"subscriptions.followers.{name}" for name in Follower.model_fields),
+    # In test_lake_in_a_file.py.
+    "subscriptions.lakes",
+    *(f"subscriptions.lakes.{name}" for name in Lake.model_fields),
     "subscriptions",
     "version",
     "spark",
@@ -254,7 +258,7 @@ def test_every_key_of_the_schema_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("key", CASES)
-def test_a_changed_key_is_changed_once_and_nothing_else(key: str, setting: Setting) -> None:
+def test_a_changed_key_is_changed_once_and_nothing_else(key: str, setting: World) -> None:
     case = CASES[key]
     before = setting.file
     if ".targets." not in key:
@@ -274,20 +278,20 @@ def test_a_changed_key_is_changed_once_and_nothing_else(key: str, setting: Setti
     assert setting.apply(after)["plan"] == []
 
 
-def test_what_the_file_no_longer_says_has_its_default_again(setting: Setting) -> None:
+def test_what_the_file_no_longer_says_has_its_default_again(setting: World) -> None:
     said = setting.file
-    said["subscriptions"]["shop"] |= {name: case.value for name, case in SETTINGS.items() if not case.conflict}
+    said["subscriptions"]["shop"] |= {key: case.value for key, case in OF_POLICIES.items() if not case.conflict}
     said["subscriptions"]["shop"]["targets"]["db"] |= {"ddl_policy": "full", "duplicate_keys": "last"}
     setting.apply(said)
     assert len(setting.apply(setting.file)["done"]) == 2
     with Workspace() as workspace:
         seen = Seen(workspace)
         assert seen.settings == Settings(max_lag=100)
-        assert (seen.target.policy, seen.target.duplicate_keys) == ("additive", "error")
+        assert seen.target.settings == TargetSettings()
     assert setting.apply(setting.file)["plan"] == []
 
 
-def _filled(value: Any, setting: Setting) -> Any:
+def _filled(value: Any, setting: World) -> Any:
     target = setting.file["subscriptions"]["shop"]["targets"]["db"]["uri"]
     if isinstance(value, str) and "{" in value and not value.startswith("${"):
         return value.format(port=setting.port, target=target, folder=setting.folder)
@@ -305,7 +309,7 @@ def _with(file: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("key", [key for key, case in CASES.items() if case.conflict and "publisher" not in key])
-def test_what_cannot_be_changed_later_is_made_so(key: str, setting: Setting) -> None:
+def test_what_cannot_be_changed_later_is_made_so(key: str, setting: World) -> None:
     file = setting.file
     del file["subscriptions"]["shop"]["targets"]
     file["subscriptions"]["shop"]["publication"] = "p1" if key.endswith("database") else "p0"
@@ -314,7 +318,31 @@ def test_what_cannot_be_changed_later_is_made_so(key: str, setting: Setting) -> 
         assert CASES[key].seen(Seen(workspace)) == CASES[key].expected
 
 
-def test_the_password_of_a_target_is_changed_where_it_was(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_keeps_more_columns_as_text_when_one_that_it_kept_is_gone_upstream(setting: World) -> None:
+    storage, file = setting.storage, setting.file
+    storage.create_database("wide")
+    storage.create_table("wide", "t", {"n": "int not null", "a": "int", "b": "int"}, primary_key=["n"])
+    storage.create_publication("wide", "wide")
+    with storage.begin() as transaction:
+        transaction.insert("wide", "t", {"n": [1], "a": [2], "b": [3]})
+    shop = file["subscriptions"]["shop"] = {**file["subscriptions"]["shop"], "database": "wide", "publication": "wide"}
+    shop["targets"]["db"] |= {"as_text": ["t.a"], "ddl_policy": "full"}
+    setting.apply(file)
+    command("run", "shop")
+    storage.drop_column("wide", "t", "a")
+    command("run", "shop")
+    shop["targets"]["db"]["as_text"] = ["t.a", "t.b", "t.b"]
+    (step,) = setting.apply(file)["done"]
+    assert step["changes"] == {"as_text": ["t.a", "t.a, t.b"]}
+    assert setting.apply(file)["plan"] == []
+    command("target", "rebuild", "shop", "db", "t")
+    assert setting.place.query("SELECT n, b FROM t") == [(1, "3")]
+    command("target", "alter", "shop", "db", "--as-text", "t.c", code=2)
+    setting.apply({"subscriptions": {}}, "--prune", "--yes")
+    setting.place.query("DROP TABLE t")
+
+
+def test_the_password_of_a_target_is_changed_where_it_was(setting: World, monkeypatch: pytest.MonkeyPatch) -> None:
     setting.apply(setting.file)
     monkeypatch.setenv("DOWN", "turned-secret")
     failed = setting.apply(setting.file, code=1)
@@ -326,7 +354,7 @@ def test_the_password_of_a_target_is_changed_where_it_was(setting: Setting, monk
     setting.place.query(f"ALTER USER {setting.user}@'%' IDENTIFIED BY '{SECRETS['DOWN']}'")
 
 
-def test_what_is_not_in_the_file_stays_unless_it_is_pruned(setting: Setting) -> None:
+def test_what_is_not_in_the_file_stays_unless_it_is_pruned(setting: World) -> None:
     setting.apply(_with(setting.file, "subscriptions.more", {"upstream": "main", "database": "d1"}))
     less = setting.file
     less["subscriptions"]["shop"].pop("targets")
@@ -344,7 +372,7 @@ def test_what_is_not_in_the_file_stays_unless_it_is_pruned(setting: Setting) -> 
     assert setting.apply(less, "--prune", "--yes")["plan"] == []
 
 
-def test_what_the_plan_drops_is_not_dropped_where_nobody_says_yes(setting: Setting) -> None:
+def test_what_the_plan_drops_is_not_dropped_where_nobody_says_yes(setting: World) -> None:
     setting.apply(_with(setting.file, "subscriptions.more", {"upstream": "main", "database": "d1"}))
     less = _with(setting.file, "subscriptions.third", {"upstream": "main", "database": "d2"})
     refused = setting.apply(less, "--prune", code=NOT_CONFIRMED)["error"]
@@ -355,7 +383,7 @@ def test_what_the_plan_drops_is_not_dropped_where_nobody_says_yes(setting: Setti
 
 
 @pytest.mark.parametrize("file", [{}, {"version": 1}, {"upstreams": {}}])
-def test_a_file_without_subscriptions_drops_none_unless_it_says_so(setting: Setting, file: dict[str, Any]) -> None:
+def test_a_file_without_subscriptions_drops_none_unless_it_says_so(setting: World, file: dict[str, Any]) -> None:
     setting.apply(setting.file)
     for options in (("--yes",), ("--dry-run",)):
         assert setting.apply(file, "--prune", *options, code=2)["error"]["code"] == "CONFIG_EMPTY"
@@ -366,7 +394,7 @@ def test_a_file_without_subscriptions_drops_none_unless_it_says_so(setting: Sett
     assert yaml.safe_load(command("export-config")["text"])["subscriptions"] == {}
 
 
-def test_a_pruned_subscriptions_tables_stay_in_its_target_as_ordinary_ones(setting: Setting) -> None:
+def test_a_pruned_subscriptions_tables_stay_in_its_target_as_ordinary_ones(setting: World) -> None:
     with setting.storage.begin() as transaction:
         transaction.insert("d0", "t", {"n": [1, 2], "v": ["a", "b"]})
     setting.apply(setting.file)
@@ -377,7 +405,7 @@ def test_a_pruned_subscriptions_tables_stay_in_its_target_as_ordinary_ones(setti
     assert command("subscriptions") == []
 
 
-def test_an_overlap_has_to_be_allowed(setting: Setting) -> None:
+def test_an_overlap_has_to_be_allowed(setting: World) -> None:
     more = {"upstream": "main", "database": "d0", "table": "t", "publication": "extra"}
     failed = setting.apply(_with(setting.file, "subscriptions.more", more), code=1)
     assert [one["error"]["code"] for one in failed["failed"]] == ["SCOPE_OVERLAP"]
@@ -388,7 +416,7 @@ def test_an_overlap_has_to_be_allowed(setting: Setting) -> None:
     assert [one["error"]["code"] for one in refused] == ["SCOPE_OVERLAP"], "as long as they have it in common"
 
 
-def test_tables_that_two_shared_before_there_was_a_setting_for_it_stay_shared(setting: Setting) -> None:
+def test_tables_that_two_shared_before_there_was_a_setting_for_it_stay_shared(setting: World) -> None:
     more = {"upstream": "main", "database": "d0", "publication": "extra", "allow_overlap": True}
     file = _with(setting.file, "subscriptions.more", more)
     setting.apply(file)
@@ -407,11 +435,11 @@ def test_tables_that_two_shared_before_there_was_a_setting_for_it_stay_shared(se
     assert setting.apply(file)["plan"] == []
 
 
-def test_another_version_is_refused(setting: Setting) -> None:
+def test_another_version_is_refused(setting: World) -> None:
     assert setting.apply({**setting.file, "version": 2}, code=2)["error"]["code"] == "CONFIG_INVALID"
 
 
-def test_one_that_fails_does_not_hold_up_the_others(setting: Setting) -> None:
+def test_one_that_fails_does_not_hold_up_the_others(setting: World) -> None:
     file = setting.file
     file["subscriptions"] = {
         "away": {**file["subscriptions"]["shop"], "upstream": "away"},
@@ -423,11 +451,9 @@ def test_one_that_fails_does_not_hold_up_the_others(setting: Setting) -> None:
     assert [one["subscription"] for one in document["done"]] == ["more", None]
 
 
-def test_what_is_exported_is_what_is_there_and_has_no_password(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_exported_is_what_is_there_and_has_no_password(setting: World, monkeypatch: pytest.MonkeyPatch) -> None:
     file = setting.file
-    file["subscriptions"]["shop"] |= {name: case.value for name, case in SETTINGS.items()} | {"mirror": "there"}
+    file["subscriptions"]["shop"] |= {key: case.value for key, case in OF_POLICIES.items()} | {"mirror": "there"}
     file["subscriptions"]["shop"]["targets"]["db"] |= {"as_text": ["t.v"], "ddl_policy": "manual"}
     file["subscriptions"]["more"] = {"upstream": "again", "database": "d1", "table": "t", "paused": True}
     file["subscriptions"]["same"] = {"upstream": "main", "database": "d0", "publication": "p0", "allow_overlap": True}
@@ -456,7 +482,7 @@ def ccpr(*words: str, answers: str = "") -> Any:
     return CliRunner().invoke(app, words, input=answers, catch_exceptions=False)
 
 
-def test_a_person_sees_the_plan_and_is_asked(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_sees_the_plan_and_is_asked(setting: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccpr.cli.asking.is_interactive", lambda: True)
     path = setting.folder / "ccpr.yaml"
     file = setting.file
@@ -474,14 +500,14 @@ def test_a_person_sees_the_plan_and_is_asked(setting: Setting, monkeypatch: pyte
     assert "nothing to do; 1 subscription as the file says" in ccpr("apply", "-f", str(path)).stdout
 
 
-def test_a_variable_that_is_missing_is_named(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_missing_is_named(setting: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DOWN")
     error = setting.apply(setting.file, code=2)["error"]
     assert error["code"] == "CONFIG_INVALID"
     assert "DOWN is not set" in error["message"]
 
 
-def test_init_writes_a_file_that_apply_takes(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_writes_a_file_that_apply_takes(setting: World, monkeypatch: pytest.MonkeyPatch) -> None:
     path = setting.folder / "first.yaml"
     source = f"mysql://sys#dump:env:UP@127.0.0.1:{setting.port}"
     target = setting.file["subscriptions"]["shop"]["targets"]["db"]["uri"].replace(setting.user, f"{setting.user}:x")

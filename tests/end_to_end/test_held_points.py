@@ -9,6 +9,7 @@ import pytest
 import ccpr
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.steps.release import sweep
 from ccpr.service.workspace import Workspace
 from tests.end_to_end.one_table import DATABASE, DAY, HOUR, OneTable
 from tests.end_to_end.replica import command
@@ -91,7 +92,7 @@ def test_a_hold_ends_by_the_upstreams_clock_and_not_by_ours(one_table: OneTable)
     one_table.work(DAY)
     assert one_table.lsns() == [0, 1]
     with closing(Workspace(clock=lambda: 4e9)) as workspace, workspace.iteration("s") as iteration:
-        iteration.sweep()
+        sweep(iteration)
     assert one_table.lsns() == [0, 1]
     one_table.work(9 * DAY)
     assert one_table.lsns() == [2]

@@ -16,9 +16,12 @@ from ccpr.matrixone.client.catalog import Catalog
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.schema import SqlType, Table
 from ccpr.matrixone.server.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
-from ccpr.pipeline import listing
+from ccpr.pipeline import object_list
 from ccpr.pipeline import scope as scope_module
+from ccpr.pipeline.driver import drive
 from ccpr.pipeline.spark.read import plan_read
+from ccpr.pipeline.step_names import Stage
+from ccpr.pipeline.steps.release import sweep
 from ccpr.service.workspace import Workspace
 from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.database import transaction
@@ -248,8 +251,8 @@ def test_objects_copied_for_a_table_that_fails_are_kept_as_garbage_until_it_succ
         assert {f"objects/{name}" for name in others} <= garbage()
         upstream_goes_on(0.5)
         with Workspace().iteration(NAME) as iteration:
-            iteration.take_snapshot()
-            assert iteration.sweep().files_deleted == 0
+            drive(iteration, until=Stage.SNAPSHOT)
+            assert sweep(iteration).files_deleted == 0
         replica.emulator.clear_faults()
         missing = new_objects(replica, "gd_dml.acc", snapshot + 1)
         assert replica.run()["objects_copied"] == len(missing), "objects in the mirror are not fetched again"
@@ -281,7 +284,7 @@ def live(replica: Replica) -> set[str]:
 
 def spoil_list(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     """From now on the upstream's lists have stats of a wrong length for the objects of one table."""
-    original = listing.object_list
+    original = object_list.object_list
 
     def spoiled(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
         for batch in original(*args, **options):
@@ -291,7 +294,7 @@ def spoil_list(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
             )
             yield batch.set_column(batch.schema.get_field_index("stats"), batch.schema.field("stats"), stats)
 
-    monkeypatch.setattr(listing, "object_list", spoiled)
+    monkeypatch.setattr(object_list, "object_list", spoiled)
 
 
 def test_invalid_rows_of_an_object_list_fail_only_their_table(

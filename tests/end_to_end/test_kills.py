@@ -45,12 +45,12 @@ PLACES = {
     "flushed": ("ccpr.matrixone.client.snapshots", "wait_until_flushed", ""),
     "list compared": ("ccpr.pipeline.listing", "diff_objects", ""),
     "first object stored": ("ccpr.mirror.local_store", "LocalStore._place", "objects/"),
-    "objects copied": ("ccpr.pipeline.iteration", "copy_known", ""),
+    "objects copied": ("ccpr.pipeline.steps.copy", "copy_known", ""),
     "first manifest written": ("ccpr.pipeline.building", "write_table", ""),
     "point written": ("ccpr.mirror.mirror", "Mirror.write_point", ""),
     "committed": ("ccpr.pipeline.committing", "PointCommitter.commit", ""),
     "head published": ("ccpr.mirror.mirror", "Mirror.publish_head", ""),
-    "snapshots dropped": ("ccpr.pipeline.iteration", "Iteration.drop_due_snapshots", ""),
+    "snapshots dropped": ("ccpr.pipeline.steps.apply", "drop_due_snapshots", ""),
 }
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from ccpr.matrixone.client.snapshots import create_snapshot, snapshot_timestamp
 from ccpr.matrixone.server.faults import CutStatement, FailStatement
+from ccpr.pipeline.driver import drive
+from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import Failures
 from ccpr.state.states import State
@@ -63,8 +65,7 @@ def test_results_derived_from_a_snapshot_are_dropped_when_somebody_re_created_it
     replica: Replica,
 ) -> None:
     with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
-        ref = iteration.take_snapshot()
-        iteration.diff_objects()
+        ref = drive(iteration, until=Stage.OBJECT_LIST).snapshot
         replica.emulator.drop_snapshot(ref.name)
         with workspace.connect(iteration.subscription) as session:
             create_snapshot(session, ref.name, iteration.subscription.publication, iteration.subscription.database)

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import typer.testing
 
-from ccpr.base.errors import StepMissing
 from ccpr.cli.main import app
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.driver import drive, take
+from ccpr.pipeline.errors import StepMissing
+from ccpr.pipeline.step_names import Stage
 from ccpr.service import subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.patterns import NamePatterns
@@ -149,14 +150,11 @@ def test_what_was_copied_for_other_patterns_makes_no_point(source: Source) -> No
     source.subscribe(*ORDERS)
     with Workspace() as workspace:
         with workspace.iteration("s") as iteration:
-            iteration.take_snapshot()
-            iteration.diff_catalog()
-            iteration.diff_objects()
-            iteration.copy_objects(copy_in_process)
+            drive(iteration, until=Stage.COPY)
         change = subscriptions.SettingsChange(settings={"tables": "other"})
         subscriptions.alter(workspace, "s", change)
         with workspace.iteration("s") as iteration, pytest.raises(StepMissing):
-            iteration.apply()
+            take(iteration, Stage.APPLY)
     command("run", "s")
     source.assert_equal(NamePatterns.of("other", ""))
 
@@ -253,7 +251,7 @@ def test_an_overlap_is_a_setting_that_alter_and_sql_change(source: Source, allow
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--tables", "a,,b"), "a pattern in 'a,,b' is empty"),
+        (("--tables", "a,,b"), "tables is 'a,,b', not patterns joined by commas: one is empty"),
         (("--table", "item", "--exclude-tables", "x"), "a subscription to one table has no patterns"),
     ],
 )

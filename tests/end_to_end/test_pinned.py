@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ccpr.base.errors import PointGone
+from ccpr.mirror.errors import PointGone
 from ccpr.service.workspace import Workspace
 from ccpr.state.pins import Pin, Pins
 from tests.end_to_end.replica import NAME, Replica, command, replaying

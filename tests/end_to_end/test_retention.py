@@ -12,19 +12,22 @@ import pytest
 from ccpr.maintenance.retention import Swept
 from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
-from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.driver import drive
+from ccpr.pipeline.step_names import Stage
+from ccpr.pipeline.steps import release
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
 from ccpr.state.ledger import Ledger
 from ccpr.state.subscription import Subscription
 from tests.end_to_end.replica import Replica, replaying
 from tests.end_to_end.settings import upstream_goes_on
+from tests.support.driving import iterate
 
 
 def sweep(hours_later: float) -> Swept:
     upstream_goes_on(hours_later)
     with Workspace().iteration("replica") as iteration:
-        return iteration.sweep()
+        return release.sweep(iteration)
 
 
 def objects(replica: Replica) -> set[str]:
@@ -153,12 +156,7 @@ def test_a_wrong_reading_of_our_clock_drops_nothing(hours: int, recordings: Path
         for _ in range(3):
             replica.run()
         before = objects(replica)
-        with Workspace(clock=lambda: time.time() + hours * 3600).iteration("replica") as iteration:
-            iteration.take_snapshot()
-            iteration.diff_catalog()
-            iteration.diff_objects()
-            iteration.copy_objects(copy_in_process)
-            iteration.apply()
+        iterate(Workspace(clock=lambda: time.time() + hours * 3600), "replica")
         assert [point["lsn"] for point in replica.command("points", "replica")] == [0, 1, 2, 3]
         assert objects(replica) >= before
         for snapshot in (1, 2, 3, 4):
@@ -175,9 +173,8 @@ def test_objects_of_attempts_that_came_to_nothing_are_deleted(recordings: Path, 
                 stray = workspace.mirror_of(Subscription.from_row(workspace.log.row("replica"))).store
                 stray.put(object_path(f"{uuid.uuid4()}_00001"), [b"left by an attempt"])
             with Workspace().iteration("replica") as iteration:
-                iteration.take_snapshot()
-                iteration._context = iteration._context.abandoned(0.0)
-                iteration._log.remember(iteration._lease.claim, iteration._context)
+                drive(iteration, until=Stage.SNAPSHOT)
+                iteration.memory.remember(iteration.memory.context.abandoned(0.0))
         left = objects(replica) - abandoned
         assert len(left) == 3
         replica.run()

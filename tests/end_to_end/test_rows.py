@@ -8,10 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import typer.testing
@@ -19,8 +16,6 @@ import typer.testing
 from ccpr.cli.main import app
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from ccpr.mirror.filters import Compare
-from ccpr.mirror.sql import known_filters
 from tests.end_to_end.replica import command, source_uri
 
 NAME = "shop"
@@ -156,64 +151,6 @@ def test_for_people_numbers_are_on_the_right_and_what_is_not_shown_is_said(shop:
         ["more", "than", "2", "rows"],
     ]
     assert shown[2].startswith(" 999")
-
-
-SCHEMA = pa.schema([("id", pa.int32()), ("n", pa.int64()), ("name", pa.string()), ("d", pa.float64())])
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "id > 3",
-        "id > 3 AND id <= 5 AND n = -7",
-        "id = 3 OR n = 4",
-        "id > 3 AND (n < 4 OR n > 9)",
-        "name = ') and (id > 100)' AND id > 3",
-        "d > 1.5 AND id >= 2",
-        "n IN (1, 2) AND id < 4",
-        "id IS NOT NULL AND n <> 4",
-    ],
-)
-def test_only_comparisons_that_must_hold_leave_out_blocks(condition: str) -> None:
-    """Whatever is understood of a condition is true of each row that fulfils it."""
-    numbers = [None, *range(-10, 12)]
-    rows = pa.table(
-        {
-            "id": pa.array(numbers, pa.int32()),
-            "n": pa.array(list(reversed(numbers)), pa.int64()),
-            "name": [") and (id > 100)"] * len(numbers),
-            "d": pa.array(numbers, pa.float64()),
-        }
-    )
-    asked: list[tuple[Compare, ...]] = []
-
-    class Asked(ds.Dataset):
-        def __init__(self) -> None:
-            pass
-
-        @property
-        def schema(self) -> pa.Schema:
-            return SCHEMA
-
-        def scanner(self, columns: Any = None, filter: Any = None, **_: Any) -> ds.Scanner:
-            asked.append(() if filter is None else known_filters(str(filter), SCHEMA))
-            return ds.Scanner.from_batches(rows.to_batches(), schema=SCHEMA, columns=columns, filter=filter)
-
-    with duckdb.connect() as connection:
-        connection.register("t", Asked())
-        found = connection.sql(f"SELECT id, n FROM t WHERE {condition}").fetchall()
-    tests = {"=": "__eq__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
-    for filters in asked:
-        for one in filters:
-            place = ("id", "n").index(one.column)
-            assert all(getattr(row[place], tests[one.operator])(one.value) for row in found)
-    if condition == "id > 3":
-        assert asked == [(Compare("id", ">", 3),)]
-
-
-def test_columns_whose_names_could_be_read_as_conditions_are_not_understood() -> None:
-    schema = pa.schema([("id", pa.int32()), ("x > 1) and (id", pa.int32())])
-    assert known_filters("((x > 1) and (id > 5))", schema) == ()
 
 
 # ---- diff, schema, history

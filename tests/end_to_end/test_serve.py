@@ -230,8 +230,8 @@ def test_kill_9_and_restart_and_sigterm_in_the_middle_of_a_copy_lose_nothing(hom
 
 
 def test_only_one_service_runs_on_a_state_folder(home: Path, upstream: Upstream) -> None:
-    from ccpr.base.errors import ServiceRunning
     from ccpr.service.daemon.single import OneService
+    from ccpr.service.errors import ServiceRunning
 
     with Workspace() as workspace:
         first, second = OneService(workspace), OneService(workspace)
@@ -371,7 +371,7 @@ def test_a_target_that_is_added_to_a_quiet_subscription_is_loaded(home: Path, sh
 
 
 def test_a_state_database_that_is_away_is_waited_for(home: Path, upstream: Upstream, monkeypatch) -> None:
-    from ccpr.base.errors import StateUnavailable
+    from ccpr.state.errors import StateUnavailable
     from ccpr.state.log import CcprLog
 
     upstream.insert("d", 1)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ccpr.matrixone.server.faults import Delay
-from ccpr.pipeline.spark.server import State, WarmSpark
+from ccpr.pipeline.spark.server import WarmSpark
+from ccpr.pipeline.spark.server_record import WarmState
 from tests.end_to_end.replica import command
 from tests.end_to_end.test_serve import LIMIT_SECONDS, Upstream, program, until, upstream
 from tests.scripts.test_with_children import processes_with
@@ -38,7 +39,7 @@ def test_a_session_that_is_killed_in_the_middle_of_a_copy_costs_time_and_nothing
     try:
         with program() as (process, _):
             eventually(lambda: upstream.is_replicated(home, "one", "d"), "the first point, of an empty table")
-            assert warm.look().state is State.ABSENT, "nothing is started before there is something to copy"
+            assert warm.look().state is WarmState.ABSENT, "nothing is started before there is something to copy"
             upstream.insert("d", *range(1000))
             eventually(lambda: copier().startswith("a Spark session that is started for it copies: "), "who copies")
             eventually(lambda: upstream.is_replicated(home, "one", "d"), "the rows by that session")
@@ -58,7 +59,7 @@ def test_a_session_that_is_killed_in_the_middle_of_a_copy_costs_time_and_nothing
             eventually(lambda: upstream.is_replicated(home, "one", "d"), "the rows by the process")
             process.send_signal(signal.SIGTERM)
             assert process.wait(LIMIT_SECONDS) == 0
-        assert warm.look().state is State.ABSENT
+        assert warm.look().state is WarmState.ABSENT
     finally:
         warm.stop()
     eventually(lambda: not processes_with(f"MARK={home}") - {os.getpid()}, "workers of Spark end with its server")

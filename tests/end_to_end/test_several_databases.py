@@ -371,7 +371,7 @@ def refused(source: Source, *options: str, code: int = 1) -> dict[str, Any]:
     ("options", "text"),
     [
         (("--database", "shop_*", "--table", "item"), "one table is of one database, and several are named"),
-        (("--database", "shop_1,,crm"), "a pattern in 'shop_1,,crm' is empty"),
+        (("--database", "shop_1,,crm"), "databases is 'shop_1,,crm', not patterns joined by commas: one is empty"),
     ],
 )
 def test_what_only_one_database_can_have_is_refused(source: Source, options: tuple[str, ...], text: str) -> None:

@@ -13,7 +13,9 @@ import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.maintenance.state_file import owner_columns
-from ccpr.schema.choices import DdlPolicy
+from ccpr.pipeline.driver import drive
+from ccpr.pipeline.step_names import Stage
+from ccpr.pipeline.steps.release import sweep
 from ccpr.schema.dialects import Dialect
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
@@ -22,6 +24,7 @@ from ccpr.state.history import PointHistory
 from ccpr.state.pins import Pin, Pins
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.tables import METADATA, points
+from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
 from ccpr.targets.address import format_target_uri, parse_target_uri
 from tests.end_to_end.replica import NAME, Replica, replaying, source_uri
@@ -83,7 +86,7 @@ def test_a_lost_catalog_is_restored_and_the_next_point_equals_the_source(replica
     assert [point["lsn"] for point in replica.command("points", NAME)] == [1, 2, 3], "retention goes on"
     upstream_goes_on(2)
     with Workspace().iteration(NAME) as iteration:
-        assert iteration.sweep().files_deleted > 0
+        assert sweep(iteration).files_deleted > 0
     replica.assert_equal_to_source(4)
     replica.assert_equal_to_source(2, at=1)
     assert replica.command("verify", NAME)["sound"]
@@ -143,9 +146,8 @@ def test_targets_and_tables_in_quarantine_are_imported(replica: Replica) -> None
             format_target_uri(address),
             workspace.vault.seal("pw", address.endpoint),
             Dialect.MARIADB,
-            DdlPolicy.ADDITIVE,
+            TargetSettings(as_text=("t.c",)),
             datetime(2026, 1, 2, tzinfo=UTC),
-            as_text=("t.c",),
         )
         records = TargetRecords(log.engine, task_id)
         records.add(target)
@@ -171,7 +173,7 @@ def test_targets_and_tables_in_quarantine_are_imported(replica: Replica) -> None
 
 def test_an_open_iteration_is_resumed_after_the_import(replica: Replica) -> None:
     with Workspace().iteration(NAME) as iteration:
-        ref = iteration.take_snapshot()
+        ref = drive(iteration, until=Stage.SNAPSHOT).snapshot
         file = exported(replica)
     lose_catalog(replica)
     replica.command("state", "import", str(file))

@@ -33,6 +33,7 @@ from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database
 from ccpr.state.states import State
 from ccpr.state.tables import checkpoints
+from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords
 from ccpr.targets import sync
 from ccpr.targets.registry import TARGET_METADATA
@@ -293,7 +294,7 @@ def write_everything(folder: Path) -> None:
         brought = GlobalPoint(0, Timestamp(7), snapshot.name, now, "", 1, 0, 0)
         PointHistory(engine, row.task_id).write(connection, brought, [TablePoint(table, ref, 0)])
     records = TargetRecords(engine, row.task_id)
-    target = Target(row.task_id, "report", "mysql://h/d", "", Dialect.MARIADB, DdlPolicy.FULL, now)
+    target = Target(row.task_id, "report", "mysql://h/d", "", Dialect.MARIADB, TargetSettings(DdlPolicy.FULL), now)
     records.add(target)
     records.record_sync(records.get("report"), 0, 7, 0, [LaggingTargetTable("db.t", failure)], now)
     records.record_failure(target, failure, now)

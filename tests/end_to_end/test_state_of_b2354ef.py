@@ -18,8 +18,10 @@ from ccpr.matrixone.client.endpoint import format_uri, parse_uri
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
-from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.driver import drive
 from ccpr.pipeline.spark.stored import StoredSpark
+from ccpr.pipeline.step_names import Stage
+from ccpr.pipeline.steps.release import sweep
 from ccpr.relay.watching import ask
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, open_login
@@ -359,7 +361,7 @@ def test_files_of_expired_points_are_deleted_when_they_are_due_and_no_others(old
         before = {path for path in mirror.rglob("*") if path.is_file()}
         upstream_goes_on(2.1)
         with closing(Workspace()) as workspace, workspace.iteration("kept") as iteration:
-            swept = iteration.sweep()
+            swept = sweep(iteration)
         gone = before - {path for path in mirror.rglob("*") if path.is_file()}
         assert (len(gone), swept.files_deleted, swept.files_waiting) == (5, 5, 0)
         assert {path.parent.name for path in gone} == {"ledger", "273539", "objects"}
@@ -542,10 +544,7 @@ def test_what_is_written_today_has_the_names_of_then(
         for name in (*SIMULATED, "account"):
             command("run", name)
         with closing(Workspace()) as workspace, workspace.iteration("kept") as iteration:  # it stays open
-            iteration.take_snapshot()
-            iteration.diff_catalog()
-            iteration.diff_objects()
-            iteration.copy_objects(copy_in_process)
+            drive(iteration, until=Stage.COPY)
     found = Found(set)
     for folder in (old_home / "mirrors").iterdir():
         keys_in_mirror(folder, found, but=before)

@@ -15,7 +15,10 @@ import typer.testing
 
 from ccpr.cli.main import app
 from ccpr.matrixone.server.faults import CutStatement, Delay, FailStatement
+from ccpr.pipeline.driver import drive
 from ccpr.pipeline.lag import LagMeter
+from ccpr.pipeline.step_names import Stage
+from ccpr.pipeline.steps.copy import objects_to_copy
 from ccpr.service.status import LeftOut, read_status
 from ccpr.service.workspace import Workspace
 from tests.end_to_end.replica import NAME, Replica, replaying
@@ -81,7 +84,7 @@ def test_an_error_that_needs_a_person_is_shown_with_its_remedy_and_exit_code_1(r
 
 def test_an_iteration_that_was_interrupted_shows_its_step_and_what_is_pending(replica: Replica) -> None:
     with Workspace() as workspace, workspace.iteration(NAME) as iteration:
-        ref = iteration.take_snapshot()
+        ref = drive(iteration, until=Stage.SNAPSHOT).snapshot
         status = replica.command("status", NAME)
         assert status["owner"] is not None
         assert status["lease_expires"] > time.time()
@@ -89,9 +92,10 @@ def test_an_iteration_that_was_interrupted_shows_its_step_and_what_is_pending(re
         assert status["step"]["snapshot"] == ref.name
         assert status["step"]["done"] == ["snapshot"]
         assert status["snapshots"] == {ref.name: "open"}
-        iteration.diff_catalog()
-        iteration.diff_objects()
-        wanted = iteration.objects_to_copy()
+        record = drive(iteration, until=Stage.OBJECT_LIST)
+        assert record.catalog is not None
+        assert record.listed is not None
+        wanted = objects_to_copy(iteration.subscription, record.catalog, record.listed)
     status = replica.command("status", NAME)
     assert status["owner"] is None
     assert status["step"]["done"] == ["snapshot", "catalog", "object list"]
@@ -150,9 +154,7 @@ def test_for_people_it_is_text_with_code_remedy_and_the_next_attempt(replica: Re
 
 def test_a_mirror_that_cannot_be_read_is_a_warning(replica: Replica) -> None:
     with Workspace() as workspace, workspace.iteration(NAME) as iteration:
-        ref = iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
+        ref = drive(iteration, until=Stage.OBJECT_LIST).snapshot
     (replica.mirror / ref.work / "added.arrow").write_bytes(b"nothing")
     status = replica.command("status", NAME)
     assert status["objects_pending"] is None
@@ -161,9 +163,7 @@ def test_a_mirror_that_cannot_be_read_is_a_warning(replica: Replica) -> None:
 
 def test_an_iteration_that_ends_while_it_is_read_has_nothing_pending(replica: Replica) -> None:
     with Workspace() as workspace, workspace.iteration(NAME) as iteration:
-        ref = iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
+        ref = drive(iteration, until=Stage.OBJECT_LIST).snapshot
     for name in ("added.arrow", "refetched.arrow"):
         (replica.mirror / ref.work / name).unlink()
     status = replica.command("status", NAME)

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import typer.testing
 
-from ccpr.base.errors import LeaseLost
 from ccpr.cli.main import app
 from ccpr.matrixone.client.snapshots import create_snapshot
 from ccpr.matrixone.server.faults import CutStatement, FailStatement
 from ccpr.mirror import local_store
-from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.driver import drive, take
+from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import LeaseLost
 from ccpr.state.subscription import Subscription
 from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.support.mariadb import MariaDb
@@ -226,12 +227,9 @@ def test_a_paused_subscription_is_not_run_and_resumes_at_the_same_lsn(replica: R
 def interrupted(replica: Replica, meanwhile: list[str]) -> None:
     """An iteration, in the middle of which somebody types a command."""
     with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
-        iteration.copy_objects(copy_in_process)
+        drive(iteration, until=Stage.COPY)
         replica.command(*meanwhile)
-        iteration.apply()
+        take(iteration, Stage.APPLY)
 
 
 @pytest.mark.parametrize("verb", ["pause", "drop", "alter"])
@@ -381,9 +379,7 @@ def test_a_purge_says_that_a_run_was_under_way(replica: Replica) -> None:
     created(replica)
     replica.run()
     with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
+        drive(iteration, until=Stage.OBJECT_LIST)
         assert replica.command("drop", NAME, "--purge", "--yes")["running"]
         (replica.mirror / "work").mkdir(parents=True)  # what a run does whose file comes after the purge
     assert replica.mirror.exists()

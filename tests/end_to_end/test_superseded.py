@@ -7,12 +7,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from ccpr.base.errors import LeaseLost
 from ccpr.mirror.head import Head
 from ccpr.mirror.mirror import Mirror
-from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.driver import drive, take
 from ccpr.pipeline.iteration import Iteration
+from ccpr.pipeline.step_names import Stage
+from ccpr.pipeline.steps.release import sweep
+from ccpr.pipeline.steps.snapshot import sweep_work
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import LeaseLost
 from ccpr.state.history import PointHistory
 from tests.end_to_end.replica import NAME, Replica
 from tests.end_to_end.settings import setting, upstream_goes_on
@@ -23,7 +26,7 @@ def stale() -> Iterator[Iteration]:
     """An iteration whose lease expires because nothing renews it; its executor does not notice."""
     workspace = Workspace()
     with workspace.iteration(NAME) as iteration:
-        iteration._lease._ended.set()
+        iteration.lease._ended.set()
         yield iteration
     workspace.close()
 
@@ -34,32 +37,26 @@ def successor() -> Iterator[Iteration]:
         yield iteration
 
 
-def to_the_copies(iteration: Iteration) -> None:
-    iteration.take_snapshot()
-    iteration.diff_catalog()
-    iteration.diff_objects()
-    iteration.copy_objects(copy_in_process)
-
-
 def work(replica: Replica) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in replica.mirror.glob("work/*/*")}
 
 
 def test_it_can_neither_commit_nor_sweep_its_successors_work(replica: Replica) -> None:
     with stale() as old:
-        to_the_copies(old)
+        old_ref = drive(old, until=Stage.COPY).snapshot
         with successor() as new:
-            to_the_copies(new)
-            new.apply()
+            drive(new)
         with successor() as new:
-            to_the_copies(new)
+            drive(new, until=Stage.COPY)
             before = work(replica)
             assert before
-            for action in (old.apply, old.take_snapshot, lambda: old._sweep(old.resume())):
+            for stage in (Stage.APPLY, Stage.SNAPSHOT):
                 with pytest.raises(LeaseLost):
-                    action()
+                    take(old, stage)
+            with pytest.raises(LeaseLost):
+                sweep_work(old, old_ref)
             assert work(replica) == before
-            new.apply()
+            take(new, Stage.APPLY)
     replica.assert_equal_to_source(2, at=1)
     replica.assert_equal_to_source(3)
 
@@ -68,16 +65,15 @@ def test_a_sweep_without_a_lease_check_keeps_results_of_a_later_iteration(replic
     from ccpr.pipeline.results import sweep_results
 
     with stale() as old:
-        ref = old.take_snapshot()
+        ref = drive(old, until=Stage.SNAPSHOT).snapshot
         with successor() as new:
-            to_the_copies(new)
-            new.apply()
+            drive(new)
         with successor() as new:
-            to_the_copies(new)
+            drive(new, until=Stage.COPY)
             before = work(replica)
             sweep_results(replica_mirror(), ref)
             assert work(replica) == before
-            new.apply()
+            take(new, Stage.APPLY)
     replica.assert_equal_to_source(3)
 
 
@@ -94,14 +90,13 @@ def test_the_head_that_it_publishes_late_is_replaced(replica: Replica, monkeypat
         if not stopped:
             stopped.append(head)
             with successor() as new:
-                to_the_copies(new)
-                new.apply()
+                drive(new)
         publish(self, head)
 
     with stale() as old:
-        to_the_copies(old)
+        drive(old, until=Stage.COPY)
         monkeypatch.setattr(Mirror, "publish_head", late)
-        old.apply()
+        take(old, Stage.APPLY)
     (head,) = stopped
     assert head.iteration_lsn == 2
     workspace = Workspace()
@@ -134,10 +129,10 @@ def test_it_deletes_no_file_that_its_successor_may_need(replica: Replica) -> Non
         replica.run()
     upstream_goes_on(2)  # all garbage is due
     with stale() as old, successor() as new:
-        new.take_snapshot()
+        drive(new, until=Stage.SNAPSHOT)
         before = {path.name for path in (replica.mirror / "objects").iterdir()}
         with pytest.raises(LeaseLost):
-            old.sweep()
+            sweep(old)
         assert {path.name for path in (replica.mirror / "objects").iterdir()} == before
     replica.run()
     replica.assert_equal_to_source(5)

@@ -19,6 +19,7 @@ from ccpr.cli.main import app
 from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.objects.invalid_text import escaped
 from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.driver import drive
 from ccpr.pipeline.options import IterationOptions
 from ccpr.schema.sync_mark import MARK
 from ccpr.service.target_sync import sync_targets
@@ -103,11 +104,7 @@ def test_progress_is_called_with_each_target_and_with_the_rows_that_are_read(sho
     )
     shop.add()
     with Workspace() as workspace, workspace.iteration(NAME, IterationOptions(progress=progress)) as iteration:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
-        iteration.copy_objects(partial(copy_in_process, on_progress=progress.on_bytes))
-        outcome = iteration.apply()
+        outcome = drive(iteration, partial(copy_in_process, on_progress=progress.on_bytes)).ended
         sync_targets(workspace, iteration, progress=progress)
     assert steps[0] == "init"
     assert "outcome" in steps

@@ -11,7 +11,7 @@ import pytest
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.cli.serve import status_page
+from ccpr.cli.serving import StatusPage
 from ccpr.dagster.health import health_of
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
@@ -60,7 +60,7 @@ def test_it_is_said_on_screen_as_json_on_the_page_and_in_dagster(
     for arguments in ((NAME,), ()):
         screen = typer.testing.CliRunner().invoke(app, ["status", *arguments], env={"COLUMNS": "400"}).output
         assert "waits for CREATE SNAPSHOT upstream since" in screen
-    (page,) = json.loads(status_page(workspace)().content)
+    (page,) = json.loads(StatusPage(workspace)().content)
     assert page["waiting"] == waiting
     assert waiting["text"] in health_of(workspace, workspace.log.row(NAME)).says
     run.join(LIMIT_SECONDS)

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,36 +18,30 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ccpr.base.errors import (
-    BaseSnapshotLost,
-    HoldMissing,
-    MirrorAhead,
-    MirrorBehind,
-    MirrorDisagrees,
-    MirrorForeign,
-    MirrorMissing,
-    PointGone,
-    PointNeeded,
-    TableChangedMeanwhile,
-)
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.maintenance.adopt import adopt
 from ccpr.matrixone.client.errors import SnapshotGone, StaleRead
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.errors import HoldMissing, PointGone
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline import appendable
-from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.driver import drive, take
+from ccpr.pipeline.errors import BaseSnapshotLost, TableChangedMeanwhile
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.options import IterationOptions
+from ccpr.pipeline.step_names import Stage
 from ccpr.schema.policy import DdlPolicy
 from ccpr.service import held_points
+from ccpr.service.errors import PointNeeded
 from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, MirrorForeign, MirrorMissing
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from ccpr.state.target_settings import TargetSettings
 from tests.histories.history import History
 from tests.histories.replicating import NAME, ORDINARY, Replica, read_mirror, subscribed
 from tests.histories.several import SeveralHistory
@@ -55,14 +49,8 @@ from tests.histories.target_histories import assert_target_equal
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import new_database
 
-STEPS: tuple[Callable[[Iteration], object], ...] = (
-    Iteration.take_snapshot,
-    Iteration.diff_catalog,
-    Iteration.diff_objects,
-    lambda iteration: iteration.copy_objects(copy_in_process),
-    Iteration.apply,
-)
-# Where the last step is killed: before the commit, between commit and head, after the head.
+STAGES = tuple(Stage)
+# Where the last stage is killed: before the commit, between commit and head, after the head.
 BEFORE_COMMIT, BEFORE_HEAD, AFTER_HEAD = "commit_row", "publish_head", "sweep"
 WAYS_OUT = {MirrorAhead: "adopt", MirrorBehind: "adopt", MirrorForeign: "adopt", MirrorMissing: "--mirror"}
 
@@ -133,20 +121,21 @@ class Disasters(RuleBasedStateMachine):
             self.run(workspace)
             self.disagreement = None
 
-    @rule(done=st.integers(0, len(STEPS) - 1), at=st.sampled_from((None, BEFORE_COMMIT, BEFORE_HEAD, AFTER_HEAD)))
+    @rule(done=st.integers(0, len(STAGES) - 1), at=st.sampled_from((None, BEFORE_COMMIT, BEFORE_HEAD, AFTER_HEAD)))
     def killed(self, done: int, at: str | None) -> None:
-        """After so many steps, or in the middle of the last, or before, if the open snapshot is of no use any more."""
+        """After so many stages, or in the middle of the last, or before, if the open snapshot is of no use any more."""
         with (
             suppress(Killed, TableChangedMeanwhile),
             self.way_out(),
             closing(self.workspace()) as workspace,
             workspace.iteration(NAME, self.options(resync=True)) as iteration,
         ):
-            for step in STEPS[:done] if at is None else STEPS[:-1]:
-                step(iteration)
+            done = done if at is None else len(STAGES) - 1
+            if done:
+                drive(iteration, until=STAGES[done - 1])
             if at is not None:
                 with patch.object(owner_of(iteration, at), at, side_effect=Killed):
-                    iteration.apply()
+                    take(iteration, Stage.APPLY)
             raise Killed
 
     @rule()
@@ -161,7 +150,7 @@ class Disasters(RuleBasedStateMachine):
             self.run(workspace)
             raise Killed
 
-    @rule(done=st.integers(1, len(STEPS) - 1))
+    @rule(done=st.integers(1, len(STAGES) - 1))
     def overtaken(self, done: int) -> None:
         """An executor whose lease ran out does not notice, and goes on after its successor has ended the iteration."""
         with (
@@ -171,15 +160,14 @@ class Disasters(RuleBasedStateMachine):
             suppress(Overtaken),
             one.iteration(NAME, self.options(resync=True)) as old,
         ):
-            old._lease._ended.set()  # nothing renews it
+            old.lease._ended.set()  # nothing renews it
             with suppress(TableChangedMeanwhile):
-                for step in STEPS[:done]:
-                    step(old)
+                drive(old, until=STAGES[done - 1])
             self.run(other)
             self.disagreement = None
             with suppress(CcprError):
-                for step in STEPS[done:]:
-                    step(old)
+                for stage in STAGES[done:]:
+                    take(old, stage)
                 raise AssertionError("it could go on after its successor")
             raise Overtaken
 
@@ -277,8 +265,7 @@ class Disasters(RuleBasedStateMachine):
         for resync in (False, True, True):
             try:
                 with workspace.iteration(NAME, self.options(resync=resync)) as iteration:
-                    for step in STEPS:
-                        step(iteration)
+                    drive(iteration)
                     return
             except BaseSnapshotLost as error:
                 check_names("--allow-resync", error)
@@ -308,7 +295,7 @@ class DisastersWithTarget(Disasters):
 
     def prepare(self, workspace: Workspace) -> None:
         self.target = self.cleared.enter_context(new_database(self.server))
-        add(workspace, NAME, "db", self.target.address, self.server.password, DdlPolicy.FULL)
+        add(workspace, NAME, "db", self.target.address, self.server.password, TargetSettings(DdlPolicy.FULL))
 
     @rule()
     def sync_target(self) -> None:
@@ -450,6 +437,4 @@ def check_names(way_out: str, error: CcprError) -> None:
 
 def owner_of(iteration: Iteration, method: str) -> object:
     """Whose method it is."""
-    return {BEFORE_COMMIT: iteration._lease.log, BEFORE_HEAD: iteration.mirror, AFTER_HEAD: iteration._committer}[
-        method
-    ]
+    return {BEFORE_COMMIT: iteration.lease.log, BEFORE_HEAD: iteration.mirror, AFTER_HEAD: iteration.committer}[method]

@@ -13,12 +13,11 @@ from unittest import mock
 
 import pyarrow as pa
 
-from ccpr.base.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.emulator.engine.transaction import CreateAt
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.retry import Retry
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -38,8 +37,8 @@ from ccpr.matrixone.server.faults import (
 )
 from ccpr.mirror.points import Point
 from ccpr.pipeline import appendable
-from ccpr.pipeline.copying import copy_in_process
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.service import subscriptions
@@ -47,6 +46,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 from tests.histories.history import Choice, Circumstances, History
+from tests.support import driving
 
 NAME = "history"
 ITERATIONS, STEPS = 4, 9
@@ -92,12 +92,7 @@ def subscribed(
 
 def iterate(workspace: Workspace, *, allow_resync: bool = False, timeouts: Timeouts = ORDINARY) -> Outcome:
     """One whole iteration, in this process."""
-    with workspace.iteration(NAME, IterationOptions(allow_resync=allow_resync, timeouts=timeouts)) as iteration:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
-        iteration.copy_objects(copy_in_process)
-        return iteration.apply()
+    return driving.iterate(workspace, NAME, IterationOptions(allow_resync=allow_resync, timeouts=timeouts))
 
 
 def read_mirror(workspace: Workspace, point: Point, name: str) -> pa.Table:

@@ -12,7 +12,7 @@ from ccpr.emulator.engine.entries import SUBSCRIPTION
 from ccpr.emulator.engine.storage import SYS
 from ccpr.emulator.engine.stored_table import ALIVE
 from ccpr.emulator.engine.transaction import CreateAt, Transaction
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
 from ccpr.service import subscriptions
 from ccpr.state.context import Context
 from tests.histories.history import Choice, Circumstances, History

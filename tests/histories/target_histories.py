@@ -14,6 +14,7 @@ from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
+from ccpr.state.target_settings import TargetSettings
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, rows, subscribed
 from tests.support.target_rows import target_rows
@@ -33,7 +34,14 @@ def sync_target(seed: int, folder: Path, server: TargetServer) -> None:
             new_database(server) as place,
             subscribed(emulator.port, folder, DATABASE, publisher=publisher) as workspace,
         ):
-            add(workspace, NAME, "db", place.address, server.password, DdlPolicy.FULL, max_drop=MaxDrop(1_000))
+            add(
+                workspace,
+                NAME,
+                "db",
+                place.address,
+                server.password,
+                TargetSettings(DdlPolicy.FULL, max_drop=MaxDrop(1_000)),
+            )
             for _ in range(ITERATIONS):
                 for _ in range(history.rng.randint(0, STEPS)):
                     history.step()

@@ -17,7 +17,7 @@ from ccpr.matrixone.client.errors import (
     SnapshotOutcomeUnknown,
     UpstreamUnreachable,
 )
-from ccpr.matrixone.client.limits import Pace
+from ccpr.matrixone.client.limits import StallLimit
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import Transient
@@ -111,7 +111,7 @@ def dripping(seconds: float, *, login: bool = False) -> Iterator[Endpoint]:
         yield Endpoint("127.0.0.1", server.getsockname()[1], "sys", "u", tls=Tls("disabled"))
 
 
-_SLOWEST = Pace(least_bytes=1000, seconds=0.5)
+_SLOWEST = StallLimit(least_bytes=1000, seconds=0.5)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_login_that_drips_is_an_upstream_that_cannot_be_reached() -> None:
 
 def test_an_answer_that_is_slow_and_not_too_slow_arrives() -> None:
     with dripping(0.01) as endpoint:
-        slowest = Pace(least_bytes=10, seconds=0.5)
+        slowest = StallLimit(least_bytes=10, seconds=0.5)
         session = Session.connect(endpoint, "x", connect_timeout=5, read_timeout=5, retry=NO_RETRY, slowest=slowest)
         row = session.read_row("SELECT 1", longest=1 << 20)
         assert {name: bytes(cell or b"") for name, cell in row.items()} == {"c": b"1" * 124}

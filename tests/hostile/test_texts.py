@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.base.errors import MirrorDamaged, PointNotReached
 from ccpr.matrixone.client.classification import classify, mask
 from ccpr.matrixone.ddl.definition import enum_members
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import STATS_SIZE, ObjectStats, stats_columns
+from ccpr.mirror.errors import MirrorDamaged, PointNotReached
 from ccpr.mirror.layout import LEDGER_SCHEMA
 from ccpr.state.context import Context
 from tests.hostile.targets.lists import Stats

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ccpr.base.progress import Progress
-from ccpr.pipeline.steps import Step
+from ccpr.pipeline.step_names import Step
 from tests.support.patching import replaced
 
 

@@ -33,7 +33,7 @@ from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
-from ccpr.pipeline.copying import copy_in_process
+from ccpr.pipeline.driver import drive
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.write_queue import SMALL_BYTES
 from ccpr.service.target_sync import sync_targets
@@ -282,11 +282,7 @@ def iterate(workspace: Workspace, progress: Progress = SILENT) -> str:
     error."""
     options = IterationOptions(timeouts=SHORT_TIMEOUTS, progress=progress)
     with workspace.iteration(NAME, options) as iteration:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
-        iteration.copy_objects(copy_in_process)
-        iteration.apply()
+        drive(iteration)
         outcomes = sync_targets(workspace, iteration, progress=progress)
     failures = [outcome.failure.code for outcome in outcomes if outcome.failure is not None]
     failures += [late.failure.code for outcome in outcomes if outcome.result for late in outcome.result.behind]

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ccpr.base.errors import StoreFailed
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.server.faults import CutObject, CutObjectList, CutStatement, DamagedByte, Fault
+from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
-from ccpr.pipeline.steps import Step
+from ccpr.pipeline.step_names import Step
 from ccpr.state.context import Context
 from tests.end_to_end.shop import NAME, TARGET
 from tests.kill_matrix.places import AT, BETWEEN_OBJECTS, Place, Reach

@@ -4,7 +4,7 @@ import pytest
 
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import Store
-from ccpr.pipeline.steps import Step
+from ccpr.pipeline.step_names import Step
 from tests.kill_matrix import strikes
 from tests.kill_matrix.__main__ import PAGE, read_cells
 from tests.kill_matrix.cells import NOT_WHOLE, new_seed, play

@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.base.errors import PointGone
 from ccpr.maintenance import retention
 from ccpr.maintenance.dropping import Replica as Parts
 from ccpr.maintenance.dropping import drop_points
 from ccpr.maintenance.retention import Found, Retention, Swept
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.errors import PointGone
 from ccpr.mirror.head import Head
 from ccpr.mirror.holds import Hold
 from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
@@ -372,7 +372,7 @@ def test_each_point_says_by_what_it_stays() -> None:
         3: ["held: migration"],
         46: ["daily"],
         55: ["hourly"],
-        56: ["hourly"],
+        56: ["all:10800s", "hourly"],
         57: ["all:10800s", "hourly"],
         58: ["--retain", "all:10800s", "hourly", "needed"],
         59: ["newest", "--retain", "all:10800s", "hourly", "daily", "needed"],

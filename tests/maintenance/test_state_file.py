@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ccpr.base.errors import BadStateFile, StateFileNewer, SubscriptionMissing
 from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.maintenance.errors import BadStateFile, StateFileNewer
 from ccpr.maintenance.state_file import LARGEST_BYTES, export_state, import_state, owner_columns, read_state
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
+from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.history import PointHistory
 from ccpr.state.ledger import Ledger
 from ccpr.state.log import CcprLog

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.base.errors import MirrorDamaged, StoreConflict
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror import keys as where
 from ccpr.mirror.encrypted_store import EncryptedStore
@@ -26,7 +25,7 @@ from ccpr.mirror.encryption import (
     plain_size,
     sealed_size,
 )
-from ccpr.mirror.errors import KeyUnusable, KeyWrong, MirrorEncrypted, MirrorNotEncrypted
+from ccpr.mirror.errors import KeyUnusable, KeyWrong, MirrorDamaged, MirrorEncrypted, MirrorNotEncrypted, StoreConflict
 from ccpr.mirror.keys import COMMAND_VARIABLE, KEY_BYTES, Key, Keyring, keyring, new_key, parse_keys
 from ccpr.mirror.layout import HEAD
 from ccpr.mirror.local_store import LocalStore

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.errors import StoreFailed
+from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
 
 BYTES = bytes(range(256)) * 4096
 
 _READ = """
 import os, sys
-from ccpr.base.errors import MirrorDamaged
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.local_store import LocalStore
 from pathlib import Path
 store, name = LocalStore(Path(sys.argv[1])), "objects/a"

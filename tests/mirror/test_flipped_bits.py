@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.head import Identity
 from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, MANIFEST_SCHEMA
 from ccpr.mirror.mirror import Mirror

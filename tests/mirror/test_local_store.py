@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.base.errors import BadName, StoreFailed
 from ccpr.matrixone.objects.content import Content
+from ccpr.mirror.errors import BadName, StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import check_name
 

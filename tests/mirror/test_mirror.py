@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.base.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.errors import MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from ccpr.mirror.layout import MANIFEST_SCHEMA, digest_of, manifest_path, point_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror, choose_columns

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.errors import BadName
+from ccpr.mirror.errors import BadName
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.open_store import open_store
 

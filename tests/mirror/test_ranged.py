@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import MirrorDamaged, StoreFailed
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.mirror import ranged as ranges
+from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.ranged import BLOCK_BYTES, CACHED_BLOCKS, WHOLE_BYTES, BlockCache, RangedContent, ranged

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import BadName, StoreFailed
+from ccpr.mirror.errors import BadName, StoreFailed
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.s3_store import open_s3

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.errors import BadName, MirrorDamaged
 from ccpr.matrixone.objects.content import Content
+from ccpr.mirror.errors import BadName, MirrorDamaged
 from ccpr.mirror.keys import new_key
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Store

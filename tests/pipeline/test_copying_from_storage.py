@@ -12,7 +12,7 @@ import pytest
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import ObjectSizeMismatch
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch
 from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, CopyReport, copy, copy_in_process

@@ -17,9 +17,9 @@ from ccpr.emulator.engine.transaction import Transaction
 from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.errors import StatementFailed
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -311,7 +311,7 @@ def test_after_a_lost_connection_the_second_snapshot_may_be_too_early(
         create(session, name, publication, database, table)
         session.opened += 1
 
-    monkeypatch.setattr("ccpr.pipeline.iteration.snapshots.create_snapshot", lost)
+    monkeypatch.setattr("ccpr.matrixone.client.snapshots.create_snapshot", lost)
     full = lists(late, monkeypatch)
     assert late.iterate().point
     assert full == [False, True]

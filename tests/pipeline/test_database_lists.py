@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ccpr.base.errors import BaseSnapshotLost, ScopeConflict, TableChangedMeanwhile
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.emulator.engine.entries import SUBSCRIPTION
 from ccpr.emulator.engine.partitioning import by_hash
@@ -18,7 +17,8 @@ from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.errors import DatabaseMissing, SnapshotGone
 from ccpr.matrixone.schema import Kind
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.errors import BaseSnapshotLost, ScopeConflict, TableChangedMeanwhile
 from ccpr.pipeline.options import Timeouts
 from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.service.status import LeftOut

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.pipeline.due import due_at
 from ccpr.state.context import Context
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import IterationState
 from tests.support.values import a_subscription

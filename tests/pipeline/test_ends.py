@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ccpr.base.errors import BaseSnapshotLost
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.errors import (
@@ -25,7 +24,8 @@ from ccpr.matrixone.client.errors import (
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.faults import FailStatement
 from ccpr.pipeline import ends
-from ccpr.pipeline.iteration import Outcome
+from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.errors import BaseSnapshotLost
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import LogRow

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.base.errors import BadObjectList
 from ccpr.matrixone.client.errors import ObjectListTooLong
 from ccpr.matrixone.client.objects import OBJECT_LIST_SCHEMA
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.layout import LEDGER_SCHEMA
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest, with_checksums
+from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import (
     check_known,
     conflicting_objects,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
@@ -16,7 +16,7 @@ from ccpr.pipeline.copying import COPY_OUTPUT, CopyReport
 from ccpr.pipeline.findings import Findings
 from ccpr.pipeline.options import Resync
 from ccpr.pipeline.results import Listed, StepResults, sweep_results
-from ccpr.pipeline.steps import Step, step_under_way
+from ccpr.pipeline.step_names import Step, step_under_way
 
 REF = SnapshotRef("xr_abc_4_1", 4, 1, physical=1000)
 FAILURE = Failure("OBJECT_GONE", "it is gone", "object x", "look")
@@ -81,6 +81,8 @@ def test_what_was_copied_is_void_with_the_list_that_it_was_copied_for(mirror: Mi
     assert Findings.from_text(copied.found["a"]) == found
     assert step_under_way(REF, mirror.store) is Step.APPLY
     work.keep_listed(LISTED)
+    assert work.copied() is not None, "the list is there already"
+    StepResults(mirror, REF, None).keep_listed(LISTED)
     assert work.copied() is None
 
 

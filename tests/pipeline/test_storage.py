@@ -10,11 +10,12 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import BadName, StorageFailed, StorageMissing, StorageRefused, StoreFailed
 from ccpr.matrixone.client.errors import ObjectSizeMismatch
 from ccpr.matrixone.errors import Transient
 from ccpr.matrixone.objects.errors import BadObjectName, ObjectDamaged
+from ccpr.mirror.errors import BadName, StoreFailed
 from ccpr.mirror.s3_store import ObjectStore
+from ccpr.pipeline.errors import StorageFailed, StorageMissing, StorageRefused
 from ccpr.pipeline.storage import PIECE_BYTES, Storage, open_storage
 from tests.support.bucket import Bucket, served
 from tests.support.disk_files import framed

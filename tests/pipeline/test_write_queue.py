@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.errors import StoreFailed
 from ccpr.matrixone.objects.content import Content
+from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import StoredFile
 from ccpr.pipeline.copying import Pace

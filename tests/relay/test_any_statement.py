@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccpr.matrixone.server.answers import ResultSet, StatementError
-from ccpr.matrixone.server.server import ServerSession, _column_definition, _row, password_digest
+from ccpr.matrixone.server.connection import ServerSession
+from ccpr.matrixone.server.passwords import password_digest
+from ccpr.matrixone.server.replies import column_definition, row_of
 from ccpr.relay.server import Listen, Relay
 from tests.matrixone.server.test_server import serving
 from tests.relay.test_logins import Folder, folder
@@ -71,7 +73,7 @@ def session(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def encoded(answer: ResultSet) -> list[object]:
     """As the server sends it."""
-    return [*map(_column_definition, answer.columns), *map(_row, answer.rows)]
+    return [*map(column_definition, answer.columns), *map(row_of, answer.rows)]
 
 
 @pytest.mark.recordings

@@ -20,7 +20,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, Stage, TaskSeen
 from ccpr.state.settings import Settings
 from tests.histories.replicating import NAME, subscribed
-from tests.support.relayed import iterate
+from tests.support.driving import iterate
 
 TASK = str(uuid.uuid4())
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.matrixone.server.answers import StatementError, Streamed
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ccpr.base.errors import FollowerMissing
 from ccpr.cli.main import app
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import FollowerMissing
 from ccpr.state.followers import FollowerRecords, Stage, open_login
 from ccpr.state.pins import Pin, Pins
 from tests.end_to_end.replica import replaying

@@ -14,7 +14,8 @@ from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 from tests.histories.history import DATABASE, Circumstances, History
 from tests.histories.replicating import ITERATIONS, NAME, STEPS, Replica, subscribed
-from tests.support.relayed import assert_same_point, iterate, relaying, subscribe_through
+from tests.support.driving import iterate
+from tests.support.relayed import assert_same_point, relaying, subscribe_through
 
 FIRST = int(os.environ.get("SEED", "1"))
 COUNT = int(os.environ.get("RELAY_HISTORIES", "4"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.server.answers import VAR_STRING, Answer, Cell, Done, ResultColumn, ResultSet
 from ccpr.matrixone.server.server import Server
 from ccpr.relay.offers import Quiet

@@ -18,15 +18,16 @@ from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.errors import CcprError
-from ccpr.relay.following import Place, follow, unfollow
+from ccpr.relay.following import Destination, follow, unfollow
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.pins import Pins
 from ccpr.state.settings import Settings
 from tests.histories.replicating import NAME, subscribed
 from tests.relay.killing import WAIT_SECONDS, Mortal, Strike, downstream_process, relay_process
+from tests.support.driving import iterate
 from tests.support.native_client import NativeClient, NativeCopies, NativeTask
 from tests.support.ports import free_port
-from tests.support.relayed import assert_has_point, iterate, relaying
+from tests.support.relayed import assert_has_point, relaying
 
 pytestmark = pytest.mark.kills
 ALL = os.environ.get("KILLS") == "all"
@@ -88,7 +89,7 @@ class Desk:
 
     def follow(self, downstream: int, relay: int) -> None:
         """Typed until it succeeds."""
-        place = Place(Endpoint("127.0.0.1", downstream, "sys", "root"), "111", relay_address=f"127.0.0.1:{relay}")
+        place = Destination(Endpoint("127.0.0.1", downstream, "sys", "root"), "111", relay_address=f"127.0.0.1:{relay}")
         end = time.monotonic() + WAIT_SECONDS
         while True:
             try:

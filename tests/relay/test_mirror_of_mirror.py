@@ -16,8 +16,9 @@ from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 from tests.end_to_end.replica import About
 from tests.histories.replicating import NAME, subscribed
+from tests.support.driving import iterate
 from tests.support.recordings_location import scenarios
-from tests.support.relayed import assert_same_point, iterate, relaying, subscribe_through
+from tests.support.relayed import assert_same_point, relaying, subscribe_through
 
 pytestmark = pytest.mark.recordings
 SCENARIOS = [pytest.param(path, id=name) for name, path in scenarios().items()]

@@ -13,8 +13,8 @@ from ccpr.matrixone.schema import Kind, Partition, Table
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.backing import CatalogAnswer, Snapshot
 from ccpr.relay.catalog import served_catalog
-from ccpr.relay.publication import ACCOUNT, MirrorPublication
-from ccpr.relay.states import State
+from ccpr.relay.mirror_publication import ACCOUNT, MirrorPublication
+from ccpr.relay.served_points import ServedPoint
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import publication_of_recording
 
@@ -100,7 +100,7 @@ def test_a_table_whose_index_tables_the_mirror_lacks_is_refused_and_no_other(
     newest = open_recording(recordings / scenario).snapshots[-1]
     state = publication_of_recording(recordings / scenario, tmp_path / "mirror").shown()
     tables = {one.id: replace(one, indexes=None) for one in state.tables.values() if one.kind is not Kind.INDEX}
-    catalog = served_catalog(State(state.point, tables, {}), "d", 1, name="shop", writable=False, replica=False)
+    catalog = served_catalog(ServedPoint(state.point, tables, {}), "d", 1, name="shop", writable=False, replica=False)
     for number in tables:
         if any(row[-1] for row in newest.indexes_of(number).rows):
             with pytest.raises(StatementError, match="with-indexes"):
@@ -117,7 +117,7 @@ def test_a_partitioned_table_with_indexes_is_refused_with_what_to_do(recordings:
     indexed = replace(partitioned, ddl=partitioned.ddl.replace("PRIMARY KEY", "UNIQUE KEY `u`"))
 
     def answer(table: Table) -> CatalogAnswer:
-        changed = State(state.point, {**state.tables, table.id: table}, state.parents)
+        changed = ServedPoint(state.point, {**state.tables, table.id: table}, state.parents)
         return served_catalog(changed, "d", 1, name="shop", writable=False, replica=False).indexes[table.id]
 
     assert rows(answer(partitioned)) == []

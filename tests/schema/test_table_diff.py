@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.matrixone.ddl.definition import Check, ColumnDefinition, ColumnType, CreateTable, Index, IndexKind, KeyPart
+from ccpr.matrixone.ddl.definition import (
+    CheckConstraint,
+    ColumnDefinition,
+    ColumnType,
+    CreateTable,
+    Index,
+    IndexKind,
+    KeyPart,
+)
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from ccpr.schema.table_diff import (
@@ -61,7 +69,7 @@ def applied(before: CreateTable, changes: tuple[DefinitionChange, ...]) -> Creat
         replace(i, parts=tuple(replace(part, column=renamed(part.column)) for part in i.parts)) for i in indexes_
     ]
     constraints = [
-        c if isinstance(c, Check) else replace(c, columns=tuple(map(renamed, c.columns))) for c in constraints
+        c if isinstance(c, CheckConstraint) else replace(c, columns=tuple(map(renamed, c.columns))) for c in constraints
     ]
     table = replace(
         table, primary_key=tuple(map(renamed, table.primary_key)), cluster_by=tuple(map(renamed, table.cluster_by))
@@ -95,8 +103,8 @@ def applied(before: CreateTable, changes: tuple[DefinitionChange, ...]) -> Creat
                 indexes_.append(index)
             case ConstraintAdded(constraint):
                 constraints.append(constraint)
-    checks = tuple(c for c in constraints if isinstance(c, Check))
-    keys = tuple(c for c in constraints if not isinstance(c, Check))
+    checks = tuple(c for c in constraints if isinstance(c, CheckConstraint))
+    keys = tuple(c for c in constraints if not isinstance(c, CheckConstraint))
     return replace(table, columns=tuple(columns), indexes=tuple(indexes_), checks=checks, foreign_keys=keys)
 
 
@@ -281,7 +289,7 @@ def test_a_column_that_loses_letters_is_not_altered_in_place():
 
 
 def test_every_change_can_be_described():
-    before = CreateTable("t", (A, B, C), "d", ("a",), comment="x", checks=(Check("k", "a > 0"),))
+    before = CreateTable("t", (A, B, C), "d", ("a",), comment="x", checks=(CheckConstraint("k", "a > 0"),))
     after = CreateTable(
         "u",
         (replace(C, comment="c"), replace(A, default="1", nullable=False, invisible=True)),

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings

@@ -15,6 +15,7 @@ from ccpr.schema.dialects import Dialect
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.states import State
+from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
 from sensors.health import replica_health_sensor
 from tests.sensors.conftest import Subscribe
@@ -105,7 +106,7 @@ def test_a_target_that_is_away_is_red_for_its_subscription_and_for_all(
     row = subscribe("orders", **ran(10))
     records, now = TargetRecords(workspace.log.engine, row.task_id), datetime.now(UTC)
     to = "mysql://u@127.0.0.1:3306/d"
-    records.add(Target(row.task_id, "report", to, "", Dialect.MARIADB, DdlPolicy.FULL, now))
+    records.add(Target(row.task_id, "report", to, "", Dialect.MARIADB, TargetSettings(DdlPolicy.FULL), now))
     tick()
     assert health_of(workspace, row).current
     away = Failure("TARGET_UNAVAILABLE", "the target does not answer now", "target", "Wait.")

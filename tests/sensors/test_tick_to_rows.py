@@ -10,14 +10,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.dagster import log_sensor, metadata
 from ccpr.dagster.health import REPLICA_CURRENT, health_key
 from ccpr.dagster.metadata import LSN_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.matrixone.server.faults import CutObjectList, StaleRead
+from ccpr.pipeline import driver
 from ccpr.pipeline.due import due_at
-from ccpr.pipeline.iteration import Iteration
+from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.lag import LagMeter
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -286,14 +286,14 @@ def test_a_tick_that_runs_out_of_time_leaves_the_iteration_to_a_run(
 ) -> None:
     daemon.tick_and_run()
     until_due(clock)
-    take, over = Iteration.take_snapshot, [0.0]
+    take, over = driver.take_snapshot, [0.0]
 
-    def take_long(iteration: Iteration) -> SnapshotRef:
+    def take_long(iteration: Iteration) -> IterationRecord:
         over[0] = log_sensor.TICK_SECONDS
         return take(iteration)
 
     with monkeypatch.context() as slow:
-        slow.setattr(Iteration, "take_snapshot", take_long)
+        slow.setattr(driver, "take_snapshot", take_long)
         slow.setattr(log_sensor, "time", SimpleNamespace(monotonic=lambda: over[0]))
         data = daemon.tick()
     (request,) = data.run_requests or []

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.matrixone.client.endpoint import Endpoint, Tls
 from ccpr.state.credentials import KEY_FILE_VARIABLE, Vault
+from ccpr.state.errors import StateUnreadable
 
 HERE = Endpoint("db.example.com", 6001, "acc", "dump")
 

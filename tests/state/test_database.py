@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from ccpr.base.errors import (
-    CommitOutcomeUnknown,
-    LeaseLost,
-    StateUnavailable,
-    StateUnreadable,
-)
 from ccpr.state.context import Context
 from ccpr.state.database import create_engine, place, repeatable, together, transaction
+from ccpr.state.errors import CommitOutcomeUnknown, LeaseLost, StateUnavailable, StateUnreadable
 from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database
 from tests.support.mariadb import MariaDb, program_or_skip, running

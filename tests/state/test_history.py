@@ -8,11 +8,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.points import LaggingTable, TableRef
 from ccpr.state.database import transaction
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database

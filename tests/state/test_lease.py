@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.errors import LeaseLost, StateUnreadable
 from ccpr.base.loops import Guard
+from ccpr.state.errors import LeaseLost, StateUnreadable
 from ccpr.state.lease import Executor, Lease
 from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database

@@ -8,17 +8,11 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from ccpr.base.errors import (
-    LeaseLost,
-    SubscriptionBusy,
-    SubscriptionExists,
-    SubscriptionMissing,
-    SubscriptionPaused,
-)
 from ccpr.matrixone.errors import Terminal, Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
+from ccpr.state.errors import LeaseLost, SubscriptionBusy, SubscriptionExists, SubscriptionMissing, SubscriptionPaused
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.log import CcprLog, Claim
 from ccpr.state.migrations import open_database

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.errors import (
-    StateUnreadable,
-)
 from ccpr.state.database import transaction
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.log import CcprLog
 from ccpr.state.log_rows import Failures
 from ccpr.state.migrations import open_database

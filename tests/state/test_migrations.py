@@ -13,14 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.schema import CreateTable
 
-from ccpr.base.errors import (
-    StateUnreadable,
-    SubscriptionExists,
-)
 from ccpr.state import migrations
 from ccpr.state.context import Context
 from ccpr.state.credentials import Vault
 from ccpr.state.database import create_engine, transaction
+from ccpr.state.errors import StateUnreadable, SubscriptionExists
 from ccpr.state.followers import publication_of
 from ccpr.state.history import PointHistory
 from ccpr.state.log import CcprLog

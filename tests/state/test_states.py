@@ -16,10 +16,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ccpr.base.errors import LeaseLost, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TransitionRefused
 from ccpr.matrixone.errors import Terminal, Transient
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
+from ccpr.state.errors import LeaseLost, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TransitionRefused
 from ccpr.state.log import CcprLog, Claim
 from ccpr.state.migrations import open_database
 from ccpr.state.states import IDLE, TRANSITIONS, Event, IterationState, Pair, Shown, State, after, shown

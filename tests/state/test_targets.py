@@ -7,15 +7,15 @@ from itertools import pairwise
 import pytest
 import sqlalchemy as sa
 
-from ccpr.base.errors import StateUnreadable, TargetExists, TargetMissing
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.dialects import Dialect
 from ccpr.state.database import transaction
+from ccpr.state.errors import StateUnreadable, TargetExists, TargetMissing
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.migrations import open_database
+from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import (
     Failing,
     LaggingTargetTable,
@@ -42,7 +42,7 @@ def records(catalog_url: str) -> Iterator[TargetRecords]:
 
 def target(name: str) -> Target:
     uri = "mysql://u@h:3306/d"
-    return Target("task", name, uri, "sealed", Dialect.MARIADB, DdlPolicy.ADDITIVE, NOW, ("t.a", "t.b"))
+    return Target("task", name, uri, "sealed", Dialect.MARIADB, TargetSettings(as_text=("t.a", "t.b")), NOW)
 
 
 def test_a_target_is_read_as_it_was_added_and_its_name_is_unique(records: TargetRecords) -> None:

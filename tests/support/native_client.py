@@ -28,7 +28,8 @@ from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.server.answers import ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.packets import CutByFault
-from ccpr.matrixone.server.server import Server, password_digest
+from ccpr.matrixone.server.passwords import password_digest
+from ccpr.matrixone.server.server import Server
 
 WORKERS = 4
 PAUSE = 0.2  # seconds between iterations; a MatrixOne looks each ten

@@ -15,21 +15,18 @@ import pyarrow as pa
 from ccpr.emulator.replay.recording import Recording, open_recording
 from ccpr.matrixone.client.created import ddl_from_created
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.schema import Kind, Table
-from ccpr.matrixone.server.server import password_digest
+from ccpr.matrixone.server.passwords import password_digest
 from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, TableRef
-from ccpr.pipeline.copying import copy_in_process
-from ccpr.pipeline.iteration import Outcome
-from ccpr.pipeline.options import IterationOptions
 from ccpr.relay.backing import StateFolder
 from ccpr.relay.logins import Logins
+from ccpr.relay.mirror_publication import MirrorPublication
 from ccpr.relay.offers import Offers
 from ccpr.relay.pins import PinsInMemory
-from ccpr.relay.publication import MirrorPublication
 from ccpr.relay.server import Listen, Relay
 from ccpr.service.workspace import Workspace
 from ccpr.state.ledger import LedgerEntry
@@ -130,16 +127,6 @@ def subscribe_through(port: int, folder: Path, before: Subscription, name: str =
     )
     workspace.log.insert(subscription.to_row(datetime.now(UTC)))
     return workspace
-
-
-def iterate(workspace: Workspace, name: str) -> Outcome:
-    """One whole iteration, in this process."""
-    with workspace.iteration(name, IterationOptions()) as iteration:
-        iteration.take_snapshot()
-        iteration.diff_catalog()
-        iteration.diff_objects()
-        iteration.copy_objects(copy_in_process)
-        return iteration.apply()
 
 
 def assert_has_point(client: NativeCopies, task: NativeTask, mirror: Mirror) -> int:

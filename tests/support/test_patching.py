@@ -22,5 +22,5 @@ def test_what_is_gone_cannot_be_replaced(path: str) -> None:
 
 
 def test_a_name_of_an_imported_module_is_found_where_it_is_used() -> None:
-    owner, name, original = find("ccpr.pipeline.iteration", "copy_known")
-    assert (owner.__name__, name, original.__name__) == ("ccpr.pipeline.iteration", "copy_known", "copy_known")
+    owner, name, original = find("ccpr.pipeline.steps.copy", "copy_known")
+    assert (owner.__name__, name, original.__name__) == ("ccpr.pipeline.steps.copy", "copy_known", "copy_known")

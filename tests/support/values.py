@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from ccpr.state.context import Context
 from ccpr.state.database import transaction

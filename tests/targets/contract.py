@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from ccpr.base.errors import PointTooOld
 from ccpr.matrixone.errors import Terminal, Transient, Unknown
 from ccpr.state.checkpoint.store import Location
+from ccpr.state.errors import PointTooOld
 from ccpr.targets.base import Destination
 from ccpr.targets.errors import TargetBusy
 

@@ -18,8 +18,8 @@ from ccpr.state.checkpoint.store import Location
 from ccpr.targets.address import parse_target_uri
 from ccpr.targets.base import LoadPart
 from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.expected_tables import target_of
 from ccpr.targets.loading import LoadingConnection
-from ccpr.targets.own_tables import target_of
 from tests.targets.target_database import EveryDefinition, Part, source_table
 
 FIRST = (

@@ -15,7 +15,7 @@ from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.targets.address import Address, format_target_uri, parse_target_uri
 from ccpr.targets.base import LoadPart, TargetTable
 from ccpr.targets.database import DatabaseTarget
-from ccpr.targets.own_tables import OwnTables, target_of
+from ccpr.targets.expected_tables import ExpectedTables, target_of
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer
 
@@ -32,7 +32,7 @@ class Part:
     replaced: int | None = None
 
 
-class EveryDefinition(OwnTables):
+class EveryDefinition(ExpectedTables):
     """As if a subscription's history had every table that `source_table` has made until now."""
 
     made: ClassVar[set[Table]] = set()

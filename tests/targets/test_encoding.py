@@ -21,7 +21,7 @@ from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.encoding import LoadColumn, encode, plain_floats, time_text
 from ccpr.targets.errors import TargetValueRefused
-from ccpr.targets.own_tables import target_of
+from ccpr.targets.expected_tables import target_of
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import Part, Place, new_database, source_table
 

@@ -14,7 +14,7 @@ from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetBusy, TargetKeyRefused, TargetUnavailable, TargetValueRefused
-from ccpr.targets.own_tables import named
+from ccpr.targets.expected_tables import named
 from ccpr.targets.staging import Counted, StageTable
 from tests.support.matrixone_server import MatrixOneServer, matrixone_server
 from tests.support.target_rows import target_rows

@@ -17,9 +17,8 @@ from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
-from ccpr.pipeline.copying import copy_in_process
 from ccpr.pipeline.options import IterationOptions
-from ccpr.pipeline.steps import Step
+from ccpr.pipeline.step_names import Step
 from ccpr.service.subscriptions import Wanted, create
 from ccpr.service.workspace import Workspace
 from ccpr.state.checkpoint.checkpoint import Checkpoint
@@ -27,6 +26,7 @@ from ccpr.state.checkpoint.store import NOWHERE, Location
 from ccpr.state.settings import Settings
 from ccpr.targets.base import Registered, TableState, TargetTable
 from tests.histories.replicating import NAME, subscribed
+from tests.support.driving import iterate
 from tests.targets.contract import Contract, Interrupted, Row, state_at
 
 
@@ -101,12 +101,7 @@ class MirrorScene:
                 if self.steps_left < 0:
                     raise Interrupted
 
-        with self.workspace.iteration(NAME, IterationOptions(progress=Progress(on_step=on_step))) as iteration:
-            iteration.take_snapshot()
-            iteration.diff_catalog()
-            iteration.diff_objects()
-            iteration.copy_objects(copy_in_process)
-            iteration.apply()
+        iterate(self.workspace, NAME, IterationOptions(progress=Progress(on_step=on_step)))
         self.reached[lsn] = destination.points()[self.table_id]
         return self.rows() != before  # objects may have changed without their rows
 

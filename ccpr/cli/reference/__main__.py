@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ccpr.cli.error_catalogue import markdown
-from ccpr.cli.reference import commands, configuration, configuration_file, types
+from ccpr.cli.reference import commands, configuration, configuration_file, statements, types
 from ccpr.config.model import schema_text
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
@@ -15,6 +15,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands.page,
     "configuration.md": configuration.page,
     "errors.md": markdown,
+    "sql.md": statements.page,
     "types.md": types.page,
 }
 

@@ -1,11 +1,9 @@
 """docs/reference/configuration.md: settings of a subscription, environment variables, URIs, and the state folder."""
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, get_args
+from collections.abc import Iterable, Mapping
+from typing import get_args
 
-from ccpr.cli.main import Commands
-from ccpr.cli.reference.tables import code, table
+from ccpr.cli.reference.tables import code, default_of, table
 from ccpr.dagster.retention_sensor import DAYS_VARIABLE, DEFAULT_DAYS
 from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE
 from ccpr.matrixone.client import endpoint, limits
@@ -13,7 +11,9 @@ from ccpr.mirror.keys import COMMAND_VARIABLE
 from ccpr.pipeline.spark.session import CONF_PREFIX, LOCAL_MASTER, MASTER_VARIABLE, REMOTE_VARIABLE
 from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
 from ccpr.state.credentials import KEY_FILE_VARIABLE
-from ccpr.state.settings import Settings
+from ccpr.state.setting_entry import FilePart, Setting
+from ccpr.state.settings import SETTINGS
+from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.targets import address
 
 _SETTINGS = """# Configuration
@@ -24,8 +24,13 @@ Generated from the code by `make reference`; do not edit.
 
 Given to `ccpr subscribe` and changed by `ccpr alter`, in SQL ([statements](sql.md)), or by
 `ccpr apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
-`sync_config` of `mo_ccpr_log`, under the names of the first column. A change counts from the next
-iteration on.
+`sync_config` of `mo_ccpr_log`, under the names of the first column, which are also those of SQL. A
+change counts from the next iteration on. A time is a number of seconds, or one with its unit: `90s`,
+`15m`, `24h`, `7d`.
+"""
+_TARGETS = """## Settings of a target
+
+Given to `ccpr target add` and changed by `ccpr target alter`, or by `ccpr apply` with a file.
 """
 _VARIABLES = """## Environment variables
 """
@@ -73,6 +78,7 @@ _FOLDER = {
 
 def variables() -> Mapping[str, str]:
     """Every environment variable that the program reads, with what it is for."""
+    stall = limits.StallLimit()
     return {
         HOME_VARIABLE: "the state folder",
         CATALOG_VARIABLE: "the catalog database as an SQLAlchemy URL, e.g. "
@@ -88,8 +94,8 @@ def variables() -> Mapping[str, str]:
         "two underscores are one in the name. Upper and lower case count",
         limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream has to bring "
         f"`{limits.STALL_BYTES_VARIABLE}`, after its first byte; else it is CONNECTION_STALLED "
-        f"({limits.Pace().seconds:.0f})",
-        limits.STALL_BYTES_VARIABLE: f"bytes, see `{limits.STALL_SECONDS_VARIABLE}` ({limits.Pace().least_bytes})",
+        f"({stall.seconds:.0f})",
+        limits.STALL_BYTES_VARIABLE: f"bytes, see `{limits.STALL_SECONDS_VARIABLE}` ({stall.least_bytes})",
         limits.LIST_ROWS_VARIABLE: "the most rows of an object list, of the tables in scope; more are "
         f"OBJECT_LIST_TOO_LONG ({limits.ListLimit().rows})",
         limits.LIST_BYTES_VARIABLE: f"the most bytes of an object list, likewise ({limits.ListLimit().bytes})",
@@ -113,7 +119,10 @@ def page() -> str:
     folder = {name: text.format(catalog=code(CATALOG_VARIABLE)) for name, text in _FOLDER.items()}
     lines = [
         *_SETTINGS.split("\n"),
-        *table(("setting", "option", "", "default", "`alter`"), map(_setting, fields(Settings))),
+        *_settings(SETTINGS.values()),
+        "",
+        *_TARGETS.split("\n"),
+        *_settings(TARGET_SETTINGS.values()),
         "",
         *_VARIABLES.split("\n"),
         *table(("variable", ""), [(code(name), text) for name, text in variables().items()]),
@@ -127,14 +136,19 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _setting(setting: Any) -> tuple[str, ...]:
-    """A row for a field of Settings, with what `ccpr subscribe --help` says of it."""
-    name = setting.name.removeprefix("sync_")
-    option = _parameters("subscribe")["database" if name == "databases" else name]
-    default = str(setting.default).upper() if isinstance(setting.default, bool) else str(setting.default)
-    changeable = "yes" if name in _parameters("alter") else "no"
-    return code(setting.name), code(option.opts[0]), " ".join(option.help.split()), code(default), changeable
+def _settings(settings: Iterable[Setting]) -> list[str]:
+    columns = ("setting", "option", "in `ccpr.yaml`", "values", "default", "", "changed later")
+    return table(columns, map(_setting, settings))
 
 
-def _parameters(command: str) -> Mapping[str, Any]:
-    return {parameter.name: parameter for parameter in Commands.deferred[command].load(command).params}
+def _setting(one: Setting) -> tuple[str, ...]:
+    option = one.at_creation or one.option
+    if later := [name for name in (one.at_creation and one.option, one.negative) if name]:
+        option += f"`, later `{'`, `'.join(later)}"
+    changed = "yes" if one.changeable else "no"
+    return code(one.name), code(option), code(_key(one)), one.kind.words, code(default_of(one)), one.help, changed
+
+
+def _key(one: Setting) -> str:
+    above = {FilePart.POLICY: "", FilePart.SUBSCRIPTION: "", FilePart.TARGET: ""}.get(one.part, f"{one.part}.NAME.")
+    return above + one.key

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ccpr.cli.reference.tables import code, table
+from ccpr.cli.reference.tables import code, default_of, table
 from ccpr.config.model import PARTS, Part, Policy, Subscription, schema
 
 _HEAD = """# ccpr.yaml
@@ -12,7 +12,7 @@ Generated from the code by `make reference`; do not edit. `ccpr apply` reads suc
 [JSON schema](ccpr.schema.json); `ccpr export-config --schema` prints the same.
 
 A text may have `${NAME}`, which is the value of an environment variable, and `$${` for `${` itself. A
-variable that is not set is an error. A span is a number of seconds, or one with its unit: `90s`, `15m`,
+variable that is not set is an error. A time is a number of seconds, or one with its unit: `90s`, `15m`,
 `24h`, `7d`. An unknown key, a key that is there twice, an alias and a tag are errors with their line.
 """
 _KINDS = {
@@ -52,6 +52,14 @@ def _names(part: type[Part]) -> list[str]:
 
 def _row(name: str, described: dict[str, Any], part: type[Part]) -> tuple[str, ...]:
     said = described["properties"][name]
+    for one in part.settings:
+        if one.key == name:
+            return (
+                code(name),
+                one.kind.words,
+                "required" if one.required else code(default_of(one)),
+                said["description"],
+            )
     required = "required" if name in described.get("required", ()) else ""
     default = part.model_fields[name].default if not required else None
     shown = str(default).lower() if isinstance(default, bool) else str(default)
@@ -62,8 +70,6 @@ def _row(name: str, described: dict[str, Any], part: type[Part]) -> tuple[str, .
 def _kind(said: dict[str, Any]) -> str:
     """Its type in words."""
     kinds = [one for one in said.get("anyOf", [said]) if one.get("type") != "null"]
-    if {one.get("type") for one in kinds} == {"integer", "string"} or any("anyOf" in one for one in kinds):
-        return "span"
     kind = kinds[0]
     if "enum" in kind:
         return ", ".join(map(code, kind["enum"]))

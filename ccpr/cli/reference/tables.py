@@ -1,6 +1,8 @@
-"""Markdown tables of the generated pages."""
+"""Markdown tables of the generated pages, and what stands in them."""
 
 from collections.abc import Iterable, Sequence
+
+from ccpr.state.setting_entry import Setting
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -12,6 +14,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def code(text: str) -> str:
     """As code; empty stays empty."""
     return f"`{text}`" if text else ""
+
+
+def default_of(one: Setting) -> str:
+    """What a setting is if nobody says it."""
+    plain = one.kind.plain(one.default)
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    return "" if plain in ("", []) else str(plain)
 
 
 def _line(cells: Sequence[str]) -> str:

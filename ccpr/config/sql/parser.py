@@ -1,25 +1,25 @@
 """The statements about subscriptions as values, from text and back to text (docs/requirements.md O2; grammar in
 docs/reference/sql.md).
 
-Recursive descent over the tokens of `ccpr.config.sql.tokens`. The settings and columns are those of `Settings` and of
-the tables, so that an unknown one is an error that points at its place. Values are only checked for their type here;
-`ccpr.service.subscriptions` checks the rest.
+Recursive descent over the tokens of `ccpr.config.sql.tokens`. The settings and columns are those of `SETTINGS` and of
+the tables, so that an unknown one is an error that points at its place. A value is a literal of a type that the setting
+has; what it means, and whether it may be, is not looked at here.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ccpr.base.errors import SqlSyntax
+from ccpr.config.errors import SqlSyntax
 from ccpr.config.sql.tokens import scan, syntax_error
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.sql.lexer import Kind, Token
 from ccpr.state.migrations import VIEW, VIEW_COLUMNS
-from ccpr.state.settings import Settings
+from ccpr.state.settings import SETTINGS
 from ccpr.state.tables import mo_ccpr_log
 
 Value: TypeAlias = bool | int | float | str
-SETTINGS: dict[str, type] = {setting.name: type(setting.default) for setting in fields(Settings)}
+_MOST = 2**63 - 1  # of a database's whole numbers
 READABLE: dict[str, tuple[str, ...]] = {  # what SELECT answers from; `live_name` repeats a name
     VIEW: VIEW_COLUMNS,
     mo_ccpr_log.name: tuple(column.name for column in mo_ccpr_log.columns if column.name != "live_name"),
@@ -55,8 +55,8 @@ RESERVED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """`name` is that of a field of `Settings`."""
+class Assignment:
+    """`name` is a key of `SETTINGS`, and `value` a literal."""
 
     name: str
     value: Value
@@ -79,7 +79,7 @@ class CreateSubscription:
     uri: str = field(repr=False)
     publication: str | None = None
     publisher: str | None = None
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[Assignment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class AlterSubscription:
     name: str
     uri: str | None = field(default=None, repr=False)
     publication: str | None = None
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[Assignment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,19 +271,22 @@ class _Parser:
                 publication = self.name("the publication's name")
                 if publisher is None and self.word("OF"):
                     publisher = self.name("the publisher's account")
-            elif "sync_interval" not in settings.values and self._at_setting("SYNC_INTERVAL"):
-                settings.read(("sync_interval",))
+            elif clause := self._clause(settings.values):
+                settings.read((clause,))
             elif not settings.listed and self.word("WITH"):
                 settings.read_list(SETTINGS)
             else:
                 break
         return CreateSubscription(name, database, table, uri, publication, publisher, settings.settings())
 
-    def _at_setting(self, word: str) -> bool:
-        if self._token.is_word(word):
-            return True
-        self._expected.append(word)
-        return False
+    def _clause(self, given: Collection[str]) -> str | None:
+        """The setting at whose clause it is."""
+        for name, setting in SETTINGS.items():
+            if setting.clause and name not in given:
+                if self._token.is_word(name.upper()):
+                    return name
+                self._expected.append(name.upper())
+        return None
 
     def _alter(self) -> AlterSubscription:
         name = self._subscription()
@@ -343,7 +346,8 @@ class _Parser:
     def _condition(self, source: str) -> tuple[str, str | int]:
         column, _ = self.one_of(READABLE[source], f"a column of {source}")
         self.need(self.sign("="))
-        if self._token.kind == "number" and self._token.value.isdecimal():
+        token = self._token
+        if token.kind == "number" and token.value.isdecimal() and int(token.value) <= _MOST:
             return column, int(self._advance().value)
         return column, self.string("a number, or text")
 
@@ -360,23 +364,25 @@ class _Parser:
             return name, read("the publication's name")
         if name == "upstream":
             return name, self.string("the upstream's URI")
-        return name, self._value(SETTINGS.get(name, bool))
+        return name, self._value(SETTINGS[name].kind.forms)
 
-    def _value(self, kind: type) -> Value:
+    def _value(self, forms: tuple[type, ...]) -> Value:
         token = self._token
-        if kind is bool:
+        if bool in forms:
             if self.word("TRUE"):
                 return True
             if self.word("FALSE"):
                 return False
-        elif kind is str:
+        if (number := float if float in forms else int) in forms:
+            if token.kind == "number" and token.value.isdecimal():
+                return int(self._advance().value)
+            if token.kind == "number" and number is float:
+                return float(self._advance().value)
+            self._expected.append("a number" if number is float else "a whole number")
+        if str in forms:
             if token.kind == "text":
                 return self._advance().value
             self._expected.append("text in quotes")
-        elif token.kind == "number" and (kind is float or token.value.isdecimal()):
-            return kind(self._advance().value)
-        else:
-            self._expected.append("a number" if kind is float else "a whole number")
         raise self.error()
 
 
@@ -399,8 +405,8 @@ class _Given:
         parser.list_of(lambda: self.read(known))
         parser.need(parser.sign(")"))
 
-    def settings(self) -> tuple[Setting, ...]:
-        return tuple(Setting(name, value) for name, value in self.values.items())
+    def settings(self) -> tuple[Assignment, ...]:
+        return tuple(Assignment(name, value) for name, value in self.values.items())
 
 
 def _text(value: Value | None) -> str | None:

@@ -8,13 +8,13 @@ and no variables.
 import re
 from collections.abc import Iterator
 
-from ccpr.base.errors import SqlSyntax
+from ccpr.config.errors import SqlSyntax
 from ccpr.matrixone.sql import lexer
 from ccpr.matrixone.sql.lexer import Token, line_and_column
 
 _SIGNS = frozenset("(),;=*.")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_LONGEST_NUMBER = 18  # digits; no setting has more
+_LONGEST_NUMBER = 19  # digits; no setting has more
 _PART_OF_A_WORD = re.compile(r"[\w$]")
 _OPENINGS = ("'", '"', "`", "/*")
 _SHOWN_WIDTH = 100  # characters of the line on each side of the place

@@ -21,8 +21,8 @@ from ccpr.emulator.sql.defaults import Defaults, now_text
 from ccpr.emulator.sql.dialect import parse
 from ccpr.emulator.sql.load import LoadStatement
 from ccpr.emulator.sql.queries import ROW, Reader
-from ccpr.emulator.sql.target import Target
 from ccpr.emulator.sql.text import array_of, coerced, plain_cells
+from ccpr.emulator.sql.written_table import WrittenTable
 from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.answers import StatementError
 
@@ -47,7 +47,7 @@ class Changes:
 
     storage: Storage
     reader: Reader
-    target_of: Callable[[str, str], Target]
+    target_of: Callable[[str, str], WrittenTable]
     change: Callable[[Callable[[Transaction], Changed]], Changed]
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Changes:
 
     def _insert_cells(
         self,
-        target: Target,
+        target: WrittenTable,
         columns: Sequence[str] | None,
         rows: list[list[Any]],
         verb: str,
@@ -98,7 +98,7 @@ class Changes:
             given[column.name] = array_of(column, values)
         return self.insert(target, given, len(rows), verb, updates)
 
-    def _chosen(self, target: Target, columns: Sequence[str] | None) -> list[Column]:
+    def _chosen(self, target: WrittenTable, columns: Sequence[str] | None) -> list[Column]:
         if columns is None:
             found = target.definition.attributes_of
             return [column for column in target.definition.user_columns if not found(column.name).generated]
@@ -165,7 +165,7 @@ class Changes:
         return cells
 
     def insert(
-        self, target: Target, given: dict[str, pa.Array], count: int, verb: str, updates: "list[exp.Expr]"
+        self, target: WrittenTable, given: dict[str, pa.Array], count: int, verb: str, updates: "list[exp.Expr]"
     ) -> Changed:
         """Insert `count` rows of which some columns are given."""
 
@@ -181,7 +181,7 @@ class Changes:
         return self.change(act)
 
     def _insert_group(
-        self, transaction: Transaction, target: Target, rows: pa.Table, verb: str, updates: "list[exp.Expr]"
+        self, transaction: Transaction, target: WrittenTable, rows: pa.Table, verb: str, updates: "list[exp.Expr]"
     ) -> int:
         """Rows of which no two have the same key."""
         found = transaction.matches(*target.names, rows)
@@ -207,7 +207,7 @@ class Changes:
         after = self._changed(target, before, dict(zip(columns, values, strict=True)))
         return affected + 2 * transaction.replace(*target.names, numbers, after)
 
-    def _changed(self, target: Target, before: pa.Table, values: "dict[Column, pa.Array]") -> pa.Table:
+    def _changed(self, target: WrittenTable, before: pa.Table, values: "dict[Column, pa.Array]") -> pa.Table:
         """Rows with other values; ON UPDATE and generated columns follow."""
         arrays = {name: whole(before.column(name)) for name in before.column_names}
         for column, array in values.items():
@@ -237,7 +237,7 @@ class Changes:
             plans.append((alias, target, columns, [node.expression for node in assigned]))
 
         def act(transaction: Transaction) -> Changed:
-            found: list[tuple[Target, np.ndarray, dict[Column, pa.Array]]] = []
+            found: list[tuple[WrittenTable, np.ndarray, dict[Column, pa.Array]]] = []
             for alias, target, columns, expressions in plans:
                 asked = [
                     exp.Null() if isinstance(one, exp.Var | exp.Column) and one.name.upper() == "DEFAULT" else one
@@ -280,7 +280,7 @@ class Changes:
                 raise StatementError(1109, f"Unknown table '{alias}' in MULTI DELETE", "42S02")
 
         def act(transaction: Transaction) -> Changed:
-            found: list[tuple[Target, np.ndarray]] = []
+            found: list[tuple[WrittenTable, np.ndarray]] = []
             for alias in aliases:
                 target = self.target_of(tables[alias].db, tables[alias].name)
                 numbers, _ = self._rows_of(tree, tables, alias, [], source=source)
@@ -330,7 +330,7 @@ class Changes:
 
     # ---- load
 
-    def load(self, target: Target, statement: LoadStatement, content: bytes) -> Changed:
+    def load(self, target: WrittenTable, statement: LoadStatement, content: bytes) -> Changed:
         """LOAD DATA: a file of fields."""
         given, count = statement.read(content, self._chosen(target, statement.columns))
         return self.insert(target, given, count, "ignore" if statement.ignore else "insert", []) if count else Changed()

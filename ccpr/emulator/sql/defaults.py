@@ -13,8 +13,8 @@ from ccpr.emulator.engine.entries import TableEntry
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.sql.dialect import parse
 from ccpr.emulator.sql.queries import Reader
-from ccpr.emulator.sql.target import Target
 from ccpr.emulator.sql.text import array_of, coerced, plain_cells
+from ccpr.emulator.sql.written_table import WrittenTable
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.answers import StatementError
@@ -33,7 +33,7 @@ class Defaults:
     reader: Reader
     _expressions: dict[str, "exp.Expr"] = field(default_factory=dict)
 
-    def completed(self, target: Target, given: dict[str, pa.Array], count: int) -> tuple[pa.Table, int]:
+    def completed(self, target: WrittenTable, given: dict[str, pa.Array], count: int) -> tuple[pa.Table, int]:
         """All user columns: with defaults, AUTO_INCREMENT numbers and generated columns; and the first of the
         numbers."""
         arrays: dict[str, pa.Array] = {}
@@ -67,7 +67,7 @@ class Defaults:
         numbers[missing] = first + np.arange(asked)
         return pa.array(numbers, pa.int64()).cast(kind), first if asked else 0
 
-    def of_column(self, target: Target, column: Column, count: int) -> pa.Array:
+    def of_column(self, target: WrittenTable, column: Column, count: int) -> pa.Array:
         """The default of a column, `count` times. Raises 1364 if it has none and must have a value."""
         text = target.definition.attributes_of(column.name).default
         if not text or text.lower() == "null":
@@ -86,7 +86,7 @@ class Defaults:
             return [self._value(text)] * count if count else []
         return [self._value(text) for _ in range(count)]
 
-    def cell(self, target: Target, column: Column) -> Any:
+    def cell(self, target: WrittenTable, column: Column) -> Any:
         """That of a column as one cell; None if it has none."""
         text = target.definition.attributes_of(column.name).default
         return self.cells(text, 1)[0] if text else None

@@ -16,7 +16,7 @@ from ccpr.emulator.sql.text import from_texts
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 _NULL = "__mo_null"
 _NULL_OR_QUOTED = re.compile(rb'"(?:[^"\\]|""|\\.)*"|\\N', re.DOTALL)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 T = TypeVar("T")
 

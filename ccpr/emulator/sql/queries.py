@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ccpr.emulator.engine.stored_table import whole
-from ccpr.emulator.sql.dialect import AT, parse, select_texts, to_duckdb
+from ccpr.emulator.sql.dialect import AT, select_texts, to_duckdb
 from ccpr.emulator.sql.functions import MACROS
 from ccpr.emulator.sql.text import cells, charset, coerced, mysql_type, plain_cells, plain_type
 from ccpr.matrixone.objects import types
@@ -403,7 +403,3 @@ class _errors:
         first = text.splitlines()[0] if text else kind.__name__ if kind else ""
         first = re.sub(r"'[^']*'", "'***'", first)
         raise StatementError(20301, f"invalid input: {first}") from error
-
-
-def parsed_view(query: str) -> "exp.Expr":
-    return parse(query)

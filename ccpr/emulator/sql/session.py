@@ -34,14 +34,15 @@ from ccpr.emulator.sql.queries import Reader, Relation, result_set
 from ccpr.emulator.sql.row_locks import row_locks
 from ccpr.emulator.sql.single import SingleInserts
 from ccpr.emulator.sql.system import system_table
-from ccpr.emulator.sql.target import Target
 from ccpr.emulator.sql.text import plain_cells
+from ccpr.emulator.sql.written_table import WrittenTable
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import VAR_STRING, Answer, Done, LocalFile, ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.backing import SYSTEM_DATABASES
-from ccpr.matrixone.server.statements import Select, Tokens
+from ccpr.matrixone.server.statements import Select
+from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.server.variables import SERVER_VERSION, VARIABLES
 from ccpr.matrixone.sql.lexer import tokens as tokens_of
 
@@ -65,7 +66,6 @@ _UNSUPPORTED = (
     ("drop", "procedure"), ("drop", "function"), ("drop", "trigger"), ("drop", "event"), ("restore", ""), ("do", ""),
     ("release", ""),
 )  # fmt: skip
-_QUERIES = ("select", "with", "values", "table", "(", "explain", "prepare", "execute", "deallocate", "kill")
 
 
 class SqlSession:
@@ -235,14 +235,14 @@ class SqlSession:
 
     # ---- changes
 
-    def _target(self, database: str, table: str) -> Target:
+    def _target(self, database: str, table: str) -> WrittenTable:
         database = (database or self.database).lower()
         if not database:
             raise StatementError(1046, "No database selected", "3D000")
         entry = self.storage.find(database, table.lower(), account=self._account)
         if entry is not None and entry.kind in (VIEW, SEQUENCE):
             raise StatementError(20105, f"not supported: rows of a view or a sequence are not changed ({table})")
-        return Target(database, table.lower(), self.storage.table(database, table.lower(), account=self._account))
+        return WrittenTable(database, table.lower(), self.storage.table(database, table.lower(), account=self._account))
 
     def _change_rows(self, text: str) -> Changed:
         from sqlglot import exp

@@ -19,7 +19,7 @@ from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import BIGINT, VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.catalog import UTF8
 from ccpr.matrixone.server.like import Like
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.quoting import in_backquotes
 
 _KINDS = {

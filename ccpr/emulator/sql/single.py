@@ -16,8 +16,8 @@ from ccpr.emulator.engine.stored_table import ALIVE
 from ccpr.emulator.sql.changes import Changed, Changes
 from ccpr.emulator.sql.defaults import is_now, now_text
 from ccpr.emulator.sql.literals import DEFAULT, Head, head_of, is_end, rows_from
-from ccpr.emulator.sql.target import Target
 from ccpr.emulator.sql.text import INTEGER_RANGES, array_of
+from ccpr.emulator.sql.written_table import WrittenTable
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.answers import StatementError
@@ -158,7 +158,7 @@ class SingleInserts:
             {column.name: partial(array_of, column) for column in columns},
         )
 
-    def _default(self, target: Target, column: Column) -> Any:
+    def _default(self, target: WrittenTable, column: Column) -> Any:
         """A text, None, a function, or `_NEVER`."""
         text = target.definition.attributes_of(column.name).default
         if not text or text.lower() == "null":

@@ -11,7 +11,7 @@ from ccpr.emulator.engine.entries import SEQUENCE, TABLE, VIEW, TableEntry
 from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.schema import Column
-from ccpr.matrixone.server.answers import BIGINT, INT, SMALL, TINY
+from ccpr.matrixone.server.answers import BIGINT, INT, SMALL, TINY, text_of_cell
 from ccpr.matrixone.server.backing import SYSTEM_DATABASES, CatalogAnswer
 
 Rows = list[tuple[Any, ...]]
@@ -43,17 +43,15 @@ def _as_arrow(answer: CatalogAnswer) -> pa.Table:
     for place, kind in enumerate(answer.types):
         values = [row[place] for row in answer.rows]
         if kind in _NUMBERS:
-            arrays.append(pa.array([None if value is None else int(_text(value)) for value in values], pa.int64()))
+            arrays.append(
+                pa.array([None if value is None else int(text_of_cell(value)) for value in values], pa.int64())
+            )
             continue
         try:
-            arrays.append(pa.array([None if value is None else _text(value) for value in values], pa.string()))
+            arrays.append(pa.array([None if value is None else text_of_cell(value) for value in values], pa.string()))
         except UnicodeDecodeError:
             arrays.append(pa.array(values, pa.binary()))
     return pa.table(arrays, names=list(answer.columns))
-
-
-def _text(cell: Any) -> str:
-    return bytes(cell).decode() if isinstance(cell, bytes | memoryview) else str(cell)
 
 
 def relations(storage: Storage, account: str) -> list[tuple[TableEntry, Definition]]:

@@ -79,7 +79,7 @@ def array_of(column: Column, values: Sequence[Any]) -> pa.Array:
     if column.type.oid == types.ENUM:
         labels = ("", *column.labels)
         values = [labels[value] if isinstance(value, int) and 0 <= value < len(labels) else value for value in values]
-    texts = [None if value is None else value if isinstance(value, str) else _text(value) for value in values]
+    texts = [None if value is None else value if isinstance(value, str) else _as_sql(value) for value in values]
     return from_texts(column, pa.array(texts, pa.string()))
 
 
@@ -229,10 +229,10 @@ def _checked(column: Column, values: pa.Array) -> pa.Array:
 
 
 def _bytes(value: Any) -> bytes | None:
-    return value if value is None or isinstance(value, bytes) else _text(value).encode("utf-8", "surrogateescape")
+    return value if value is None or isinstance(value, bytes) else _as_sql(value).encode("utf-8", "surrogateescape")
 
 
-def _text(value: Any) -> str:
+def _as_sql(value: Any) -> str:
     """A Python value as SQL writes it."""
     if isinstance(value, bool):
         return str(int(value))

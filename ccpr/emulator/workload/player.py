@@ -29,7 +29,7 @@ _AHEAD = 1000  # steps for which one write of the record is enough
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Played:
     """How far a load has come.
 
     Attributes
@@ -113,8 +113,8 @@ class Player:
     record: Record
     path: Path
     rate: float
-    stop: Callable[[Progress], bool]
-    report: Callable[[Progress], None]
+    stop: Callable[[Played], bool]
+    report: Callable[[Played], None]
     _model: Model = field(init=False)
     _latest: float = 0.0
     _played_until: float = 0.0
@@ -124,7 +124,7 @@ class Player:
     def __post_init__(self) -> None:
         self._model = Model(self.record.load)
 
-    def run(self) -> Progress:
+    def run(self) -> Played:
         """Raises LoadLost, UpstreamError."""
         while True:
             try:
@@ -153,7 +153,7 @@ class Player:
         if self._before is None:
             self._begun, self._before = time.monotonic(), (self._model.steps, self._model.changes)
 
-    def _play(self, connection: Connection) -> Progress:
+    def _play(self, connection: Connection) -> Played:
         kept = time.monotonic()
         while True:
             progress = self._progress()
@@ -171,11 +171,11 @@ class Player:
             self._latest = max(self._latest, now - due)
             self._take(connection)
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> Played:
         steps, changes = self._before or (0, 0)
         done, seconds = self._model.changes - changes, time.monotonic() - self._begun
         late = max(0.0, seconds - done / self.rate) if self.rate else 0.0
-        return Progress(self._model.steps - steps, done, seconds, late, self._latest)
+        return Played(self._model.steps - steps, done, seconds, late, self._latest)
 
     def _take(self, connection: Connection) -> None:
         step = self._model.next_step()

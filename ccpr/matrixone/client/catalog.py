@@ -302,18 +302,7 @@ def _tables(
 def _columns_by_id(rows: Answer, ddl: Mapping[int, str]) -> dict[int, tuple[Column, ...]]:
     """Table id -> its stored columns: the user's in declared order, then hidden ones; without the row id, which is
     computed."""
-    names = (
-        "att_relname_id",
-        "attname",
-        "atttyp",
-        "attnum",
-        "attnotnull",
-        "attisdropped",
-        "att_is_hidden",
-        "attr_seqnum",
-        "attr_enum",
-        "att_default",
-    )
+    names = (name for name in statements.COLUMN_COLUMNS if name != "att_relname")
     declared: dict[int, dict[str, tuple[str, ...]]] = {}
     found: dict[int, list[tuple[bool, int, Column]]] = defaultdict(list)
     for rel_id, attname, atttyp, attnum, not_null, dropped, is_hidden, seqnum, stored, default in rows.select(*names):

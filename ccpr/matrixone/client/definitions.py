@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.errors import BadAnswer
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Row, Session, integer, text
 from ccpr.matrixone.ddl.view import view_of
 from ccpr.matrixone.definitions import Definitions, Function, Grant, SequenceState, Unreadable, View, Written

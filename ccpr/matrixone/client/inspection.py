@@ -19,7 +19,7 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
 )
 from ccpr.matrixone.client.partitions import PARTITION_PREFIX
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session, integer, text
 from ccpr.matrixone.schema import Kind
 

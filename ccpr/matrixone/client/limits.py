@@ -13,7 +13,7 @@ LIST_BYTES_VARIABLE = "CCPR_OBJECT_LIST_BYTES"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StallLimit:
     """The slowest that an answer may come: after its first byte at least `least_bytes` in each `seconds` that are spent
     waiting for it.
 
@@ -37,10 +37,10 @@ class ListLimit:
     bytes: int = 16 << 30
 
 
-def pace() -> Pace:
+def stall_limit() -> StallLimit:
     """Raises BadLimit."""
-    default = Pace()
-    return Pace(
+    default = StallLimit()
+    return StallLimit(
         _number(STALL_BYTES_VARIABLE, default.least_bytes), float(_number(STALL_SECONDS_VARIABLE, int(default.seconds)))
     )
 

@@ -14,7 +14,7 @@ from ccpr.matrixone.client.errors import (
     UnreadableObjectList,
 )
 from ccpr.matrixone.client.limits import ListLimit
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Answer, Session, integer
 from ccpr.matrixone.client.single_row import Cells
 from ccpr.matrixone.objects.stats import STATS_SIZE, check_object_name, without_delete_mark

@@ -12,7 +12,7 @@ from typing import Any
 import pymysql
 from pymysql.constants import CR
 
-from ccpr.matrixone.client.limits import Pace
+from ccpr.matrixone.client.limits import StallLimit
 
 
 class Stalled(pymysql.err.OperationalError):
@@ -20,18 +20,18 @@ class Stalled(pymysql.err.OperationalError):
 
 
 class WatchedReader(io.RawIOBase):
-    """Reads from `raw` and raises Stalled for an answer that is slower than `pace`.
+    """Reads from `raw` and raises Stalled for an answer that is slower than `limit`.
 
     Only the time inside `raw` counts: a caller that takes its time between two reads does not make the server slow.
     """
 
-    def __init__(self, raw: io.RawIOBase, pace: Pace, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, raw: io.RawIOBase, limit: StallLimit, clock: Callable[[], float] = time.monotonic) -> None:
         self._raw, self._clock = raw, clock
-        self.begin(pace)
+        self.begin(limit)
 
-    def begin(self, pace: Pace) -> None:
+    def begin(self, limit: StallLimit) -> None:
         """A new answer is waited for. The time until its first byte does not count."""
-        self._pace, self._started = pace, False
+        self._limit, self._started = limit, False
         self._waited, self._bytes = 0.0, 0
 
     def readable(self) -> bool:
@@ -45,11 +45,11 @@ class WatchedReader(io.RawIOBase):
             return size
         self._waited += self._clock() - before
         self._bytes += size or 0
-        if self._waited >= self._pace.seconds:
-            if size and self._bytes < self._pace.least_bytes:
+        if self._waited >= self._limit.seconds:
+            if size and self._bytes < self._limit.least_bytes:
                 raise Stalled(
                     CR.CR_SERVER_LOST,
-                    f"{self._bytes} bytes in {self._waited:.0f} s of waiting, fewer than {self._pace.least_bytes}",
+                    f"{self._bytes} bytes in {self._waited:.0f} s of waiting, fewer than {self._limit.least_bytes}",
                 )
             self._waited, self._bytes = 0.0, 0
         return size

@@ -1,4 +1,6 @@
-"""A publication as a value, which every internal statement names. `ccpr.matrixone.client.publications` looks it up."""
+"""A publication as a value, which every internal statement names; it is found by
+`ccpr.matrixone.client.publication_offers`.
+"""
 
 from dataclasses import dataclass
 

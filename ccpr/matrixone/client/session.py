@@ -16,7 +16,7 @@ from pymysql.cursors import SSCursor
 from ccpr.matrixone.client.classification import classify
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import AnswerTooLong, BadAnswer, UpstreamError
-from ccpr.matrixone.client.limits import Pace, pace
+from ccpr.matrixone.client.limits import StallLimit, stall_limit
 from ccpr.matrixone.client.login_guard import NOT_THE_PROTOCOL, GuardedConnection, out_of_step, tls_arguments
 from ccpr.matrixone.client.progress import WatchedReader
 from ccpr.matrixone.client.retry import DEFAULT_RETRY, Policy, with_retry
@@ -103,13 +103,13 @@ class Session:
         read_timeout: float,
         write_timeout: float,
         retry: Policy,
-        slowest: Pace | None = None,
+        slowest: StallLimit | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.retry = retry
         self._password = (password or "").encode()  # PyMySQL would encode it as Latin-1
         self._timeouts = connect_timeout, read_timeout, write_timeout
-        self._slowest = slowest or pace()
+        self._slowest = slowest or stall_limit()
         self._connection: _Connection | None = None
         self.opened = 0  # how many connections there have been
         self._streaming = False
@@ -124,7 +124,7 @@ class Session:
         read_timeout: float = READ_SECONDS,
         write_timeout: float = 60.0,
         retry: Policy = DEFAULT_RETRY,
-        slowest: Pace | None = None,
+        slowest: StallLimit | None = None,
     ) -> Self:
         """Log in, without retries: an unreachable host or a wrong password is an error at once.
 
@@ -356,7 +356,7 @@ class _Connection(GuardedConnection):
     _reader: io.BufferedReader | None = None
     _watched: WatchedReader | None = None
 
-    def __init__(self, slowest: Pace, **options: Any) -> None:
+    def __init__(self, slowest: StallLimit, **options: Any) -> None:
         self._slowest = slowest
         super().__init__(**options)
 
@@ -427,7 +427,9 @@ class _Connection(GuardedConnection):
         return super()._read_bytes(num_bytes)
 
 
-def _connect(endpoint: Endpoint, password: bytes, timeouts: tuple[float, float, float], slowest: Pace) -> _Connection:
+def _connect(
+    endpoint: Endpoint, password: bytes, timeouts: tuple[float, float, float], slowest: StallLimit
+) -> _Connection:
     connect_timeout, read_timeout, write_timeout = timeouts
     about = f"upstream {endpoint.masked()}"
     try:

@@ -29,7 +29,7 @@ from ccpr.matrixone.client.errors import (
     StatementUnknown,
     TableMissing,
 )
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session, integer, text
 from ccpr.matrixone.errors import Transient
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -257,7 +257,7 @@ class ForeignKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckConstraint:
     """CHECK (expression); the name may be empty."""
 
     name: str
@@ -288,7 +288,7 @@ class CreateTable:
     primary_key: tuple[str, ...] = ()
     indexes: tuple[Index, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[CheckConstraint, ...] = ()
     comment: str = ""
     partition_by: str = ""
     properties: tuple[tuple[str, str], ...] = ()

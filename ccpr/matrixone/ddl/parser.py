@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ccpr.matrixone.ddl.cursor import MAX_DIGITS, Cursor
 from ccpr.matrixone.ddl.definition import (
-    Check,
+    CheckConstraint,
     ColumnDefinition,
     ColumnType,
     CreateTable,
@@ -170,7 +170,7 @@ class _Parser(Cursor):
             self.expect("KEY")
             parts.foreign_keys.append(self._foreign_key(constraint))
         elif self.take("CHECK"):
-            parts.checks.append(Check(constraint, self.bracketed_text()))
+            parts.checks.append(CheckConstraint(constraint, self.bracketed_text()))
         elif self.at(*_INDEX_WORDS):
             parts.indexes.append(self._index(constraint))
         elif constraint:
@@ -199,7 +199,7 @@ class _Parser(Cursor):
             self.take("KEY")
             parts.indexes.append(Index(IndexKind.UNIQUE, name, (KeyPart(name),)))
         elif self.take("CHECK"):
-            parts.checks.append(Check("", self.bracketed_text()))
+            parts.checks.append(CheckConstraint("", self.bracketed_text()))
         else:
             return False
         return True
@@ -430,7 +430,7 @@ class _Parts:
         self.primary_key: tuple[str, ...] = ()
         self.indexes: list[Index] = []
         self.foreign_keys: list[ForeignKey] = []
-        self.checks: list[Check] = []
+        self.checks: list[CheckConstraint] = []
         self.comment = ""
         self.partition_by = ""
         self.properties: tuple[tuple[str, str], ...] = ()

@@ -33,6 +33,10 @@ Bytes: TypeAlias = bytes | memoryview | Streamed
 Cell: TypeAlias = Bytes | str | int | None
 
 
+def text_of_cell(cell: Cell) -> str:
+    return bytes(cell).decode("utf-8", "replace") if isinstance(cell, bytes | memoryview) else str(cell)
+
+
 class StatementError(Exception):
     """A statement's error as it is sent: any number, five letters of SQLSTATE, a text."""
 

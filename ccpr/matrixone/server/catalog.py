@@ -25,10 +25,12 @@ from ccpr.matrixone.server.answers import (
     ResultColumn,
     ResultSet,
     StatementError,
+    text_of_cell,
 )
 from ccpr.matrixone.server.backing import CatalogAnswer, ServedCatalog, internal
 from ccpr.matrixone.server.like import Like
-from ccpr.matrixone.server.statements import Condition, Literal_, Select
+from ccpr.matrixone.server.statements import Condition, Select
+from ccpr.matrixone.server.tokens import Literal_
 from ccpr.matrixone.server.upstream import Upstream
 
 UTF8: Final = 33
@@ -271,7 +273,7 @@ def _test_of(condition: Condition) -> Callable[[Cell], bool]:
         return lambda cell: cell is not None
     if test in ("like", "not like"):
         like = Like(str(values[0]))
-        return lambda cell: cell is not None and like.matches(_text(cell)) == (test == "like")
+        return lambda cell: cell is not None and like.matches(text_of_cell(cell)) == (test == "like")
     if test in ("=", "in"):
         among = _among(values)
         return lambda cell: cell is not None and among(cell)
@@ -321,12 +323,8 @@ def _bytes(cell: Cell) -> bytes:
     return bytes(cell) if isinstance(cell, bytes | memoryview) else str(cell).encode("utf-8", "surrogateescape")
 
 
-def _text(cell: Cell) -> str:
-    return bytes(cell).decode("utf-8", "replace") if isinstance(cell, bytes | memoryview) else str(cell)
-
-
 def _order_key(cell: Cell) -> tuple[int, int, bytes]:
     """NULLs first, then numbers, then texts."""
     if cell is None:
         return 0, 0, b""
-    return (1, cell, b"") if isinstance(cell, int) else (2, 0, _text(cell).encode("utf-8", "surrogateescape"))
+    return (1, cell, b"") if isinstance(cell, int) else (2, 0, text_of_cell(cell).encode("utf-8", "surrogateescape"))

@@ -23,7 +23,7 @@ from ccpr.matrixone.server.answers import (
     StatementError,
 )
 from ccpr.matrixone.server.backing import Aged, ServedCatalog, Snapshot, internal, snapshot_not_found
-from ccpr.matrixone.server.statements import is_utf8
+from ccpr.matrixone.server.tokens import is_utf8
 from ccpr.matrixone.server.upstream import Upstream
 
 PREFIX: Final = "__++__internal_"

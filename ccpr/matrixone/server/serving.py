@@ -11,7 +11,7 @@ from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.faults import Fault
 from ccpr.matrixone.server.packets import CutByFault
 from ccpr.matrixone.server.server import Server
-from ccpr.matrixone.server.session import Logins
+from ccpr.matrixone.server.session import UpstreamEngine
 from ccpr.matrixone.server.status import Logged, Status
 from ccpr.matrixone.server.upstream import Ending, Release, Upstream
 
@@ -37,7 +37,7 @@ class Served:
         self, upstream: Upstream, *, port: int, password: str | None, tls: ssl.SSLContext | None, **options: Any
     ) -> None:
         self._upstream = upstream
-        self._serve = partial(Server, Logins(upstream), password=password, tls=tls, **options)
+        self._serve = partial(Server, UpstreamEngine(upstream), password=password, tls=tls, **options)
         self._server = self._serve(port=port)
         self.crashed = threading.Event()
         upstream.on_crash.append(self._crash)

@@ -1,33 +1,24 @@
 """One login on an upstream: finds the kind of a statement, and answers it."""
 
-import json
 import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Final
 
 from ccpr.matrixone.server import catalog, faults, internal, past
 from ccpr.matrixone.server.access import Login, parse_login, require_admin, require_publication
 from ccpr.matrixone.server.answers import (
-    BIGINT,
-    BLOB_TEXT,
-    TIMESTAMP,
-    VAR_STRING,
-    VARCHAR,
     Answer,
-    Cell,
     Cut,
-    ResultColumn,
     ResultSet,
     StatementError,
 )
 from ccpr.matrixone.server.backing import SYSTEM_DATABASES, Backing
 from ccpr.matrixone.server.backing import internal as internal_error
-from ccpr.matrixone.server.like import Like
 from ccpr.matrixone.server.packets import CutByFault
+from ccpr.matrixone.server.select_values import Asked, value_of
+from ccpr.matrixone.server.show import show
 from ccpr.matrixone.server.statements import (
     CreateSnapshot,
     DropSnapshot,
@@ -39,31 +30,17 @@ from ccpr.matrixone.server.statements import (
     Show,
     Statement,
     Use,
-    Value,
     parse,
 )
 from ccpr.matrixone.server.upstream import Upstream, UserSql
-from ccpr.matrixone.server.variables import SERVER_VERSION, VARIABLES
 from ccpr.matrixone.sql.lexer import tokens
 
-PUBLICATION_COLUMNS: Final = {
-    "publication": VARCHAR,
-    "database": VARCHAR,
-    "tables": BLOB_TEXT,
-    "sub_account": BLOB_TEXT,
-    "subscribed_accounts": BLOB_TEXT,
-    "create_time": TIMESTAMP,
-    "update_time": TIMESTAMP,
-    "comments": BLOB_TEXT,
-}
 _BAD_NAME = re.compile(r"[\s'\"`]")
 _SNAPSHOTS = re.compile(r"\s*(create|drop)\s+snapshot\b", re.IGNORECASE)  # what is wrong in them is said here
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_ZERO_DATE = "0000-00-00"
 
 
 class UpstreamSession:
-    """See `ccpr.matrixone.server.server.ServerSession`."""
+    """See `ccpr.matrixone.server.connection.ServerSession`."""
 
     def __init__(self, upstream: Upstream, login: Login, number: int) -> None:
         self.upstream = upstream
@@ -229,10 +206,11 @@ class UpstreamSession:
             case Select():
                 return catalog.select(self.upstream, self.login, self.database, statement)
             case SelectValues():
-                cells = [self._value(value) for value in statement.values]
+                asked = Asked(self.upstream, self.login, self.database, self.number)
+                cells = [value_of(asked, value) for value in statement.values]
                 return ResultSet(tuple(column for column, _ in cells), (tuple(cell for _, cell in cells),))
             case Show():
-                return self._show(statement)
+                return show(self.upstream, self.login, statement)
             case SetRole():
                 self.login = self.login.with_role(statement.role)
                 if self.sql is not None:
@@ -282,196 +260,9 @@ class UpstreamSession:
             if_not_exists=statement.if_not_exists,
         )
 
-    def _value(self, value: Value) -> tuple[ResultColumn, Cell]:
-        if value.kind == "literal":
-            cell = value.arguments[0]
-        elif value.kind == "variable":
-            if value.name not in VARIABLES:
-                raise internal_error(f"the system variable does not exist: {value.name}")
-            cell = self._variables()[value.name]
-        elif value.name == "mo_ctl":
-            cell = self._mo_ctl([str(argument) for argument in value.arguments])
-        elif value.name == "cast":
-            cell = self._cast(*map(str, value.arguments))
-        elif value.name == "date" and len(value.arguments) == 1:
-            cell = self._date(str(value.arguments[0]))
-        else:
-            calls: dict[str, Cell] = {
-                "version": SERVER_VERSION,
-                "database": self.database or None,
-                "schema": self.database or None,
-                "current_role": self.login.role,
-                "current_role_name": self.login.role,
-                "current_user_name": self.login.user,
-                "current_user": f"{self.login.user}@127.0.0.1",
-                "user": f"{self.login.user}@127.0.0.1",
-                "connection_id": self.number,
-                "current_account_name": self.login.account,
-            }
-            if value.arguments or value.name not in calls:
-                raise StatementError(
-                    1064,
-                    f"SQL syntax: the {self.upstream.name} does not know the function {value.name} with these "
-                    "arguments",
-                    "42000",
-                )
-            cell = calls[value.name]
-        kind, charset = (BIGINT, catalog.BINARY) if isinstance(cell, int) else (VAR_STRING, catalog.UTF8)
-        return ResultColumn(value.shown_as, kind, charset), cell
 
-    def _variables(self) -> dict[str, str | int]:
-        return {**VARIABLES, "version_comment": f"{self.upstream.name} of MatrixOne"}
-
-    def _cast(self, literal: str, kind: str) -> str | None:
-        """CAST of a date; the zero date is null, since the server's default sql_mode has NO_ZERO_DATE."""
-        if kind != "date" or not _DATE.fullmatch(literal):
-            raise StatementError(20102, f"not supported: the {self.upstream.name} casts dates only, not to {kind}")
-        return None if literal == _ZERO_DATE else self._date(literal)
-
-    def _date(self, literal: str) -> str:
-        """DATE(…), whatever the sql_mode; the zero date is one since 4.2.0."""
-        if not _DATE.fullmatch(literal) or (
-            literal.startswith("0000-") and (literal != _ZERO_DATE or self.upstream.release != "4.2")
-        ):
-            raise StatementError(1690, f"data out of range: data type date, '{literal}'")
-        return literal
-
-    def _mo_ctl(self, arguments: list[str]) -> str:
-        """mo_ctl('dn', …), one JSON text (docs/upstream.md 5.6 and "Checked on live clusters"). Only for account sys
-        with its admin role."""
-        if not (self.login.is_sys and self.login.is_admin and self.upstream.may_flush):
-            raise internal_error("do not have privilege to execute the statement")
-        known = ("flush", "checkpoint", "diskcleaner")
-        if len(arguments) != 3 or arguments[0].lower() != "dn" or arguments[1].lower() not in known:
-            raise internal_error(
-                f"invalid operation: the {self.upstream.name} knows only mo_ctl('dn', …) of flush, checkpoint and "
-                "diskcleaner force_gc"
-            )
-        method, target, backing = arguments[1].lower(), arguments[2], self.upstream.backing
-        if method == "checkpoint":
-            backing.checkpoint()
-        elif method == "diskcleaner":
-            if target != "force_gc":
-                raise internal_error(
-                    f"invalid operation: the {self.upstream.name} knows no {target} of the disk cleaner"
-                )
-            backing.collect()
-        elif target.isdecimal() and int(target[:20]) in backing.flushable():
-            backing.flush({int(target)})
-        else:
-            backing.flush({self._table_id(target)})
-        shown = {"diskcleaner": "DiskCleaner"}.get(method, method.capitalize())
-        return json.dumps({"method": shown, "result": [{"ReturnStr": "OK"}]}, indent=2)
-
-    def _table_id(self, target: str) -> int:
-        """The id of `database.table` in the login's account, or of `database.table.<account id>` in any account."""
-        backing, ids = self.upstream.backing, {}
-        for account, number in backing.accounts().items():
-            if backing.owns_data(account):
-                for table in backing.catalog(account).tables:
-                    name = f"{table.database.decode()}.{table.name.decode()}"
-                    ids[f"{name}.{number}"] = table.id
-                    if account == self.login.account:
-                        ids[name] = table.id
-        if target not in ids:
-            raise internal_error(f"no such table {target}")
-        return ids[target]
-
-    def _show(self, statement: Show) -> ResultSet:
-        match statement.what:
-            case "emulator status":
-                rows: list[tuple[Cell, ...]] = [
-                    ("recording", self.upstream.backing.name),
-                    *self.upstream.status().rows(),
-                ]
-                return _texts(("name", "value"), rows)
-            case "publications":
-                return self._show_publications(statement.like)
-            case "publication coverage":
-                return self._show_coverage(statement.name)
-            case "create publication":
-                return self._show_create_publication(statement.name)
-            case "snapshots":
-                return self._show_snapshots()
-            case "databases":
-                account = self.login.account
-                owns = self.upstream.backing.owns_data(account)
-                names = [row[0] for row in self.upstream.backing.catalog(account).databases.rows] if owns else []
-                return _texts(("Database",), [(name,) for name in (*names, *SYSTEM_DATABASES)])
-            case "warnings":
-                return _texts(("Level", "Code", "Message"), [])
-            case "variables" | "session variables" | "global variables":
-                like = Like(statement.like if statement.like is not None else "%", ignore_case=True)
-                known = [(name, str(value)) for name, value in self._variables().items() if like.matches(name)]
-                return _texts(("Variable_name", "Value"), known)
-            case _:
-                raise StatementError(
-                    1064, f"SQL syntax: the {self.upstream.name} does not serve SHOW {statement.what.upper()}", "42000"
-                )
-
-    def _show_publications(self, like: str | None) -> ResultSet:
-        pattern = Like("%" if like is None else like)
-        rows: list[tuple[Cell, ...]] = []
-        found = self.upstream.backing.publications()
-        # Newest first; with LIKE by name (docs/upstream.md 3.3).
-        for publisher, publication in reversed(found) if like is None else sorted(found, key=lambda one: one[1].name):
-            if publisher != self.login.account or not pattern.matches(publication.name):
-                continue
-            accounts = "*" if publication.admits("*") else ",".join(publication.accounts)
-            tables = ",".join(publication.tables) or "*"
-            offer = (publication.name, publication.database, tables, accounts)
-            rows.append((*offer, "", catalog.CREATED, None, publication.comment))
-        return ResultSet(tuple(ResultColumn(name, kind) for name, kind in PUBLICATION_COLUMNS.items()), rows)
-
-    def _show_create_publication(self, name: str) -> ResultSet:
-        publication = self.upstream.backing.publication(self.login.account, name)
-        if publication is None:
-            raise internal_error(f"publication '{name}' does not exist")
-        tables = f" TABLE {','.join(publication.tables)}" if publication.tables else ""
-        accounts = "ALL" if publication.admits("*") else ",".join(publication.accounts)
-        text = f"CREATE PUBLICATION {name} DATABASE {publication.database}{tables} ACCOUNT {accounts}"
-        return _texts(("Publication", "Create Publication"), [(name, text)])
-
-    def _show_snapshots(self) -> ResultSet:
-        """The account's snapshots, newest first, without those of the upstream's own replication (docs/upstream.md
-        4.3)."""
-        rows: list[tuple[Cell, ...]] = []
-        for snapshot in reversed(self.upstream.backing.snapshots(self.login.account)):
-            if not snapshot.name.startswith("ccpr_"):
-                at = datetime.fromtimestamp(snapshot.ts // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-                time = f"{at}.{snapshot.ts % 1_000_000_000 // 1000:06}"
-                rows.append(
-                    (snapshot.name, time, snapshot.level, self.login.account, snapshot.database, snapshot.table)
-                )
-        return _texts(
-            ("SNAPSHOT_NAME", "TIMESTAMP", "SNAPSHOT_LEVEL", "ACCOUNT_NAME", "DATABASE_NAME", "TABLE_NAME"), rows
-        )
-
-    def _show_coverage(self, name: str) -> ResultSet:
-        """The publication is searched by name only, in all accounts (docs/upstream.md 3.3)."""
-        backing = self.upstream.backing
-        publisher, publication = next(
-            ((p, found) for p, found in backing.publications((name,)) if found.name == name), ("", None)
-        )
-        if publication is None:
-            raise internal_error(f"publication {name} does not exist")
-        if not publication.admits(self.login.account):
-            raise internal_error(f"account '{self.login.account}' is not allowed to access publication '{name}'")
-        rows: list[tuple[Cell, ...]] = [(publication.database, table) for table in publication.tables if table]
-        if publication.database == "*":
-            rows = [("*", "*")]
-        elif not publication.tables:
-            database = publication.database.encode()
-            tables = backing.published(publisher, name).catalog(publisher).tables
-            rows = [
-                (database, "*"),
-                *((database, table.name) for table in tables if table.database == database and table.kind != b"v"),
-            ]
-        return ResultSet((ResultColumn("Database", VARCHAR), ResultColumn("Table", VARCHAR)), rows)
-
-
-class Logins:
-    """See `ccpr.matrixone.server.server.Engine`."""
+class UpstreamEngine:
+    """See `ccpr.matrixone.server.connection.Engine`."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
@@ -504,10 +295,6 @@ def statements_in(text: str) -> list[str]:
             start = token.end
     found.append(text[start:])
     return [one for one in found if any(True for _ in tokens(one))] or [text]
-
-
-def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> ResultSet:
-    return ResultSet(tuple(ResultColumn(name, VAR_STRING, catalog.UTF8) for name in names), rows)
 
 
 def _refuse_unknown_to_3_0(command: tuple[str, list[str]] | None, statement: Statement | None) -> None:

@@ -6,17 +6,12 @@ clients send when they connect; nothing else. The `__++__internal_*` commands ar
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.sql.errors import SqlUnclosed
-from ccpr.matrixone.sql.lexer import Token, complete_tokens, excerpt
+from ccpr.matrixone.server.tokens import Literal_, Tokens
 
-_SIGNS = frozenset(("<=", ">=", "<>", "!=", *"-+=<>(),.*/%{};"))  # no statement has another one
-
-Literal_: TypeAlias = str | int | None
 Test: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "not in", "like", "not like", "is null", "is not null"]
 
 
@@ -122,7 +117,6 @@ Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | S
 
 MAX_DEPTH = 20  # of parentheses in a condition
 LAST_TIME = 2**63 - 1  # in nanoseconds
-MOST_PARTS = 256  # columns, values and conditions of a statement, each: its work is their number times that of rows
 SHOWS = (
     "publication coverage",
     "create publication",
@@ -147,7 +141,7 @@ def parse(text: str, server: str = "emulator") -> Statement:
     return statement
 
 
-def _statement(tokens: "Tokens") -> Statement:
+def _statement(tokens: Tokens) -> Statement:
     if tokens.accept("create", "snapshot"):
         return _create_snapshot(tokens)
     if tokens.accept("drop", "snapshot"):
@@ -176,7 +170,7 @@ def _statement(tokens: "Tokens") -> Statement:
     raise tokens.unknown()
 
 
-def _create_snapshot(tokens: "Tokens") -> CreateSnapshot:
+def _create_snapshot(tokens: Tokens) -> CreateSnapshot:
     if_not_exists = tokens.accept("if", "not", "exists")
     name = tokens.name().lower()
     tokens.expect("for")
@@ -197,7 +191,7 @@ def _create_snapshot(tokens: "Tokens") -> CreateSnapshot:
     return CreateSnapshot(name, if_not_exists, level, database, table, publisher, publication, account)
 
 
-def _from_publication(tokens: "Tokens") -> tuple[str, str]:
+def _from_publication(tokens: Tokens) -> tuple[str, str]:
     if not tokens.accept("from"):
         return "", ""
     publisher = tokens.name().lower()
@@ -205,7 +199,7 @@ def _from_publication(tokens: "Tokens") -> tuple[str, str]:
     return publisher, tokens.name().lower()
 
 
-def _show(tokens: "Tokens") -> Show:
+def _show(tokens: Tokens) -> Show:
     for what in SHOWS:
         if tokens.accept(*what.split()):
             name = tokens.name().lower() if what in ("publication coverage", "create publication") else ""
@@ -214,7 +208,7 @@ def _show(tokens: "Tokens") -> Show:
     raise tokens.unknown()
 
 
-def _select(tokens: "Tokens") -> Select | SelectValues:
+def _select(tokens: Tokens) -> Select | SelectValues:
     start = tokens.position
     if tokens.accept("*"):
         return _from(tokens, (), False)
@@ -239,7 +233,7 @@ def _select(tokens: "Tokens") -> Select | SelectValues:
     return SelectValues(tuple(values))
 
 
-def _item(tokens: "Tokens") -> tuple[str, str] | None:
+def _item(tokens: Tokens) -> tuple[str, str] | None:
     """A column with its alias; None if it is something else (then the list is one of values)."""
     if not tokens.at_name():
         return None
@@ -249,13 +243,13 @@ def _item(tokens: "Tokens") -> tuple[str, str] | None:
     return name.lower(), _alias(tokens) or name
 
 
-def _alias(tokens: "Tokens") -> str:
+def _alias(tokens: Tokens) -> str:
     if tokens.accept("as"):
         return tokens.text() if tokens.kind == "text" else tokens.name()
     return ""
 
 
-def _value(tokens: "Tokens") -> Value:
+def _value(tokens: Tokens) -> Value:
     begin = tokens.position
     if tokens.kind in ("text", "number") or tokens.at("-"):
         value = tokens.literal()
@@ -286,7 +280,7 @@ def _value(tokens: "Tokens") -> Value:
     return Value("call", name, tuple(arguments), _alias(tokens) or shown)
 
 
-def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -> Select:
+def _from(tokens: Tokens, columns: tuple[tuple[str, str], ...], count: bool) -> Select:
     tokens.expect("from")
     database, table = "", tokens.name().lower()
     if tokens.accept("."):
@@ -322,7 +316,7 @@ def _from(tokens: "Tokens", columns: tuple[tuple[str, str], ...], count: bool) -
     return Select(database, table, columns, count, mo_ts, snapshot, where, tuple(order), limit, offset)
 
 
-def _limit(tokens: "Tokens") -> tuple[int | None, int]:
+def _limit(tokens: Tokens) -> tuple[int | None, int]:
     """``LIMIT n [OFFSET m]`` or ``LIMIT m, n``."""
     if not tokens.accept("limit"):
         return None, 0
@@ -336,7 +330,7 @@ def _limit(tokens: "Tokens") -> tuple[int | None, int]:
     return limit, offset
 
 
-def conditions(tokens: "Tokens", depth: int = 0) -> tuple[Condition, ...]:
+def conditions(tokens: Tokens, depth: int = 0) -> tuple[Condition, ...]:
     found: list[Condition] = []
     while True:
         if depth < MAX_DEPTH and tokens.accept("("):
@@ -349,7 +343,7 @@ def conditions(tokens: "Tokens", depth: int = 0) -> tuple[Condition, ...]:
             return tuple(found)
 
 
-def _condition(tokens: "Tokens") -> tuple[Condition, ...]:
+def _condition(tokens: Tokens) -> tuple[Condition, ...]:
     """One; BETWEEN is two."""
     item = _item(tokens)
     if item is None:
@@ -388,130 +382,3 @@ def _condition(tokens: "Tokens") -> tuple[Condition, ...]:
         if tokens.accept(sign):
             return (Condition(column, test, (tokens.literal(),)),)
     raise tokens.unknown()
-
-
-def is_utf8(text: str) -> bool:
-    """Whether the bytes that it was decoded from, by `surrogateescape`, were UTF-8. Names are; a string may be
-    anything."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-class Tokens:
-    """A statement's tokens, read from left to right. Words compare without letter case. Raises StatementError 1064
-    where the text is not what is asked for, and for a text that is not SQL."""
-
-    def __init__(self, text: str, server: str = "emulator") -> None:
-        self.sql, self.server = text, server
-        self.tokens: list[Token] = []
-        self.position = 0
-        try:
-            self.tokens = complete_tokens(text)
-        except SqlUnclosed as error:
-            raise self.unknown() from error
-        if any(token.kind == "sign" and token.value not in _SIGNS for token in self.tokens):
-            raise self.unknown()
-
-    def at_end(self) -> bool:
-        return self.position == len(self.tokens)
-
-    @property
-    def kind(self) -> str:
-        """Of the next token; empty at the end."""
-        return "" if self.at_end() else self.tokens[self.position].kind
-
-    def at(self, *words: str) -> bool:
-        """Whether the next token is one of these keywords, signs or numbers, given in lower case."""
-        return self.kind in ("word", "sign", "number") and self.tokens[self.position].value.lower() in words
-
-    def at_name(self) -> bool:
-        return self.kind in ("word", "name")
-
-    def next(self) -> str:
-        if self.at_end():
-            raise self.unknown()
-        self.position += 1
-        return self.tokens[self.position - 1].value
-
-    def accept(self, *words: str) -> bool:
-        """Go on behind these keywords, signs or numbers if all of them come next."""
-        begin = self.position
-        for word in words:
-            if not self.at(word):
-                self.position = begin
-                return False
-            self.position += 1
-        return True
-
-    def expect(self, word: str) -> None:
-        if not self.accept(word):
-            raise self.unknown()
-
-    def name(self) -> str:
-        if not self.at_name():
-            raise self.unknown()
-        name = self.tokens[self.position].value
-        if not name or "\0" in name or not is_utf8(name):
-            raise self.unknown()
-        return self.next()
-
-    def text(self) -> str:
-        if self.kind != "text":
-            raise self.unknown()
-        return self.next()
-
-    def number(self) -> int:
-        """A whole number, of at most 40 digits."""
-        begin, number = self.position, self.fraction()
-        if not number.removeprefix("-").isdecimal():
-            self.position = begin
-            raise self.unknown()
-        return int(number[:40])
-
-    def literal(self) -> Literal_:
-        """A text, a whole number, NULL; a number with a fraction as its text."""
-        if self.accept("null"):
-            return None
-        if self.kind == "text":
-            return self.text()
-        number = self.fraction()
-        return int(number[:40]) if number.removeprefix("-").isdecimal() else number
-
-    def fraction(self) -> str:
-        """A number as its text, with its sign; at most 80 characters."""
-        sign = "-" if self.accept("-") else ""
-        if self.kind != "number":
-            raise self.unknown()
-        return (sign + self.next())[:80]
-
-    def value(self) -> Literal_ | bytes:
-        """A literal, or TRUE, FALSE and x'hex'."""
-        if self.accept("true"):
-            return 1
-        if self.accept("false"):
-            return 0
-        if self.accept("x"):
-            try:
-                return bytes.fromhex(self.text())
-            except ValueError as error:
-                raise self.unknown() from error
-        return self.literal()
-
-    def skip_rest(self) -> None:
-        self.position = len(self.tokens)
-
-    def source(self, begin: int) -> str:
-        """The text of the tokens from number `begin` up to here, as written."""
-        return self.sql[self.tokens[begin].start : self.tokens[self.position - 1].end]
-
-    def limit(self, parts: Sequence[object]) -> None:
-        if len(parts) > MOST_PARTS:
-            raise self.unknown()
-
-    def unknown(self) -> StatementError:
-        near = excerpt(self.sql, 0 if self.at_end() else self.tokens[self.position].start, 80)
-        text = f"SQL syntax: the {self.server} does not know this statement, near {near!r}"
-        return StatementError(1064, text, "42000")

@@ -33,3 +33,8 @@ VARIABLES: Final[dict[str, str | int]] = {
     "version_comment": "emulator of MatrixOne",
     "wait_timeout": 28800,
 }
+
+
+def variables_of(server: str) -> dict[str, str | int]:
+    """Those of a server that calls itself so."""
+    return {**VARIABLES, "version_comment": f"{server} of MatrixOne"}

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ccpr.base.errors import PointNotReached, TableMissingInMirror
 from ccpr.matrixone.objects.identifiers import rowid_order
 from ccpr.matrixone.objects.types import arrow_type, check_readable
 from ccpr.matrixone.objects.visibility import ListedObject, tombstones_of
@@ -20,7 +19,7 @@ from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.delta.delta import SPLIT_ROWS, Delta, TableAt, table_delta
 from ccpr.mirror.delta.keys import comparable, row_key
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit
-from ccpr.mirror.errors import KeyChanged
+from ccpr.mirror.errors import KeyChanged, PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.points import Point, TableRef
 

@@ -5,8 +5,8 @@ are read, and result in no change. The delta is divided into splits (`ccpr.mirro
 common. Source: decision deltas-by-commit-time.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from itertools import pairwise
@@ -102,7 +102,22 @@ def table_delta(
     if before is not None and before.ref.table_id != after.ref.table_id:
         raise ValueError(f"table {before.ref.table_id} is not table {after.ref.table_id}")
     with files_of(after.ref.qualified_name):
-        return _Plan(mirror, before, after, split_rows, last_of_key=last_of_key).delta()
+        then = None if before is None else mirror.manifest(before.ref)
+        since = Timestamp(0) if before is None else before.at
+        plan = _Plan(mirror, then, since, mirror.manifest(after.ref), after.at, split_rows)
+        if last_of_key:
+            left_out_then = {} if before is None else find_duplicates(mirror, before.ref, before.at).rows
+            plan.leave_out(left_out_then, find_duplicates(mirror, after.ref, after.at).rows)
+        return plan.delta()
+
+
+def manifest_delta(
+    mirror: Mirror, then: Manifest, since: Timestamp, now: Manifest, at: Timestamp, *, split_rows: int = SPLIT_ROWS
+) -> Delta:
+    """The same between two manifests of a table, which may have some of its data objects only: what leads from the rows
+    of those to the rows of these. Both have all tombstones of their point. Raises as `table_delta`."""
+    with files_of(now.table.qualified_name):
+        return _Plan(mirror, then, since, now, at, split_rows).delta()
 
 
 class _Place(Enum):
@@ -124,28 +139,32 @@ class _Plan:
     """Finds the objects of a delta and divides them into splits."""
 
     def __init__(
-        self, mirror: Mirror, before: TableAt | None, after: TableAt, split_rows: int, *, last_of_key: bool
+        self,
+        mirror: Mirror,
+        then: Manifest | None,
+        since: Timestamp,
+        now: Manifest,
+        at: Timestamp,
+        split_rows: int,
     ) -> None:
-        self.mirror = mirror
-        self.left_out_then = find_duplicates(mirror, before.ref, before.at).rows if last_of_key and before else {}
-        self.left_out_now = find_duplicates(mirror, after.ref, after.at).rows if last_of_key else {}
-        self.split_rows = split_rows
-        self.now = mirror.manifest(after.ref)
-        self.then = (
-            mirror.manifest(before.ref)
-            if before is not None
-            else Manifest(self.now.table, self.now.objects.slice(0, 0))
-        )
-        self.at, self.since = after.at, before.at if before is not None else Timestamp(0)
-        table = self.now.table
+        self.mirror, self.split_rows = mirror, split_rows
+        self.then = Manifest(now.table, now.objects.slice(0, 0)) if then is None else then
+        self.now, self.since, self.at = now, since, at
+        self.left_out_then: Mapping[bytes, np.ndarray] = {}
+        self.left_out_now: Mapping[bytes, np.ndarray] = {}
+        table = now.table
         key = row_key(table)
         columns = table.user_columns + (key.columns if key.hidden else ())
         check_readable(table, columns)
         known = {(column.seqnum, column.type) for column in self.then.table.columns}
-        # An old row that was left out is new where it counts now.
-        dated = not self.left_out_then and all((column.seqnum, column.type) in known for column in columns)
+        dated = all((column.seqnum, column.type) in known for column in columns)
         self.shape = DeltaShape(table.qualified_name, columns, key, dated)
         self.table = table
+
+    def leave_out(self, then: Mapping[bytes, np.ndarray], now: Mapping[bytes, np.ndarray]) -> None:
+        """Rows that count as deleted at each point, by object. An old one is new where it counts now."""
+        self.left_out_then, self.left_out_now = then, now
+        self.shape = replace(self.shape, dated=self.shape.dated and not then)
 
     def delta(self) -> Delta:
         splits = [self._as_split(objects, keys) for objects, keys in self._shares(self._changed())]

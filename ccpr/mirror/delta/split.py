@@ -124,7 +124,7 @@ def run_split(mirror: Mirror | str, split: DeltaSplit) -> Iterator[DeltaPart]:
     """
     opened = Mirror(open_store(mirror)) if isinstance(mirror, str) else mirror
     with files_of(split.shape.table):
-        yield from joined(_Run(opened, split).parts())
+        yield from joined(SplitRun(opened, split).parts())
 
 
 def joined(parts: Iterator[DeltaPart]) -> Iterator[DeltaPart]:
@@ -173,7 +173,7 @@ class _Chunk:
         return self.file.column(self.block, column, rows)
 
 
-class _Side:
+class Side:
     """The rows of one point, numbered from 0 in the order of the chunks."""
 
     def __init__(self, chunks: Sequence[_Chunk]) -> None:
@@ -204,7 +204,19 @@ class _Side:
             )
 
 
-class _Run:
+def lost_rows(before: Side, partner: np.ndarray) -> np.ndarray:
+    """Numbers of the rows before that are no later row's partner."""
+    lost = np.ones(before.count, bool)
+    lost[partner[partner >= 0]] = False
+    return np.flatnonzero(lost)
+
+
+def doubtful_rows(after: Side, partner: np.ndarray) -> np.ndarray:
+    """Numbers of the later rows that are not known to be unchanged."""
+    return np.flatnonzero(~after.same | (partner < 0))
+
+
+class SplitRun:
     """Computes the changes of one split."""
 
     def __init__(self, mirror: Mirror, split: DeltaSplit) -> None:
@@ -217,11 +229,12 @@ class _Run:
         self.compared = [number for number, column in enumerate(split.shape.columns) if column not in key]
         self.texts = [split.shape.columns.index(column) for column in split.shape.key.texts]
 
-    def parts(self) -> Iterator[DeltaPart]:
+    def rows(self) -> tuple[Side, Iterator[_Chunk]]:
+        """The rows that the earlier point shows of what changed, and those that the later one shows."""
         split = self.split
         dead_before = self._deleted(split.tombstones_before, split.removed, split.before, split.left_out_before)
         dead_after = self._deleted(split.tombstones_after, split.added, split.after, split.left_out_after)
-        before = _Side(
+        before = Side(
             [
                 *self._visible(split.removed, dead_before, split.before),
                 *self._only(dead_before, dead_after, split.before, split.after),
@@ -231,17 +244,18 @@ class _Run:
             self._visible(split.added, dead_after, split.after, dated=True),
             self._only(dead_after, dead_before, split.after, split.before),
         )
+        return before, rows_after
+
+    def parts(self) -> Iterator[DeltaPart]:
+        before, rows_after = self.rows()
         if before.count == 0:
             for chunk in rows_after:  # nothing to compare with, so one chunk at a time is enough
-                yield from self._upserts(_Side([chunk]))
+                yield from self._upserts(Side([chunk]))
             return
-        after = _Side(list(rows_after))
+        after = Side(list(rows_after))
         partner = partners(before.keys, after.keys, self.match, f"table {self.shape.table}")
-        lost = np.ones(before.count, bool)
-        lost[partner[partner >= 0]] = False
-        yield from self._deletes(before, np.flatnonzero(lost))
-        doubtful = np.flatnonzero(~after.same | (partner < 0))
-        yield from self._changed(before, after, doubtful, partner)
+        yield from self._deletes(before, lost_rows(before, partner))
+        yield from self._changed(before, after, doubtful_rows(after, partner), partner)
 
     # ---- which rows
 
@@ -337,29 +351,36 @@ class _Run:
 
     # ---- changes
 
-    def _deletes(self, side: _Side, rows: np.ndarray) -> Iterator[DeltaPart]:
+    def _deletes(self, side: Side, rows: np.ndarray) -> Iterator[DeltaPart]:
         for batch in side.read(self.shape.key.columns, rows):
             yield self._part(deletes=[batch])
 
-    def _upserts(self, side: _Side) -> Iterator[DeltaPart]:
+    def _upserts(self, side: Side) -> Iterator[DeltaPart]:
         for batch in side.read(self.shape.columns, np.arange(side.count)):
             yield self._part(upserts=[batch])
 
-    def _changed(self, before: _Side, after: _Side, rows: np.ndarray, partner: np.ndarray) -> Iterator[DeltaPart]:
+    def _changed(self, before: Side, after: Side, rows: np.ndarray, partner: np.ndarray) -> Iterator[DeltaPart]:
         """Of some rows of `after`, those that are new or differ from their partner; some blocks at a time."""
-        for start, stop in self._portions(after, rows):
-            chosen = rows[start:stop]
-            values = pa.Table.from_batches(
-                after.read(self.shape.columns, chosen), self.shape.upsert_schema
-            ).combine_chunks()
-            differ = self._differ(before, values, partner[chosen])
+        for chosen, values, differ in self.compared_rows(before, after, rows, partner):
             yield DeltaPart(
                 values if differ.all() else values.filter(pa.array(differ)),
                 self.shape.delete_schema.empty_table(),
                 int(np.count_nonzero(differ & (partner[chosen] >= 0))),
             )
 
-    def _portions(self, side: _Side, rows: np.ndarray) -> Iterator[tuple[int, int]]:
+    def compared_rows(
+        self, before: Side, after: Side, rows: np.ndarray, partner: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, pa.Table, np.ndarray]]:
+        """Some rows of `after`, some blocks at a time: their numbers, their values, and bool for each whether it is new
+        or differs from its partner."""
+        for start, stop in self._portions(after, rows):
+            chosen = rows[start:stop]
+            values = pa.Table.from_batches(
+                after.read(self.shape.columns, chosen), self.shape.upsert_schema
+            ).combine_chunks()
+            yield chosen, values, self._differ(before, values, partner[chosen])
+
+    def _portions(self, side: Side, rows: np.ndarray) -> Iterator[tuple[int, int]]:
         start = 0
         for _, part, _ in side.pieces(rows):
             if part.stop - start >= PART_ROWS:
@@ -368,7 +389,7 @@ class _Run:
         if start < len(rows):
             yield start, len(rows)
 
-    def _differ(self, before: _Side, values: pa.Table, partner: np.ndarray) -> np.ndarray:
+    def _differ(self, before: Side, values: pa.Table, partner: np.ndarray) -> np.ndarray:
         """bool for each row of `values`: whether it has no partner, or one with other values.
 
         Columns of a block of partners are read until all of its rows are known to differ. The columns that showed the

@@ -6,11 +6,12 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from ccpr.base.errors import BadSetting
+from ccpr.base.wording import size_text
 from ccpr.pipeline.spark.rates import Rates
-from ccpr.pipeline.spark.server import Found
+from ccpr.pipeline.spark.server_record import Found
 from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.tasks import is_here
+from ccpr.state.errors import BadSetting
 
 ENGINES: Final = ("auto", "process", "spark")
 _SLOWER = 1.1  # what Spark may take longer than the process, by the rates, before `auto` leaves it out
@@ -91,27 +92,18 @@ def choose(
     if settings.is_elsewhere:
         return chosen(Place.PROCESS, f"the mirror is a folder of this machine, which {settings.place} does not have")
     process = size / rates.copy_rate("process", upstream)
-    shown = f"{_size(size)} take it about {_seconds(process)}"
+    shown = f"{size_text(size)} take it about {_seconds(process)}"
     if warm.usable:
         spark = rates.job_seconds() + size / rates.copy_rate("spark", upstream)
         spark += 0.0 if connected else rates.connect_seconds()
         if spark > _SLOWER * process:
             return chosen(Place.PROCESS, f"{shown}, the warm Spark session {_seconds(spark)}")
-        return chosen(Place.WARM, f"it is there; {_size(size)} take it about {_seconds(spark)}")
+        return chosen(Place.WARM, f"it is there; {size_text(size)} take it about {_seconds(spark)}")
     start = rates.start_seconds()
     if process <= start:
         why = f"{shown}, a start of Spark {_seconds(start)}; a warm session is {warm.state.value}"
         return chosen(Place.PROCESS, why)
-    return chosen(Place.COLD, f"{_size(size)} would take the process itself about {_seconds(process)}")
-
-
-def _size(size: int) -> str:
-    value, unit = float(size), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+    return chosen(Place.COLD, f"{size_text(size)} would take the process itself about {_seconds(process)}")
 
 
 def _seconds(seconds: float) -> str:

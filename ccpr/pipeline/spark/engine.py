@@ -21,7 +21,8 @@ from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkRefused, SparkSess
 from ccpr.pipeline.spark.java import JavaMissing
 from ccpr.pipeline.spark.locks import shared
 from ccpr.pipeline.spark.rates import CONNECT, START, Rates
-from ccpr.pipeline.spark.server import Found, Server, State, WarmSpark, answering
+from ccpr.pipeline.spark.server import WarmSpark, answering
+from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState
 from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable, settings_of, spark_session
 from ccpr.pipeline.spark.tasks import SparkJobFailed
 from ccpr.pipeline.spark.watching import Tally
@@ -101,7 +102,9 @@ class Copier:
         objects: pa.Table,
     ) -> Iterator[pa.RecordBatch]:
         size = pc.sum(objects.column("size")).as_py() or 0
-        found = self._warm.look() if self._asked != "process" and self._settings.remote is None else Found(State.ABSENT)
+        found = (
+            self._warm.look() if self._asked != "process" and self._settings.remote is None else Found(WarmState.ABSENT)
+        )
         rates = Rates.of(self._warm.folder)
         connected = self._session is not None and self._of == found.server
         choice = choose(self._asked, size, job.store_url, self._settings, found, rates, job.source, connected=connected)
@@ -147,7 +150,7 @@ class Copier:
                 raise SparkUnavailable(f"the warm session is of no use: {found.state.value}", subject="Spark")
             yield self._connected(found.server if found.usable else None)
 
-    def _connected(self, server: Server | None) -> "SparkSession":
+    def _connected(self, server: ServerRecord | None) -> "SparkSession":
         """A client of the warm session, else a session of this process."""
         with self._lock:
             if self._session is None or self._of != (server or self._settings):

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccpr.base.errors import BadSetting
 from ccpr.matrixone.errors import Terminal
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.java import find_java
@@ -22,6 +21,7 @@ from ccpr.pipeline.spark.properties import submitted_by_file
 from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.pipeline.spark.tasks import LOOPBACK_ADDRESS, is_here, reason_of
 from ccpr.state.credentials import KEY_FILE_VARIABLE
+from ccpr.state.errors import BadSetting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.base.file_modes import make_folder, replace_file
+from ccpr.state.errors import StateUnreadable
 
 _PLACE = Path("spark", "settings.json")  # in the state folder
 

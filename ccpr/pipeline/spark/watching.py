@@ -12,7 +12,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from ccpr.base.errors import StoreFailed
+from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.store import Store
 

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ccpr.base.errors import LeaseLost
 from ccpr.matrixone.client.session import Session
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.committing import Last
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import LeaseLost
 from ccpr.state.lease import TTL_SECONDS, Lease
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription

@@ -8,8 +8,8 @@ from ccpr.base.failure import Failure
 from ccpr.base.loops import Guard
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.iteration import IterationRecord
 from ccpr.service.target_sync import TargetOutcome
-from ccpr.service.whole_iteration import IterationRecord
 from ccpr.state.followers import Follower
 from ccpr.state.log_rows import LogRow
 

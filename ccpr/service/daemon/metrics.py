@@ -9,18 +9,19 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.base.failure import Failure
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.lag import LagMeter
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.status import next_attempt
 from ccpr.service.target_sync import TargetOutcome
-from ccpr.service.whole_iteration import IterationRecord
 from ccpr.state.context import Context
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import Failures, LogRow
 from ccpr.state.states import Shown, shown
+from ccpr.targets.lake.sync import LakeResult
 
 _SECONDS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200)
 
@@ -57,6 +58,8 @@ class Metrics(Ignoring):
         self.failing = Gauge("ccpr_target_failing", "1 if its last sync failed as a whole.", both, registry=here)
         self.behind = Gauge("ccpr_target_tables_behind", "Tables of a target that wait or failed.", both, registry=here)
         self.rows_written = Counter("ccpr_target_rows_written", "Rows written to a target.", both, registry=here)
+        self.lake_points = Counter("ccpr_lake_points", "Points published to a lake.", both, registry=here)
+        self.lake_bytes = Counter("ccpr_lake_bytes_written", "Bytes written to a lake.", both, registry=here)
         self.database = Gauge("ccpr_state_database_up", "1 if the state database answers.", registry=here)
         self.database.set(1)
         self.registry.register(_Lags(self))
@@ -70,7 +73,7 @@ class Metrics(Ignoring):
             self._running.add(row.subscription_name)
 
     def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None:
-        name, outcome = record.subscription, record.outcome
+        name, outcome = record.subscription, record.ended
         self.iterations.labels(name, "point" if outcome.point else "idle").inc()
         self.objects.labels(name).inc(outcome.objects_copied)
         self.bytes.labels(name).inc(outcome.bytes_copied)
@@ -94,6 +97,9 @@ class Metrics(Ignoring):
         if outcome.result is not None:
             self.behind.labels(*labels).set(len(outcome.result.behind))
             self.rows_written.labels(*labels).inc(sum(table.upserted for table in outcome.result.tables))
+            if isinstance(outcome.result, LakeResult):
+                self.lake_points.labels(*labels).inc(outcome.result.points)
+                self.lake_bytes.labels(*labels).inc(sum(table.bytes_written for table in outcome.result.tables))
         with self._lock:
             self._targets.add(labels)
 
@@ -111,7 +117,7 @@ class Metrics(Ignoring):
             for result in ("point", "idle"):
                 _forget(self.iterations, name, result)
         for labels in targets:
-            for family in (self.failing, self.behind, self.rows_written):
+            for family in (self.failing, self.behind, self.rows_written, self.lake_points, self.lake_bytes):
                 _forget(family, *labels)
             for result in ("done", "failed"):
                 _forget(self.syncs, *labels, result)

@@ -15,17 +15,18 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ccpr.base.errors import BadSetting, NoticeNotSent
 from ccpr.base.failure import Failure
 from ccpr.base.loops import Loop
 from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.iteration import IterationRecord
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.daemon.webhook import Webhook
+from ccpr.service.errors import NoticeNotSent
 from ccpr.service.follower_status import waits_for_a_person
 from ccpr.service.last_error import LastError
 from ccpr.service.status import next_attempt
 from ccpr.service.target_sync import TargetOutcome
-from ccpr.service.whole_iteration import IterationRecord
+from ccpr.state.errors import BadSetting
 from ccpr.state.followers import Follower
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ccpr.base.errors import ServiceNotServed
 from ccpr.base.loops import Loop
+from ccpr.service.errors import ServiceNotServed
 
 HEAD_BYTES, HEAD_SECONDS, ANSWER_SECONDS = 8192, 5.0, 10.0
 AT_ONCE = 16

@@ -14,20 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from ccpr.base.errors import (
-    LeaseLost,
-    StateUnavailable,
-    StateUnreadable,
-    SubscriptionBusy,
-    SubscriptionMissing,
-    SubscriptionPaused,
-    UnexpectedError,
-)
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.failure import Failure
 from ccpr.base.loops import Loop, unexpected
 from ccpr.base.progress import Progress
 from ccpr.matrixone.client.malloc import return_free_memory, stay_small
 from ccpr.matrixone.errors import CcprError
+from ccpr.pipeline.driver import drive
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.spark.choice import Choice
@@ -36,8 +29,15 @@ from ccpr.service.daemon.holding import Holding
 from ccpr.service.daemon.listening import Listener, Listeners
 from ccpr.service.daemon.schedule import Schedule
 from ccpr.service.target_sync import pin_points, sync_target
-from ccpr.service.whole_iteration import run_whole
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import (
+    LeaseLost,
+    StateUnavailable,
+    StateUnreadable,
+    SubscriptionBusy,
+    SubscriptionMissing,
+    SubscriptionPaused,
+)
 from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
@@ -272,7 +272,7 @@ class Replicator:
                     under = self._workspace.iteration_under(lease, self._options, session=session, known=known)
                     with under as iteration, unexpected():
                         engine = self._copier.reporting(self._on_bytes, partial(_chosen, iteration))
-                        record = run_whole(iteration, engine, self._check)
+                        record = drive(iteration, engine, between=self._check)
                         ask = not holding.asked or may_be_restored(
                             iteration.pause_seconds, subscription.settings.sync_interval
                         )
@@ -385,7 +385,7 @@ class Replicator:
         """Whether it may be behind again: points may have been made meanwhile."""
         progress = Progress(on_rows=lambda rows, size: self._check(), on_target=lambda target: self._check())
         with holding.sync() as right:
-            target = TargetRecords(self._workspace.log.engine, row.task_id).get(name)
+            target = TargetRecords(self._workspace.log.engine, row.task_id).any(name)
             if target.needed_lsn is None:
                 return False  # added since the iteration: the next one lets retention keep a point for it
             outcome = sync_target(self._workspace, right, target, ask=ask, progress=progress)

@@ -8,9 +8,10 @@ count against the workers, up to a number of their own.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ccpr.base.errors import StateUnreadable, UnexpectedError
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.pipeline.due import back_off, due_at
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import Failures, LogRow
 from ccpr.state.states import IterationState, State
 

@@ -3,9 +3,10 @@
 import fcntl
 from io import FileIO
 
-from ccpr.base.errors import ServiceRunning, StateUnreadable
 from ccpr.base.file_modes import make_folder, opener
+from ccpr.service.errors import ServiceRunning
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 
 LOCK = "serve.lock"
 

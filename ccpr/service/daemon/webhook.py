@@ -11,7 +11,8 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from ccpr.base.errors import BadSetting, NoticeNotSent
+from ccpr.service.errors import NoticeNotSent
+from ccpr.state.errors import BadSetting
 
 SECONDS = 10.0
 MOST_LEFT = 8  # posts that have not ended in time; as long as there are so many, no other begins

@@ -25,7 +25,6 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from ccpr.base.errors import CheckpointNotLoaded, CheckpointSnapshotMissing, PointTooOld, StateUnreadable
 from ccpr.matrixone.schema import Table
 from ccpr.state.checkpoint.names import real_names, renamed
 from ccpr.state.checkpoint.store import (
@@ -36,6 +35,7 @@ from ccpr.state.checkpoint.store import (
     TableCheckpoint,
     json_text,
 )
+from ccpr.state.errors import CheckpointNotLoaded, CheckpointSnapshotMissing, PointTooOld, StateUnreadable
 
 ExtraSql = sa.Executable | Callable[[sa.Connection], None]
 

@@ -16,9 +16,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from ccpr.base.errors import CheckpointUnknown, StateUnreadable
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, typed
+from ccpr.state.errors import CheckpointUnknown, StateUnreadable
 from ccpr.state.tables import checkpoints
 
 BATCH = 100  # table points in one statement (C3)

@@ -4,12 +4,12 @@ from decimal import Decimal
 
 from ccpr.config.sql.parser import (
     AlterSubscription,
+    Assignment,
     CreateSubscription,
     DropSubscription,
     PauseSubscription,
     ResumeSubscription,
     Select,
-    Setting,
     ShowSubscriptions,
     Statement,
     Value,
@@ -55,7 +55,7 @@ def _format_create(statement: CreateSubscription) -> str:
     return text + (f" WITH ({', '.join(settings)})" if settings else "")
 
 
-def _format_setting(setting: Setting) -> str:
+def _format_setting(setting: Assignment) -> str:
     return f"{setting.name.upper()} = {_format_value(setting.value)}"
 
 

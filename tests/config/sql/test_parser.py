@@ -10,22 +10,23 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ccpr.base.errors import SqlSyntax
+from ccpr.config.errors import SqlSyntax
 from ccpr.config.sql.parser import (
     READABLE,
     RESERVED,
-    SETTINGS,
     AlterSubscription,
+    Assignment,
     CreateSubscription,
     DropSubscription,
     PauseSubscription,
     ResumeSubscription,
     Select,
-    Setting,
     ShowSubscriptions,
     Statement,
+    Value,
     parse,
 )
+from ccpr.state.settings import SETTINGS
 from tests.config.sql.statement_text import format_statement
 
 URI = "mysql://acc#user:pw@host:6001"
@@ -36,16 +37,16 @@ URI = "mysql://acc#user:pw@host:6001"
     [
         (
             f"CREATE SUBSCRIPTION sub1 DATABASE db1 FROM '{URI}' SYNC_INTERVAL = 60",
-            CreateSubscription("sub1", "db1", None, URI, settings=(Setting("sync_interval", 60),)),
+            CreateSubscription("sub1", "db1", None, URI, settings=(Assignment("sync_interval", 60),)),
         ),
         (
             f'create subscription `my-sub` database db1 table `a b` from "{URI}"'
             " publication p of acc sync_interval 5 ;",
-            CreateSubscription("my-sub", "db1", "a b", URI, "p", "acc", (Setting("sync_interval", 5),)),
+            CreateSubscription("my-sub", "db1", "a b", URI, "p", "acc", (Assignment("sync_interval", 5),)),
         ),
         (
             f"CREATE SUBSCRIPTION s ACCOUNT acc1 FROM '{URI}' PUBLICATION p WITH (DATABASES = 'shop_*')",
-            CreateSubscription("s", "*", None, URI, "p", "acc1", (Setting("databases", "shop_*"),)),
+            CreateSubscription("s", "*", None, URI, "p", "acc1", (Assignment("databases", "shop_*"),)),
         ),
         (f"CREATE SUBSCRIPTION account ACCOUNT FROM '{URI}'", CreateSubscription("account", "*", None, URI)),
         (
@@ -59,16 +60,16 @@ URI = "mysql://acc#user:pw@host:6001"
                 "p",
                 None,
                 (
-                    Setting("retain", 3),
-                    Setting("with_indexes", True),
-                    Setting("max_mb_s", 2.5),
-                    Setting("allow_overlap", True),
+                    Assignment("retain", 3),
+                    Assignment("with_indexes", True),
+                    Assignment("max_mb_s", 2.5),
+                    Assignment("allow_overlap", True),
                 ),
             ),
         ),
         (
             "ALTER SUBSCRIPTION s SET (SYNC_INTERVAL = 5, UPSTREAM = 'mysql://a#b:c@d', PUBLICATION = p2)",
-            AlterSubscription("s", "mysql://a#b:c@d", "p2", (Setting("sync_interval", 5),)),
+            AlterSubscription("s", "mysql://a#b:c@d", "p2", (Assignment("sync_interval", 5),)),
         ),
         ("PAUSE SUBSCRIPTION s", PauseSubscription("s")),
         ("RESUME SUBSCRIPTION `s`", ResumeSubscription("s")),
@@ -92,12 +93,19 @@ def test_no_comment_is_executed() -> None:
 
 
 @pytest.mark.parametrize(
-    "rest", ["@a", "@@a", "1e3", "1.", "1x", "1234567890123456789", "<= 1", "!", "``", "`a\0b`", "'a", "/* a", "*/"]
+    "rest", ["@a", "@@a", "1e3", "1.", "1x", "12345678901234567890", "<= 1", "!", "``", "`a\0b`", "'a", "/* a", "*/"]
 )
 def test_words_that_no_statement_has_are_errors_at_their_place(rest: str) -> None:
     with pytest.raises(SqlSyntax) as raised:
         parse(f"SELECT * FROM mo_ccpr_log WHERE state = 1 AND {rest}")
     assert raised.value.subject == "line 1, column 47"
+
+
+def test_a_number_that_no_database_holds_is_an_error_at_its_place() -> None:
+    (statement,) = parse(f"SELECT * FROM mo_ccpr_log WHERE state = {2**63 - 1}")
+    assert statement == Select("mo_ccpr_log", (), (("state", 2**63 - 1),))
+    with pytest.raises(SqlSyntax, match="a number, or text"):
+        parse(f"SELECT * FROM mo_ccpr_log WHERE state = {2**63}")
 
 
 def test_a_script_is_several_statements() -> None:
@@ -217,10 +225,15 @@ numbers = st.integers(0, 10**17)
 values = {bool: st.booleans(), int: numbers, str: texts, float: st.integers(0, 10**9).map(lambda number: number / 1000)}
 
 
+def literals(name: str) -> st.SearchStrategy[Value]:
+    """Of the types by which a statement says the setting."""
+    return st.one_of(values[form] for form in SETTINGS[name].kind.forms)
+
+
 @st.composite
-def settings_of(draw: st.DrawFn, least: int = 0) -> tuple[Setting, ...]:
+def settings_of(draw: st.DrawFn, least: int = 0) -> tuple[Assignment, ...]:
     chosen = draw(st.lists(st.sampled_from(sorted(SETTINGS)), unique=True, min_size=least))
-    return tuple(Setting(name, draw(values[SETTINGS[name]])) for name in chosen)
+    return tuple(Assignment(name, draw(literals(name))) for name in chosen)
 
 
 @st.composite

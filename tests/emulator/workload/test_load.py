@@ -19,7 +19,7 @@ import pytest
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.emulator.workload.comparison import compare
 from ccpr.emulator.workload.errors import LoadLost, RecordUnusable
-from ccpr.emulator.workload.player import Player, Progress, connected, prepare, steps_there
+from ccpr.emulator.workload.player import Played, Player, connected, prepare, steps_there
 from ccpr.emulator.workload.record import Record
 from ccpr.emulator.workload.steps import LINES, ORDERS, PROGRESS, Load, Model, statements
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
@@ -176,7 +176,7 @@ def test_a_load_that_was_killed_goes_on(upstream: SimulatedUpstream, home: Path)
 def test_a_second_writer_is_found(upstream: SimulatedUpstream, tmp_path: Path) -> None:
     record = Record(DATABASE, LOAD)
 
-    def stop(progress: Progress) -> bool:
+    def stop(progress: Played) -> bool:
         if progress.steps == 2:
             with connected(endpoint(upstream.port), "111") as other, other.cursor() as cursor:
                 cursor.execute(f"UPDATE {DATABASE}.{PROGRESS} SET steps = 99")
@@ -226,7 +226,7 @@ def _after(seconds: float) -> Any:
     return lambda progress: progress.seconds >= seconds
 
 
-def _nothing(progress: Progress) -> None:
+def _nothing(progress: Played) -> None:
     pass
 
 

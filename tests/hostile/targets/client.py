@@ -11,7 +11,7 @@ from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.catalog import read_catalog
 from ccpr.matrixone.client.endpoint import Endpoint, Tls
 from ccpr.matrixone.client.objects import get_object, object_list
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.retry import Retry
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ccpr.matrixone.client.objects import object_list
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Answer, Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectDamaged

@@ -53,7 +53,7 @@ class MemoryStore:
         pass
 
     def read(self, name: str) -> pa.Buffer:
-        from ccpr.base.errors import MirrorDamaged
+        from ccpr.mirror.errors import MirrorDamaged
 
         if name not in self.files:
             raise MirrorDamaged("a file of the mirror is missing", subject=name)

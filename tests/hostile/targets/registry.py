@@ -12,15 +12,15 @@ from ccpr.schema.sync_mark import release
 from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.changes import change_statements
-from ccpr.targets.intent_statements import Place, intent_statements
+from ccpr.targets.expected_tables import ExpectedTables, named, target_of
+from ccpr.targets.intent_statements import IntentScope, intent_statements
 from ccpr.targets.intents import ChangeOf, Intent, all_names, intent_row
-from ccpr.targets.own_tables import OwnTables, named, target_of
 from ccpr.targets.ownership import name_of
 from ccpr.targets.registry import load_row, registry_row, table_json
 from tests.hostile.mutate import mutated, mutated_json
 from tests.targets.target_database import source_table
 
-_PLACE = Place("d", Dialect.MARIADB, "task")
+_PLACE = IntentScope("d", Dialect.MARIADB, "task")
 _FIRST = (
     "CREATE TABLE `t` (`id` bigint NOT NULL AUTO_INCREMENT, `v` varchar(20) DEFAULT 'x', "
     "`g` int GENERATED ALWAYS AS (`id` * 2) STORED, PRIMARY KEY (`id`), UNIQUE KEY `u` (`v`))"
@@ -58,7 +58,7 @@ class RegistryRows:
 
     def __init__(self) -> None:
         first, later, other = source_table(_FIRST), source_table(_LATER), source_table(_FIRST, 2)
-        self._own = OwnTables(lambda: (first, later, other))
+        self._own = ExpectedTables(lambda: (first, later, other))
         one, two, new = (target_of(source, _PLACE.dialect, "d") for source in (first, later, other))
         made = release(one.create, one.stripped or {}, one.disabled or {}, _PLACE.dialect)
         shadow, old = shadow_name("load", "task", 2), shadow_name("old", "task", 1)

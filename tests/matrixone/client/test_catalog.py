@@ -13,7 +13,7 @@ from ccpr.matrixone.client.created import ddl_from_created
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import BadAnswer, BadCatalog, DatabaseMissing, SnapshotGone
 from ccpr.matrixone.client.partitions import Owners, with_partitions
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Answer, Session
 from ccpr.matrixone.client.snapshots import create_snapshot, snapshot_timestamp
 from ccpr.matrixone.ddl.parser import create_table_of

@@ -15,7 +15,7 @@ from ccpr.matrixone.client.inspection import (
     read_tables,
     server_version,
 )
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Answer
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()

@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import NameOID
 
-from ccpr.base.errors import StateUnreadable
 from ccpr.matrixone.client.endpoint import Endpoint, Tls
 from ccpr.matrixone.client.errors import AccessDenied, UpstreamUnreachable
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.database import create_engine, transaction
+from ccpr.state.errors import StateUnreadable
 from ccpr.targets.address import Address
 from ccpr.targets.errors import TargetTlsFailed, TargetUnavailable, TargetWantsPassword
 from ccpr.targets.session import TargetSession

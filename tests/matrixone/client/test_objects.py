@@ -19,7 +19,7 @@ from ccpr.matrixone.client.errors import (
     UnreadableObjectList,
 )
 from ccpr.matrixone.client.objects import OBJECT_LIST_SCHEMA, get_object, object_list
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Answer
 from ccpr.matrixone.client.snapshots import create_snapshot
 from ccpr.matrixone.objects.errors import BadObjectName

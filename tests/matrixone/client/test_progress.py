@@ -5,7 +5,7 @@ import io
 import pytest
 
 from ccpr.matrixone.client.errors import BadLimit
-from ccpr.matrixone.client.limits import ListLimit, Pace, list_limit, pace
+from ccpr.matrixone.client.limits import ListLimit, StallLimit, list_limit, stall_limit
 from ccpr.matrixone.client.progress import Stalled, WatchedReader
 
 DAY = 86_400.0
@@ -32,14 +32,14 @@ def read(reader: WatchedReader, times: int, size: int = 1 << 20) -> None:
 
 def test_a_chunk_of_a_hundred_megabytes_over_a_slow_line_arrives_however_long_it_takes():
     line = Line(size=1400, seconds=1.0)  # 1.4 kB a second: 21 hours
-    reader = WatchedReader(line, Pace(), line.clock)
+    reader = WatchedReader(line, StallLimit(), line.clock)
     read(reader, (100 << 20) // 1400)
     assert line.now > 20 * 3600
 
 
 def test_a_byte_now_and_then_is_given_up_after_the_time():
     line = Line(size=1, seconds=0.4)
-    reader = WatchedReader(line, Pace(), line.clock)
+    reader = WatchedReader(line, StallLimit(), line.clock)
     with pytest.raises(Stalled):
         read(reader, 1_000_000)
     assert line.now < 125
@@ -47,9 +47,9 @@ def test_a_byte_now_and_then_is_given_up_after_the_time():
 
 def test_the_wait_for_the_first_byte_and_the_time_of_the_caller_do_not_count():
     line = Line(size=100, seconds=0.0)
-    reader = WatchedReader(line, Pace(), line.clock)
+    reader = WatchedReader(line, StallLimit(), line.clock)
     for _ in range(10):
-        reader.begin(Pace())
+        reader.begin(StallLimit())
         line.seconds = 119.0
         read(reader, 1)
         line.seconds = 0.0
@@ -60,17 +60,17 @@ def test_the_wait_for_the_first_byte_and_the_time_of_the_caller_do_not_count():
 
 def test_a_pause_before_much_is_not_a_stall():
     line = Line(size=1 << 20, seconds=119.0)
-    reader = WatchedReader(line, Pace(), line.clock)
+    reader = WatchedReader(line, StallLimit(), line.clock)
     read(reader, 1000)
 
 
 def test_the_environment_sets_the_limits(monkeypatch: pytest.MonkeyPatch):
-    assert (pace(), list_limit()) == (Pace(), ListLimit())
+    assert (stall_limit(), list_limit()) == (StallLimit(), ListLimit())
     monkeypatch.setenv("CCPR_STALL_SECONDS", "7")
     monkeypatch.setenv("CCPR_STALL_BYTES", "8")
     monkeypatch.setenv("CCPR_OBJECT_LIST_ROWS", "9")
     monkeypatch.setenv("CCPR_OBJECT_LIST_BYTES", " 10 ")
-    assert (pace(), list_limit()) == (Pace(8, 7.0), ListLimit(9, 10))
+    assert (stall_limit(), list_limit()) == (StallLimit(8, 7.0), ListLimit(9, 10))
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", "9" * 30, "١"])

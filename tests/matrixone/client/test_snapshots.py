@@ -12,7 +12,7 @@ from ccpr.matrixone.client.errors import (
     UpstreamBusy,
     UpstreamUnreachable,
 )
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.snapshots import (
     CHECKPOINT_FROM_TABLES,
     create_snapshot,

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from ccpr.matrixone.ddl.definition import (
-    Check,
+    CheckConstraint,
     ColumnDefinition,
     ColumnType,
     CreateTable,
@@ -162,7 +162,9 @@ def create_tables(draw: st.DrawFn, max_columns: int = 5) -> CreateTable:
         primary_key=key,
         indexes=tuple(draw(indexes(name, names)) for name in index_names),
         foreign_keys=tuple(foreign),
-        checks=tuple(draw(st.lists(st.builds(Check, st.one_of(st.just(""), NAMES), EXPRESSIONS), max_size=2))),
+        checks=tuple(
+            draw(st.lists(st.builds(CheckConstraint, st.one_of(st.just(""), NAMES), EXPRESSIONS), max_size=2))
+        ),
         comment=draw(TEXT),
         partition_by=draw(
             st.sampled_from(["", "hash(`a`) partitions 4", "range (a) (partition p0 values less than (10))"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.ddl import parser
 from ccpr.matrixone.ddl.definition import (
-    Check,
+    CheckConstraint,
     ColumnDefinition,
     ColumnType,
     CreateTable,
@@ -103,7 +103,7 @@ def test_all_that_the_server_can_write_is_a_value():
             Index(IndexKind.FULLTEXT, "f", (KeyPart("n"),), "", "WITH PARSER ngram"),
         ),
         foreign_keys=(ForeignKey("fk", ("id", "g"), "p", ("a", "b"), "other", "SET NULL", "CASCADE"),),
-        checks=(Check("c", "`id` > 0"),),
+        checks=(CheckConstraint("c", "`id` > 0"),),
         comment="the 't'",
         partition_by="key(`id`) partitions 2",
         properties=(("k", "v"),),
@@ -130,7 +130,7 @@ def test_a_statement_of_mysql_is_read_with_its_versioned_comments():
         ),
         primary_key=("a",),
         indexes=(Index(IndexKind.UNIQUE, "b", (KeyPart("b"),)), Index(IndexKind.KEY, "", (KeyPart("b"),), "btree")),
-        checks=(Check("", "b <> ''"),),
+        checks=(CheckConstraint("", "b <> ''"),),
         comment="c",
         options=(
             ("ENGINE", "InnoDB"),

@@ -9,7 +9,8 @@ import pytest
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.catalog import _test_of
 from ccpr.matrixone.server.like import Like
-from ccpr.matrixone.server.statements import MOST_PARTS, Condition, Select, parse
+from ccpr.matrixone.server.statements import Condition, Select, parse
+from ccpr.matrixone.server.tokens import MOST_PARTS
 
 
 def expected(pattern: str, text: str) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pymysql
 import pytest
 
-from ccpr.matrixone.server import server as module
+from ccpr.matrixone.server import connection as module
 from ccpr.matrixone.server.server import Server, peer_of
 from tests.matrixone.server.test_server import serving
 from tests.support.wire_client import Client, Connect

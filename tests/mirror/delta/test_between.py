@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.base.errors import PointNotReached, TableMissingInMirror
 from ccpr.emulator.engine.entries import TableEntry
 from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.objects.types import arrow_type
@@ -20,7 +19,7 @@ from ccpr.mirror.delta.change_rows import DELETE, KIND, UPSERT, change_batches, 
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.mirror.delta.keys import RowKey, row_key
 from ccpr.mirror.delta.split import DeltaPart
-from ccpr.mirror.errors import KeyChanged
+from ccpr.mirror.errors import KeyChanged, PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import LaggingTable, Point
 from tests.histories.history import History

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import MirrorDamaged
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import ObjectMismatch
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE, object_name
@@ -25,6 +24,7 @@ from ccpr.mirror.delta import split
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.mirror.delta.keys import KeysNotBytes, RowKey, TableWithoutKey
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, joined, run_split
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.layout import MANIFEST_SCHEMA_1, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror

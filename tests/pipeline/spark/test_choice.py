@@ -7,19 +7,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import BadSetting
 from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
 from ccpr.pipeline.spark.rates import CONNECT, JOB, START, Rates
-from ccpr.pipeline.spark.server import Found, Server, State
+from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState
 from ccpr.pipeline.spark.session import SparkSettings, settings_of
 from ccpr.pipeline.spark.tasks import is_here
 from ccpr.pipeline.spark.watching import Tally, Watch
+from ccpr.state.errors import BadSetting
 
 UPSTREAM = "db:6001"
-ABSENT = Found(State.ABSENT)
-SERVER = Server(2, 1, "", "", "", "", "", "local[*]", 0.0, 15.0)
-READY = Found(State.READY, SERVER)
+ABSENT = Found(WarmState.ABSENT)
+SERVER = ServerRecord(2, 1, "", "", "", "", "", "local[*]", 0.0, 15.0)
+READY = Found(WarmState.READY, SERVER)
 FOLDER, BUCKET = "file:///mirror", "s3://bucket/mirror"
 MB, GB = 10**6, 10**9
 
@@ -58,7 +58,7 @@ def chosen(
         (2 * GB, READY, False, Place.WARM),
         (6_000, READY, True, Place.PROCESS),
         (400 * MB, READY, True, Place.WARM),
-        (2 * GB, Found(State.OTHER_CODE, SERVER), False, Place.COLD),
+        (2 * GB, Found(WarmState.OTHER_CODE, SERVER), False, Place.COLD),
     ],
 )
 def test_auto_takes_spark_where_it_costs_little(size: int, warm: Found, connected: bool, expected: Place) -> None:
@@ -80,7 +80,7 @@ def test_the_choice_says_why() -> None:
     assert (
         "300.0 MB take it about 3.0 s, a start of Spark 15.0 s; a warm session is not running" in chosen(300 * MB).why
     )
-    assert "other code" in chosen(300 * MB, warm=Found(State.OTHER_CODE, SERVER)).why
+    assert "other code" in chosen(300 * MB, warm=Found(WarmState.OTHER_CODE, SERVER)).why
 
 
 @pytest.mark.parametrize("size", [6_000, 9 * GB])

@@ -16,7 +16,7 @@ import pytest
 import ccpr
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.delta.change_rows import part_of
 from ccpr.mirror.delta.delta import TableAt, table_delta

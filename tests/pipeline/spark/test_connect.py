@@ -18,7 +18,7 @@ import pytest
 
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy
 from ccpr.pipeline.spark import connect
@@ -28,7 +28,8 @@ from ccpr.pipeline.spark.connect import check_session, failure_of, remote_connec
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessionLost, SparkVersionDiffers
 from ccpr.pipeline.spark.rates import Rates
-from ccpr.pipeline.spark.server import Server, State, WarmSpark
+from ccpr.pipeline.spark.server import WarmSpark
+from ccpr.pipeline.spark.server_record import ServerRecord, WarmState
 from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.tasks import SparkJobFailed, StoreNotShared, in_tasks, refuse_unshared_store
 from ccpr.state.credentials import Vault
@@ -57,7 +58,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmSpark]:
 
 
 @pytest.fixture
-def server(warm: WarmSpark) -> Server:
+def server(warm: WarmSpark) -> ServerRecord:
     server = warm.look().server
     assert server is not None
     return server
@@ -101,7 +102,7 @@ def _tasks_until_now(session: "SparkSession") -> int:
 
 
 def test_a_connect_server_reads_and_copies(
-    warm: WarmSpark, server: Server, recordings: Path, recorded_mirror: RecordedMirror, tmp_path: Path
+    warm: WarmSpark, server: ServerRecord, recordings: Path, recorded_mirror: RecordedMirror, tmp_path: Path
 ) -> None:
     """The client has named it as any other server, by CCPR_SPARK_REMOTE."""
     assert {address.rpartition(":")[0] for address in _listening(server.port)} <= {
@@ -140,7 +141,7 @@ def test_a_connect_server_reads_and_copies(
         ).read_bytes()
 
 
-def test_clients_share_a_session_and_its_workers_and_none_ends_it(warm: WarmSpark, server: Server) -> None:
+def test_clients_share_a_session_and_its_workers_and_none_ends_it(warm: WarmSpark, server: ServerRecord) -> None:
     """Each session has workers of its own, which take a second to import what they need."""
     seen = set()
     for _ in range(2):
@@ -158,14 +159,14 @@ def _parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"process": pa.array([os.getppid()], pa.int64())})
 
 
-def test_a_wrong_token_is_refused(server: Server) -> None:
+def test_a_wrong_token_is_refused(server: ServerRecord) -> None:
     with pytest.raises(SparkRefused) as caught:
         check_session(warm_connection(server.port, "0f-a-stranger", server.session_id), "the warm session")
     assert "0f-a-stranger" not in str(caught.value)
     assert "ccpr spark stop" in caught.value.remedy
 
 
-def test_a_server_of_another_version_of_spark_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_of_another_version_of_spark_is_refused(server: ServerRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     session = remote_connection(f"sc://localhost:{server.port}/;token={server.token}")
     monkeypatch.setattr("pyspark.__version__", "3.5.9")
     with pytest.raises(SparkVersionDiffers, match=r"it has Spark 4\.1\.4, this program 3\.5\.9"):
@@ -173,7 +174,7 @@ def test_a_server_of_another_version_of_spark_is_refused(server: Server, monkeyp
     session.stop()
 
 
-def test_a_session_that_is_collected_waits_for_no_lock(server: Server) -> None:
+def test_a_session_that_is_collected_waits_for_no_lock(server: ServerRecord) -> None:
     from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator as Iterator
 
     sessions = [warm_connection(server.port, server.token, server.session_id)]
@@ -192,7 +193,7 @@ def test_a_session_that_is_collected_waits_for_no_lock(server: Server) -> None:
         assert not thread.is_alive()
 
 
-def test_workers_with_other_code_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_with_other_code_are_refused(server: ServerRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "loaded_code", lambda: "later")
     with pytest.raises(SparkCodeDiffers, match=r"a worker on .* has code .*, this program later"):
         check_session(warm_connection(server.port, server.token, server.session_id), "the warm session")
@@ -283,7 +284,7 @@ def test_a_folder_is_refused_with_a_server_on_another_machine(tmp_path: Path) ->
         refuse_unshared_store(remote_connection("sc://192.0.2.1:15002"), tmp_path.as_uri())
 
 
-def test_a_server_that_was_killed_is_a_session_that_has_ended(warm: WarmSpark, server: Server) -> None:
+def test_a_server_that_was_killed_is_a_session_that_has_ended(warm: WarmSpark, server: ServerRecord) -> None:
     session = warm_connection(server.port, server.token, server.session_id)
     check_session(session, "the warm session")
     os.kill(server.pid, signal.SIGKILL)
@@ -291,6 +292,6 @@ def test_a_server_that_was_killed_is_a_session_that_has_ended(warm: WarmSpark, s
         check_session(session, "the warm session")
     assert "ccpr spark start" in caught.value.remedy
     limit = time.monotonic() + _CLIENT_SECONDS
-    while warm.look().state is not State.ABSENT:
+    while warm.look().state is not WarmState.ABSENT:
         assert time.monotonic() < limit
         time.sleep(0.05)

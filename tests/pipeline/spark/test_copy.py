@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.base.errors import StorageMissing
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import AccessDenied
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.server.faults import WrongTotalSize
 from ccpr.pipeline.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, CopyReport, copy
+from ccpr.pipeline.errors import StorageMissing
 from ccpr.pipeline.spark.copy import assign_tasks, copy_with_spark
 from ccpr.pipeline.spark.tasks import SparkJobFailed, StoreNotShared
 from ccpr.state.credentials import Vault

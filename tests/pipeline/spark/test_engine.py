@@ -10,7 +10,7 @@ import pytest
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import AccessDenied
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy, copy_in_process
 from ccpr.pipeline.spark import engine

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from ccpr.base.errors import PointNotReached, TableMissingInMirror
-from ccpr.mirror.errors import BadOption
+from ccpr.mirror.errors import BadOption, PointNotReached, TableMissingInMirror
 from ccpr.pipeline.spark.read import plan_read, read_table
 from ccpr.pipeline.spark.tasks import StoreNotShared
 from tests.support.expected import assert_rows_equal

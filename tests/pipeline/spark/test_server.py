@@ -22,7 +22,9 @@ import ccpr.pipeline.spark.server as module
 import ccpr.pipeline.spark.supervisor as supervising
 from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkSessionLost
 from ccpr.pipeline.spark.locks import shared
-from ccpr.pipeline.spark.server import Server, State, WarmSpark
+from ccpr.pipeline.spark.server import WarmSpark
+from ccpr.pipeline.spark.server_process import ServerProcess
+from ccpr.pipeline.spark.server_record import ServerRecord, WarmState
 from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable
 from ccpr.pipeline.spark.supervisor import Supervisor
 
@@ -41,20 +43,29 @@ with socket.socket() as listening:
 """
 
 
-class Quick(WarmSpark):
-    """A warm session whose server is ready in a tenth of a second."""
+class QuickProcess(ServerProcess):
+    """Listens in a tenth of a second."""
 
     mode, delay = "serves", 0.0
-    broken = False
     launches = 0
-    checked: ClassVar[list[int]] = []  # how many tasks each check had
 
     def _command(self) -> list[str]:
-        Quick.launches += 1
+        QuickProcess.launches += 1
         code = SERVER.replace("MODE", repr(self.mode)).replace("DELAY", str(self.delay))
-        return [sys.executable, "-c", code, "--properties-file", str(self._config)]
+        return [sys.executable, "-c", code, "--properties-file", str(self.config)]
 
-    def _check(self, server: Server, tasks: int = 1) -> None:
+
+class Quick(WarmSpark):
+    """A warm session of such a server."""
+
+    broken = False
+    checked: ClassVar[list[int]] = []  # how many tasks each check had
+
+    def __init__(self, home: Path, settings: SparkSettings | None = None) -> None:
+        super().__init__(home, settings)
+        self.process: QuickProcess = QuickProcess(self.folder, self.settings)
+
+    def _check(self, server: ServerRecord, tasks: int = 1) -> None:
         self.checked.append(tasks)
         if self.broken:
             raise SparkSessionLost("it does not answer", subject="the warm session")
@@ -63,7 +74,7 @@ class Quick(WarmSpark):
 @pytest.fixture
 def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Quick]:
     monkeypatch.setattr(SparkSettings, "prepare_environment", lambda self: None)
-    Quick.launches = 0
+    QuickProcess.launches = 0
     Quick.checked.clear()
     made = Quick(tmp_path)
     yield made
@@ -77,7 +88,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def server_of(warm: WarmSpark) -> Server:
+def server_of(warm: WarmSpark) -> ServerRecord:
     server = warm.look().server
     assert server is not None
     return server
@@ -89,14 +100,14 @@ def rewrite(warm: WarmSpark, **values: Any) -> None:
 
 
 def test_a_session_is_started_once_found_again_and_ended(warm: Quick) -> None:
-    assert warm.look().state is State.ABSENT
+    assert warm.look().state is WarmState.ABSENT
     assert not warm.stop()
     first = warm.start()
     assert first.usable
     assert Quick(warm.home).start() == first
-    assert Quick.launches == 1
+    assert QuickProcess.launches == 1
     assert warm.stop()
-    assert warm.look().state is State.ABSENT
+    assert warm.look().state is WarmState.ABSENT
     assert not (warm.folder / "server.json").exists()
 
 
@@ -114,7 +125,7 @@ def test_a_server_is_warmed_up_by_jobs_on_all_cores_when_it_is_new(warm: Quick) 
 def test_a_warm_up_ends_when_the_start_is_cancelled(warm: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     cancelled = threading.Event()
 
-    def check(server: Server, tasks: int = 1) -> None:
+    def check(server: ServerRecord, tasks: int = 1) -> None:
         assert not warm.look().usable  # no copy has to wait for it, and it for no copy
         warm.checked.append(tasks)
         if len(warm.checked) == 5:
@@ -126,14 +137,14 @@ def test_a_warm_up_ends_when_the_start_is_cancelled(warm: Quick, monkeypatch: py
 
 
 def test_two_starts_at_once_make_one_server(warm: Quick) -> None:
-    warm.delay = 0.3
+    warm.process.delay = 0.3
     found = []
     threads = [threading.Thread(target=lambda one=one: found.append(one.start())) for one in (warm, Quick(warm.home))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert Quick.launches == 1
+    assert QuickProcess.launches == 1
     assert found[0].server == found[1].server
 
 
@@ -141,7 +152,7 @@ def test_a_killed_server_is_absent_and_the_next_start_makes_another(warm: Quick)
     first = warm.start().server
     assert first is not None
     os.kill(first.pid, signal.SIGKILL)
-    until(lambda: warm.look().state is State.ABSENT)
+    until(lambda: warm.look().state is WarmState.ABSENT)
     second = warm.start().server
     assert second is not None
     assert second.token != first.token
@@ -157,7 +168,7 @@ def test_a_process_id_that_is_another_programs_now_is_left_alone(warm: Quick, tm
         assert other.poll() is None
         other.kill()
     (warm.folder / "server.json").write_text(json.dumps({"pid": os.getpid(), "port": 1}))
-    assert warm.look().state is State.ABSENT
+    assert warm.look().state is WarmState.ABSENT
     assert not warm.stop()
 
 
@@ -170,7 +181,7 @@ def test_a_damaged_record_is_no_session_and_the_server_is_started_again(warm: Qu
     assert again.pid != first.pid
 
 
-def server_of_started(warm: WarmSpark) -> Server:
+def server_of_started(warm: WarmSpark) -> ServerRecord:
     server = warm.start().server
     assert server is not None
     return server
@@ -185,21 +196,21 @@ def test_a_port_that_was_taken_meanwhile_is_not_the_end(warm: Quick, monkeypatch
         ports = iter([taken.getsockname()[1]])
         monkeypatch.setattr(module, "free_port", lambda: next(ports, None) or free())
         assert warm.start().usable
-    assert Quick.launches == 2
+    assert QuickProcess.launches == 2
 
 
 def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(warm: Quick) -> None:
-    warm.mode = "dies"
+    warm.process.mode = "dies"
     with pytest.raises(SparkUnavailable, match="no such class") as caught:
         warm.start()
     assert str(warm.log) in caught.value.remedy
-    assert warm.look().state is State.ABSENT
+    assert warm.look().state is WarmState.ABSENT
 
 
 def test_a_server_of_other_code_is_not_used_and_is_started_again(warm: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     first = server_of_started(warm)
     monkeypatch.setattr(module, "loaded_code", lambda: "later")
-    assert warm.look().state is State.OTHER_CODE
+    assert warm.look().state is WarmState.OTHER_CODE
     with pytest.raises(SparkCodeDiffers, match="have changed"):  # the program itself is older than its files
         warm.start()
     assert server_of(warm).pid == first.pid
@@ -211,9 +222,9 @@ def test_a_server_of_other_code_is_not_used_and_is_started_again(warm: Quick, mo
 def test_other_settings_or_credentials_are_another_session(warm: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     first = server_of_started(warm)
     other = Quick(warm.home, replace(warm.settings, config={"spark.hadoop.fs.s3a.secret.key": "hush"}))
-    assert other.look().state is State.OTHER_SETTINGS
+    assert other.look().state is WarmState.OTHER_SETTINGS
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "quiet")
-    assert warm.look().state is State.OTHER_SETTINGS
+    assert warm.look().state is WarmState.OTHER_SETTINGS
     assert server_of_started(warm).pid != first.pid
     written = (warm.folder / "server.json").read_text()
     assert "hush" not in written
@@ -224,7 +235,7 @@ def test_a_session_that_does_not_answer_is_started_again(warm: Quick) -> None:
     first = server_of_started(warm)
 
     class Once(Quick):
-        def _check(self, server: Server) -> None:
+        def _check(self, server: ServerRecord) -> None:
             if server.pid == first.pid:
                 raise SparkSessionLost("it does not answer", subject="the warm session")
 
@@ -235,7 +246,7 @@ def test_a_start_that_fails_leaves_nothing_behind(warm: Quick) -> None:
     warm.broken = True
     with pytest.raises(SparkSessionLost):
         warm.start()
-    assert warm.look().state is State.ABSENT
+    assert warm.look().state is WarmState.ABSENT
 
 
 def test_the_token_is_in_a_private_file_and_in_no_argument(warm: Quick) -> None:
@@ -251,7 +262,7 @@ def test_the_token_is_in_a_private_file_and_in_no_argument(warm: Quick) -> None:
 def test_a_server_of_another_machine_is_neither_used_nor_ended(warm: Quick) -> None:
     server = server_of_started(warm)
     rewrite(warm, boot="another machine")
-    assert warm.look().state is State.ELSEWHERE
+    assert warm.look().state is WarmState.ELSEWHERE
     for action in (warm.start, warm.stop):
         with pytest.raises(SparkUnavailable, match="another machine"):
             action()
@@ -284,7 +295,7 @@ def test_a_supervisor_starts_it_again_when_it_dies_and_ends_it(warm: Quick, monk
         os.kill(first.pid, signal.SIGKILL)
         until(lambda: supervisor.starts == 2 and supervisor.state() == "ready")
         assert server_of(warm).pid != first.pid
-    assert warm.look().state is State.ABSENT
+    assert warm.look().state is WarmState.ABSENT
 
 
 def test_a_supervisor_leaves_the_server_of_somebody_else_running(warm: Quick) -> None:
@@ -296,11 +307,11 @@ def test_a_supervisor_leaves_the_server_of_somebody_else_running(warm: Quick) ->
 
 
 def test_a_supervisor_that_ends_during_a_start_ends_the_start(warm: Quick) -> None:
-    warm.delay = LIMIT_SECONDS
+    warm.process.delay = LIMIT_SECONDS
     with Supervisor(warm) as supervisor:
-        until(lambda: Quick.launches == 1)
+        until(lambda: QuickProcess.launches == 1)
         assert supervisor.state() == "starting" or supervisor.state() == "not running"
-    assert warm.look().state is State.ABSENT
+    assert warm.look().state is WarmState.ABSENT
 
 
 def test_a_session_on_demand_is_started_by_copies_and_ended_when_none_uses_it(
@@ -317,9 +328,9 @@ def test_a_session_on_demand_is_started_by_copies_and_ended_when_none_uses_it(
             assert server_of(warm) == server
             other = Quick(warm.home, replace(warm.settings, config={"spark.ui.port": "4050"}))
             assert not other.may_be_started()  # that would end the one that is used
-        until(lambda: warm.look().state is State.ABSENT)
+        until(lambda: warm.look().state is WarmState.ABSENT)
         assert warm.start(supervised=True).usable
-    assert warm.look().state is State.ABSENT
+    assert warm.look().state is WarmState.ABSENT
     assert not warm.may_be_started()
 
 
@@ -334,10 +345,10 @@ def test_of_two_keepers_the_first_ends_the_session_and_the_second_takes_over(
     assert warm.look().usable
     with Supervisor(Quick(warm.home), on_demand=True) as third:
         first.stop()
-        assert warm.look().state is State.ABSENT
+        assert warm.look().state is WarmState.ABSENT
         until(lambda: third._is_keeper)
         assert warm.start(supervised=True).usable
-    assert warm.look().state is State.ABSENT
+    assert warm.look().state is WarmState.ABSENT
 
 
 def test_the_command_keeps_it_until_it_is_ended(tmp_path: Path) -> None:
@@ -359,11 +370,11 @@ main()
         until(lambda: Quick(tmp_path).look().usable or command.poll() is not None)
         command.send_signal(signal.SIGTERM)
         assert command.wait(LIMIT_SECONDS) == 0
-    assert Quick(tmp_path).look().state is State.ABSENT
+    assert Quick(tmp_path).look().state is WarmState.ABSENT
 
 
 def test_a_supervisor_says_that_it_cannot_start_it(warm: Quick) -> None:
-    warm.mode = "dies"
+    warm.process.mode = "dies"
     with Supervisor(warm) as supervisor:
         until(lambda: supervisor.failure is not None)
         assert supervisor.state() == "failing"
@@ -372,7 +383,7 @@ def test_a_supervisor_says_that_it_cannot_start_it(warm: Quick) -> None:
 def test_a_starter_that_was_killed_leaves_a_server_that_the_next_start_ends(warm: Quick) -> None:
     server = server_of_started(warm)
     rewrite(warm, start_seconds=0.0)  # as it is before a job has run
-    assert warm.look().state is State.STARTING
+    assert warm.look().state is WarmState.STARTING
     assert server_of_started(warm).pid != server.pid
     with suppress(ProcessLookupError):
         os.kill(server.pid, 0)
@@ -387,5 +398,5 @@ def test_an_error_of_the_disk_does_not_end_a_supervisor(warm: Quick, monkeypatch
             patched.setattr("ccpr.pipeline.spark.supervisor.is_shared", full)
             until(lambda: supervisor.loop.errors > 1)
         warm.start(supervised=True)
-        until(lambda: warm.look().state is State.ABSENT)
+        until(lambda: warm.look().state is WarmState.ABSENT)
         assert supervisor.loop.trouble() is None

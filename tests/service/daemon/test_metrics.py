@@ -8,7 +8,7 @@ import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.service.daemon.metrics import Metrics
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.state.credentials import Vault

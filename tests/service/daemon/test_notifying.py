@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from ccpr.base.errors import BadSetting, NoticeNotSent
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.service.daemon.notifying import Notifier
 from ccpr.service.daemon.webhook import MOST_LEFT, Webhook
+from ccpr.service.errors import NoticeNotSent
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.state.credentials import Vault
+from ccpr.state.errors import BadSetting
 from ccpr.state.followers import Follower
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccpr.base.errors import ServiceNotServed
 from ccpr.service.daemon import pages as module
 from ccpr.service.daemon.pages import AT_ONCE, Page, Pages
+from ccpr.service.errors import ServiceNotServed
 
 
 @pytest.fixture

@@ -15,21 +15,23 @@ import pytest
 from sqlalchemy import event
 
 import ccpr
-from ccpr.base.errors import SubscriptionMissing
 from ccpr.base.failure import Failure
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
+from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.results import Listed, StepResults
 from ccpr.service.daemon.holding import Holding
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.daemon.replicator import Replicator
-from ccpr.service.whole_iteration import IterationRecord
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import SubscriptionMissing
+from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from tests.support.lost_objects import losing_objects
 
 LIMIT_SECONDS = 120.0
 MOST_TRANSACTIONS = 13  # of an idle iteration: 200 subscriptions at an interval of 10 s leave 50 ms of a core for each
@@ -162,22 +164,19 @@ def test_what_a_listener_raises_ends_neither_an_iteration_nor_the_service(worksp
 def test_an_error_that_nothing_expects_is_red_from_the_first_and_tried_again(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ccpr.pipeline.iteration import Iteration
-
     class Failed(Watch):
         failures: ClassVar[list[tuple[Failure, str | None]]] = []
 
         def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
             self.failures.append((failure, row.error_message))
 
-    def broken(self: Iteration) -> None:
-        self.take_snapshot()
+    def broken(iteration: Iteration, record: IterationRecord) -> None:
         raise OverflowError("a number of 20 digits")
 
     watch = Failed()
     replicator = Replicator(workspace, [watch])
     with monkeypatch.context() as patched:
-        patched.setattr(Iteration, "diff_catalog", broken)
+        patched.setattr("ccpr.pipeline.driver.diff_catalog", broken)
         replicator.start()
         until(lambda: watch.failures, "it fails")
     failure, stored = watch.failures[0]
@@ -190,6 +189,21 @@ def test_an_error_that_nothing_expects_is_red_from_the_first_and_tried_again(
     replicator.stop()
     assert workspace.log.row("s").error_message is None
     assert rows(workspace) == [1]
+
+
+def test_a_copied_object_that_is_not_in_the_store_fails_the_iteration_and_makes_no_point(workspace: Workspace) -> None:
+    replicator, row = Replicator(workspace, [Watch()]), workspace.log.row("s")
+    holding = Holding(workspace, row)
+    with losing_objects() as lost:
+        assert replicator._iterate(row, holding).failed
+    assert f"MIRROR_DAMAGED: 1 copied objects are not in the store as copied [object {lost[0]}]" in str(
+        workspace.log.row("s").error_message
+    )
+    assert PointHistory(workspace.log.engine, row.task_id).newest() is None
+    assert not replicator._iterate(workspace.log.row("s"), holding).failed
+    assert rows(workspace) == [1]
+    holding.drop_session()
+    replicator.stop()
 
 
 def test_a_round_that_fails_is_not_the_last(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

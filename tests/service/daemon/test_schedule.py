@@ -9,7 +9,7 @@ import pytest
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.matrixone.client.publications import Publication
+from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.pipeline.due import back_off, due_at
 from ccpr.service.daemon.schedule import LONG_PER_WORKER, LONG_SECONDS, Schedule
 from ccpr.state.context import Context

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from ccpr.base.errors import (
+from ccpr.matrixone.schema import Table
+from ccpr.state.checkpoint.checkpoint import Checkpoint, TableInfo
+from ccpr.state.checkpoint.store import NOWHERE, Location
+from ccpr.state.database import create_engine
+from ccpr.state.errors import (
     CheckpointNotLoaded,
     CheckpointSnapshotMissing,
     CheckpointUnknown,
@@ -16,10 +20,6 @@ from ccpr.base.errors import (
     StateUnavailable,
     StateUnreadable,
 )
-from ccpr.matrixone.schema import Table
-from ccpr.state.checkpoint.checkpoint import Checkpoint, TableInfo
-from ccpr.state.checkpoint.store import NOWHERE, Location
-from ccpr.state.database import create_engine
 from ccpr.state.tables import checkpoints
 from tests.support.mariadb import MariaDb
 from tests.support.values import a_table

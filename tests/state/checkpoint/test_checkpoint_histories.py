@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from ccpr.base.errors import CheckpointNotLoaded, CheckpointUnknown, StateUnavailable
 from ccpr.state.checkpoint.checkpoint import Checkpoint, TableInfo
 from ccpr.state.checkpoint.store import NOWHERE, Location
 from ccpr.state.database import create_engine
+from ccpr.state.errors import CheckpointNotLoaded, CheckpointUnknown, StateUnavailable
 from ccpr.state.tables import checkpoints
 from tests.support.mariadb import MariaDb
 

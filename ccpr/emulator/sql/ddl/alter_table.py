@@ -15,10 +15,10 @@ from ccpr.emulator.sql.ddl.indexes import add_index, drop_index, key_element, sp
 from ccpr.emulator.sql.ddl.partitions import alter_partitions
 from ccpr.emulator.sql.ddl.table_options import ignored_option, skip_options
 from ccpr.emulator.sql.names import key_columns, list_of, table_name
-from ccpr.emulator.sql.target import Target
 from ccpr.emulator.sql.text import array_of, coerced
+from ccpr.emulator.sql.written_table import WrittenTable
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.quoting import in_backquotes
 
 
@@ -140,7 +140,7 @@ class AlterTable:
         place = self._place()
 
         def act() -> None:
-            target = Target(*self.names, self.storage.table(*self.names, account=self.account))
+            target = WrittenTable(*self.names, self.storage.table(*self.names, account=self.account))
             at = place(target.definition)
             fill = self._fill(target, name, column)
             self.storage.add_column(
@@ -155,7 +155,7 @@ class AlterTable:
         new = (partial(_with_constraint, text) for text in column.constraints)
         return [*acts, *(partial(self._on, self.storage.redefine, one) for one in new)]
 
-    def _fill(self, target: Target, name: str, column: ColumnText) -> Callable[[pa.Table], pa.Array] | None:
+    def _fill(self, target: WrittenTable, name: str, column: ColumnText) -> Callable[[pa.Table], pa.Array] | None:
         """What the rows that are there have in a new column; None for nulls."""
         attributes = column.attributes
         changes = self.context.changes

@@ -5,7 +5,7 @@ from typing import Any
 
 from ccpr.emulator.engine.definitions import Attributes
 from ccpr.emulator.sql.names import key_columns
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.quoting import in_backquotes
 
 _REFERENCE_ACTIONS = ("restrict", "cascade", "no action", "set null", "set default")

@@ -14,10 +14,10 @@ from ccpr.emulator.sql.ddl.table_options import read_options
 from ccpr.emulator.sql.dialect import parse as parse_query
 from ccpr.emulator.sql.names import key_columns, skip_key_options, table_name
 from ccpr.emulator.sql.queries import Result
-from ccpr.emulator.sql.target import Target
 from ccpr.emulator.sql.text import coerced
+from ccpr.emulator.sql.written_table import WrittenTable
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def create_table(tokens: Tokens, context: Context, *, tolerant: bool) -> Act:
         )
         entry.next_auto = max(entry.next_auto, options.auto_increment)
         if result is not None:
-            target = Target(*names, entry)
+            target = WrittenTable(*names, entry)
             given = {
                 name: coerced(target.column(name), result.array(place))
                 for place, (name, _) in enumerate(result.columns)

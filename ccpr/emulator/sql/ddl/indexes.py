@@ -8,7 +8,7 @@ from ccpr.emulator.engine.definitions import Definition
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.sql.ddl.acts import Act, Context
 from ccpr.emulator.sql.names import key_columns, skip_key_options, table_name
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 
 def index(kind: str, tokens: Tokens, context: Context) -> Act:

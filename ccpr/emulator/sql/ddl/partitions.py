@@ -7,7 +7,7 @@ from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.sql.ddl.acts import Act
 from ccpr.emulator.sql.names import list_of
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 
 def partition_by(tokens: Tokens) -> Partitioning:

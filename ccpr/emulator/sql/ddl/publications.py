@@ -9,7 +9,7 @@ from ccpr.emulator.sql.names import list_of
 from ccpr.matrixone.server.access import Login, can_be_publication
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.backing import internal
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 _ADMITTING_ALL = "only sys account and authorized normal accounts can publish to all accounts"
 

@@ -28,7 +28,7 @@ from ccpr.emulator.sql.ddl.table_options import skip_options
 from ccpr.emulator.sql.ddl.views import create_view, view_or_sequence
 from ccpr.emulator.sql.names import list_of, table_name
 from ccpr.matrixone.server.backing import internal
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 _CREATED = ("account", "database", "schema", "table", "publication", "index", "view", "sequence")
 

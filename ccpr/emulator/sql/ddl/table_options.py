@@ -6,7 +6,7 @@ from ccpr.emulator.engine.partitioning import Partitioning
 from ccpr.emulator.sql.ddl.columns import text_in_brackets
 from ccpr.emulator.sql.ddl.partitions import partition_by
 from ccpr.emulator.sql.names import key_columns
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from ccpr.emulator.sql.ddl.printed_types import type_text
 from ccpr.emulator.sql.dialect import parse as parse_query
 from ccpr.emulator.sql.names import list_of, names_in_brackets, table_name
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.statements import Tokens
+from ccpr.matrixone.server.tokens import Tokens
 
 
 def create_view(tokens: Tokens, context: Context) -> Act:

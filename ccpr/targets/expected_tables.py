@@ -28,7 +28,7 @@ def _nothing() -> Iterable[Table]:
 
 
 @dataclass(frozen=True)
-class OwnTables:
+class ExpectedTables:
     """The definitions of one subscription.
 
     Attributes
@@ -74,7 +74,8 @@ class OwnTables:
             )
         try:
             stored = {column.name: column.type.name for column in parse_create_table(table.create).columns}
-            as_text = [name for name in columns_as_text(self.as_text, table.source.name) if stored[name] == _AS_TEXT]
+            kept = columns_as_text(self.as_text, table.source.name)  # some may be gone upstream
+            as_text = [name for name in kept if stored.get(name) == _AS_TEXT]
             made = target_of(table.source, dialect, table.database, as_text=as_text)
             made = without_defaults(made, lacking_defaults(table))
         except (DdlUnreadable, TargetUnfit, NotSyncable, KeyError) as error:

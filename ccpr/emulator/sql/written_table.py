@@ -9,7 +9,7 @@ from ccpr.matrixone.server.answers import StatementError
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WrittenTable:
     """A table that is written to."""
 
     database: str

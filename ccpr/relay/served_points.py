@@ -24,7 +24,7 @@ _FLAGS, _APPENDABLE = 153, 1  # where the flags are in the stats; the bit that s
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ServedPoint:
     """A point with its tables, by id.
 
     `parents` has the table of each hidden index table, as far as the mirror knows it.
@@ -51,20 +51,20 @@ class State:
         return 1 + int.from_bytes(hashlib.sha256(text).digest()[:8]) % (2**62)
 
 
-class States:
+class ServedPoints:
     """The states of one mirror; the newest that were asked for stay in memory. Thread-safe."""
 
     def __init__(self, mirror: Mirror, *, most_tables: int = 20_000, most_points: int = 4) -> None:
         self.mirror = mirror
         self._tables = Newest[str, Table](most_tables)
-        self._points = Newest[int, State](most_points)
+        self._points = Newest[int, ServedPoint](most_points)
 
-    def at(self, lsn: int | None) -> State:
+    def at(self, lsn: int | None) -> ServedPoint:
         """The state at a point; None is the newest. Raises PointNotReached, PointGone, MirrorDamaged."""
         known = None if lsn is None else self._points.get(lsn)
         return known or self.of(self.mirror.point(lsn))
 
-    def of(self, point: Point) -> State:
+    def of(self, point: Point) -> ServedPoint:
         known = self._points.get(point.lsn)
         if known is not None and known.point == point:
             return known
@@ -76,7 +76,7 @@ class States:
             for _, _, hidden in table.indexes or ()
             if hidden in ids
         }
-        state = State(point, tables, parents)
+        state = ServedPoint(point, tables, parents)
         self._points.put(point.lsn, state)
         return state
 
@@ -87,7 +87,7 @@ class States:
             self._tables.put(ref.manifest, table)
         return table
 
-    def objects(self, state: State, table_id: int) -> pa.Table:
+    def objects(self, state: ServedPoint, table_id: int) -> pa.Table:
         """The live objects of a table: MANIFEST_SCHEMA, with `number` (the object's id) and `appendable`."""
         objects = self.mirror.manifest(state.ref(table_id)).objects
         stats = objects.column("stats").combine_chunks()
@@ -97,7 +97,7 @@ class States:
         numbered = objects.append_column("number", pc.binary_slice(raw, 0, _ID_BYTES))
         return numbered.append_column("appendable", appendable)
 
-    def difference(self, base: State, target: State, table_id: int) -> "Difference":
+    def difference(self, base: ServedPoint, target: ServedPoint, table_id: int) -> "Difference":
         """How the objects of a table differ that has one id at both points."""
         after = self.objects(target, table_id)
         if base.ref(table_id).manifest == target.ref(table_id).manifest:
@@ -108,7 +108,7 @@ class States:
         is_kept = pc.is_in(there, here.combine_chunks())
         return Difference(after.filter(pc.invert(is_kept)), gone, after.filter(is_kept))
 
-    def came_to_light(self, base: State, target: State, table_id: int, kept: pa.Table) -> pa.Table:
+    def came_to_light(self, base: ServedPoint, target: ServedPoint, table_id: int, kept: pa.Table) -> pa.Table:
         """Those of the kept objects that are appendable, and hold rows of commits between the two points. No list shows
         these, the time alone makes them visible (docs/format/object-file.md 9.2)."""
         appendable = kept.filter(kept.column("appendable"))
@@ -123,7 +123,7 @@ class States:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Objects of one table at two points: MANIFEST_SCHEMA and what `States.objects` adds."""
+    """Objects of one table at two points: MANIFEST_SCHEMA and what `ServedPoints.objects` adds."""
 
     came: pa.Table
     gone: pa.Table
@@ -136,7 +136,7 @@ def _marked(objects: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(marks, objects.column("number").combine_chunks(), b"")
 
 
-def bearable(states: States, base: State, target: State) -> bool:
+def bearable(states: ServedPoints, base: ServedPoint, target: ServedPoint) -> bool:
     """Whether a MatrixOne that has `base` can go on to `target`.
 
     It keeps a table of the appendable objects that it has, by which it finds its own copies of them, with the name of
@@ -161,7 +161,7 @@ def bearable(states: States, base: State, target: State) -> bool:
     return not numbers or numbers.isdisjoint(_appendable(states, base, base.tables))
 
 
-def _appendable(states: States, state: State, table_ids: Collection[int]) -> Iterator[bytes]:
+def _appendable(states: ServedPoints, state: ServedPoint, table_ids: Collection[int]) -> Iterator[bytes]:
     for table_id in table_ids:
         objects = states.objects(state, table_id)
         yield from objects.filter(objects.column("appendable")).column("number").to_pylist()

@@ -1,7 +1,7 @@
-"""The steps of an iteration by name and number (docs/requirements.md N2). Logs, progress, assets and tests call them
-so."""
+"""The steps of an iteration by name and number (docs/requirements.md N2), as logs, progress and tests call them; and
+the stages in which they are taken."""
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.mirror.store import Store
@@ -34,6 +34,18 @@ class Step(IntEnum):
     def title(self) -> str:
         """What is done, for a progress line."""
         return _TITLES[self]
+
+
+class Stage(Enum):
+    """What is taken in one go, in this order. After each the iteration can be left open, and is taken up by any
+    process; in Dagster each is an asset.
+    """
+
+    SNAPSHOT = "snapshot"
+    CATALOG = "catalog"
+    OBJECT_LIST = "object list"
+    COPY = "copy"
+    APPLY = "apply"  # and all that follows of it
 
 
 _ORDER = (Step.INIT, Step.CATALOG, Step.OBJECT_LIST, Step.COPY, Step.FILTER, Step.APPLY, Step.OUTCOME, Step.RELEASE)

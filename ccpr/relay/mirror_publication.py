@@ -2,8 +2,8 @@
 manifests. See `ccpr.matrixone.server.backing.Backing`.
 
 A snapshot is of the newest point. A snapshot of a MatrixOne (by its name, `ccpr_<task>_<number>`) is of the newest one
-that it can go on to from the one before (`ccpr.relay.states.bearable`), and shows tables with other ids
-(`State.replica_id`). Source: docs/decisions/relay.md.
+that it can go on to from the one before (`ccpr.relay.served_points.bearable`), and shows tables with other ids
+(`ServedPoint.replica_id`). Source: docs/decisions/relay.md.
 """
 
 import copy
@@ -19,7 +19,6 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.errors import PointGone, PointNotReached, RelayPinned
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -33,13 +32,15 @@ from ccpr.matrixone.server.backing import (
     internal,
     snapshot_not_found,
 )
+from ccpr.mirror.errors import PointGone, PointNotReached
 from ccpr.mirror.mirror import Mirror
 from ccpr.relay.brake import gone_at_once
 from ccpr.relay.catalog import served_catalog
 from ccpr.relay.content import Content
 from ccpr.relay.counters import next_number
 from ccpr.relay.pins import PinStore
-from ccpr.relay.states import Newest, State, States, bearable
+from ccpr.relay.served_points import Newest, ServedPoint, ServedPoints, bearable
+from ccpr.state.errors import RelayPinned
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.pins import Pin
 
@@ -110,7 +111,7 @@ class MirrorPublication(FlushedByNature):
         self._name, self.mirror, self.database, self.table, self.pins = name, mirror, database, table, pins
         self.served_as, self._offered_as = served_as or database, offered_as or name
         self._at, self._writable, self._only, self._consistent, self._clock = at, writable, only, consistent, clock
-        self._states, self._content = States(mirror), Content(mirror, entry)
+        self._states, self._content = ServedPoints(mirror), Content(mirror, entry)
         self._catalogs = Newest[tuple[int, bool], ServedCatalog](_MOST_CATALOGS)
         self._numbers = Newest[int, dict[int, int | None]](1)
         self._seen: Newest[str, float] = Newest(1000)
@@ -172,7 +173,7 @@ class MirrorPublication(FlushedByNature):
         except PointNotReached:
             return self._served(self._newest(), replica=False)
 
-    def _served(self, state: State | None, *, replica: bool) -> ServedCatalog:
+    def _served(self, state: ServedPoint | None, *, replica: bool) -> ServedCatalog:
         key = (-1 if state is None else state.point.lsn, replica)
         known = self._catalogs.get(key) if state is not None else None
         if known is None:
@@ -194,7 +195,7 @@ class MirrorPublication(FlushedByNature):
         """The catalog of a mirror that cannot be read."""
         return replace(self._served(None, replica=False), missing={self.served_as: why})
 
-    def next_numbers(self, state: State) -> dict[int, int | None]:
+    def next_numbers(self, state: ServedPoint) -> dict[int, int | None]:
         """Where AUTO_INCREMENT goes on, by table id; of what cannot be written to none. Raises RelayText,
         MirrorDamaged."""
         if not self._writable:
@@ -206,16 +207,16 @@ class MirrorPublication(FlushedByNature):
             self._numbers.put(state.point.lsn, known)
         return known
 
-    def _scoped(self, state: State) -> State:
+    def _scoped(self, state: ServedPoint) -> ServedPoint:
         """With the tables that are served."""
         if self._only is None:
             return state
         asked = {table_id for table_id, table in state.tables.items() if self._only(table.database, table.name)}
         chosen = {table_id for table_id in state.tables if table_id in asked or state.parents.get(table_id) in asked}
         tables = {table_id: table for table_id, table in state.tables.items() if table_id in chosen}
-        return State(state.point, tables, {child: of for child, of in state.parents.items() if child in chosen})
+        return ServedPoint(state.point, tables, {child: of for child, of in state.parents.items() if child in chosen})
 
-    def _newest(self) -> State | None:
+    def _newest(self) -> ServedPoint | None:
         """The newest point that is served; None before the first."""
         head = self.mirror.published_head()
         if head is None or head.newest_point is None:
@@ -231,7 +232,7 @@ class MirrorPublication(FlushedByNature):
                 return state
         raise internal(f"tables of {self._name} are behind at every point; see: ccpr status {self._name}")
 
-    def shown(self) -> State:
+    def shown(self) -> ServedPoint:
         """What is served now. Raises StatementError before the first point."""
         state = self._newest()
         if state is None:
@@ -304,7 +305,7 @@ class MirrorPublication(FlushedByNature):
             return
         raise internal(f"the points of {self._name} go faster than they can be pinned: service unavailable")
 
-    def _next(self, name: str) -> State:
+    def _next(self, name: str) -> ServedPoint:
         """What a snapshot of this name shows."""
         newest = self._newest()
         if newest is None:
@@ -322,7 +323,7 @@ class MirrorPublication(FlushedByNature):
                 return state
         return before
 
-    def _may_follow(self, before: State, state: State) -> bool:
+    def _may_follow(self, before: ServedPoint, state: ServedPoint) -> bool:
         """Whether a MatrixOne that has `before` can go on to a state, and does not lose most of its tables by that."""
         after = self._scoped(state)
         if self._approved is not None:
@@ -332,7 +333,7 @@ class MirrorPublication(FlushedByNature):
                 return False
         return bearable(self._states, before, after)
 
-    def _before(self, name: str) -> State | None:
+    def _before(self, name: str) -> ServedPoint | None:
         """What the snapshot before shows to the MatrixOne that takes this one."""
         found = _NATIVE.fullmatch(name)
         if found is None or int(found[2]) == 0:
@@ -389,7 +390,7 @@ def _is_native(name: str) -> bool:
     return _NATIVE.fullmatch(name) is not None
 
 
-def _id(state: State, table_id: int, *, native: bool) -> int:
+def _id(state: ServedPoint, table_id: int, *, native: bool) -> int:
     return state.replica_id(table_id) if native else table_id
 
 

@@ -19,7 +19,7 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
     UnsupportedTable,
 )
-from ccpr.matrixone.client.publications import (
+from ccpr.matrixone.client.publication_offers import (
     Offer,
     Publication,
     account_id,

@@ -1,0 +1,162 @@
+"""What `ccpr serve` consists of: which components there are under which conditions, the order in which they start, and
+what each is told of the others. This module knows Dagster, Spark and the relay; what runs below it does not.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from ccpr.base.loops import Guard
+from ccpr.cli.output import json_text
+from ccpr.matrixone.errors import CcprError
+from ccpr.pipeline.lag import LagMeter
+from ccpr.pipeline.spark.engine import Copier
+from ccpr.pipeline.spark.server import WarmSpark
+from ccpr.pipeline.spark.supervisor import Supervisor
+from ccpr.relay.figures import Figures
+from ccpr.relay.server import Listen
+from ccpr.relay.service import RelayService
+from ccpr.relay.watching import Watcher
+from ccpr.service.daemon.care_figures import CareFigures
+from ccpr.service.daemon.caretaking import Caretaker
+from ccpr.service.daemon.health import Health
+from ccpr.service.daemon.listening import Component, Listener
+from ccpr.service.daemon.metrics import Metrics
+from ccpr.service.daemon.notifying import Notifier
+from ccpr.service.daemon.pages import Page, Pages
+from ccpr.service.daemon.replicator import Replicator
+from ccpr.service.daemon.single import OneService
+from ccpr.service.status import read_all
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import Follower
+from ccpr.state.log_rows import LogRow
+
+if TYPE_CHECKING:
+    from ccpr.dagster.reporter import DagsterReporter
+
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What a service is to have.
+
+    Attributes
+    ----------
+    host, port : of the pages; port 0 takes a free one.
+    dagster : report iterations to the Dagster instance of DAGSTER_HOME.
+    spark : True keeps a warm session from the start on, None starts one when a copy would be faster with it, False
+        copies without Spark.
+    relay : where the relay listens; None: there is none.
+    """
+
+    workers: int
+    host: str
+    port: int
+    allowed_hosts: Sequence[str]
+    on_failure: str
+    webhook: str
+    dagster: bool
+    spark: bool | None
+    relay: Listen | None
+    stop_seconds: float
+
+
+class Serving:
+    """The parts of one service. None of them has started; `until` is set when the service is to end.
+
+    Attributes
+    ----------
+    components : in the order in which they start.
+    """
+
+    def __init__(self, workspace: Workspace, options: ServeOptions, until: threading.Event) -> None:
+        metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook)
+        reporter = _reporter(workspace) if options.dagster else None
+        spark = (
+            Supervisor(WarmSpark(workspace.home), on_demand=not options.spark) if options.spark is not False else None
+        )
+        self.relay = relay = None if options.relay is None else RelayService(workspace, options.relay)
+        watcher = Watcher(workspace, None if relay is None else relay.quiet, asked=self._tell_of_follower)
+        caretaker = Caretaker(workspace)
+        listeners: list[Listener | None] = [metrics, notifier, reporter]
+        self.replicator = replicator = Replicator(
+            workspace,
+            _present(listeners),
+            workers=options.workers,
+            copier=Copier(
+                workspace.home, "process" if options.spark is False else "auto", own_java=False, cancelled=until
+            ),
+            stop_seconds=options.stop_seconds,
+            on_end=until.set,
+        )
+        self.pages = pages = Pages(
+            {
+                "/healthz": lambda: self.health.page(),
+                "/metrics": lambda: Page(metrics.text(), "text/plain; version=0.0.4; charset=utf-8"),
+                "/status": StatusPage(workspace),
+            },
+            options.host,
+            options.port,
+            allowed_hosts=options.allowed_hosts,
+        )
+        components: list[Component | None] = [
+            OneService(workspace),
+            notifier,
+            reporter,
+            spark,
+            relay,
+            watcher,
+            caretaker,
+            pages,
+            replicator,
+        ]
+        guards: list[Guard | None] = [
+            notifier.loop,
+            workspace.executor.renewals,
+            reporter and reporter.loop,
+            spark and spark.loop,
+            watcher.loop,
+            caretaker.loop,
+            replicator.loop,
+            replicator.listeners,
+            pages.loop,
+        ]
+        self.health = Health(
+            replicator,
+            _present(guards),
+            {} if relay is None else {"relay": relay.trouble},
+            {} if relay is None else {"relay_leaves_out": relay.left_out_now},
+        )
+        for figures in (Figures(workspace, relay), CareFigures(workspace), self.health):
+            metrics.registry.register(figures)
+        self.components = _present(components)
+
+    def _tell_of_follower(self, row: LogRow, follower: Follower) -> None:
+        self.replicator.listeners.tell(lambda listener: listener.follower_asked(row, follower))
+
+
+class StatusPage:
+    """The JSON of `ccpr status --json`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._meter = workspace, LagMeter(workspace.clock)
+
+    def __call__(self) -> Page:
+        try:
+            found = [status.to_json() for status in read_all(self._workspace, self._meter)]
+        except CcprError as error:
+            shown = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
+            return Page(json_text(shown).encode() + b"\n", status=503)
+        return Page(json_text(found, indent=1).encode() + b"\n")
+
+
+def _reporter(workspace: Workspace) -> "DagsterReporter":
+    from ccpr.dagster.reporter import DagsterReporter
+
+    return DagsterReporter(workspace)
+
+
+def _present(parts: "Sequence[_Part | None]") -> "list[_Part]":
+    return [part for part in parts if part is not None]

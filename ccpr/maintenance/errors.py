@@ -1,0 +1,34 @@
+"""What can be wrong with a state file."""
+
+from ccpr.matrixone.errors import Terminal
+
+
+class BadStateFile(Terminal):
+    """The file is not a subscription's state as `ccpr state export` writes it, or contradicts itself."""
+
+    code = "STATE_FILE_INVALID"
+    about = "file"
+    default_remedy = (
+        "Nothing was written. Import the file as it was exported, or another export of the same subscription."
+    )
+
+
+class StateFileNewer(Terminal):
+    """The state was exported by a newer version of this program."""
+
+    code = "STATE_FILE_NEWER"
+    about = "file"
+    default_remedy = (
+        "Nothing was written. Import it with a version of this program at least as new as the one that exported it."
+    )
+
+
+class MirrorContradictsState(Terminal):
+    """The mirror does not belong to the exported state, or is older or newer than it."""
+
+    code = "MIRROR_CONTRADICTS_STATE"
+    about = "mirror"
+    default_remedy = (
+        "Nothing was written. Import the state that was exported when the mirror was as it is now. "
+        "If there is none, subscribe again with another mirror."
+    )

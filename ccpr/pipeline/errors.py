@@ -1,0 +1,142 @@
+"""What can be wrong in an iteration."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from ccpr.matrixone.errors import Refused, Terminal, Transient
+from ccpr.mirror.errors import MirrorDamaged
+
+
+class NoOpenIteration(Terminal):
+    """A single step was asked for, and there is not an open iteration that it could work on."""
+
+    code = "NO_OPEN_ITERATION"
+    about = "subscription"
+    default_remedy = "Materialize upstream_snapshots first: it opens the iteration that the other steps work on."
+
+
+class StepMissing(Terminal):
+    """A step was asked for before the step that it depends on."""
+
+    code = "STEP_MISSING"
+    about = "subscription"
+    default_remedy = (
+        "Run the steps in their order: upstream_snapshots, catalog_ddl, object_diffs, copied_objects, applied_tables."
+    )
+
+
+class ObjectsNotStored(MirrorDamaged):
+    """Objects that were copied are not in the store in their size.
+
+    Attributes
+    ----------
+    missing, checked : their names, and how many objects were looked for.
+    """
+
+    missing: tuple[str, ...] = ()
+    checked: int = 0
+
+    @classmethod
+    def of(cls, missing: Sequence[str], *, checked: int) -> Self:
+        text = f"{len(missing)} copied objects are not in the store as copied"
+        error = cls(text, subject=f"object {missing[0]}")
+        error.missing, error.checked = tuple(missing), checked
+        return error
+
+
+class BadObjectList(Terminal):
+    """The upstream's object list contradicts itself or the mirror. Nothing was copied."""
+
+    code = "OBJECT_LIST_INVALID"
+    about = "snapshot or object"
+    default_remedy = (
+        "Nothing was applied. Run it again to take a new snapshot. If it fails again, report it with this text."
+    )
+
+
+class BaseSnapshotLost(Refused):
+    """The upstream no longer has the snapshot of the last point, so it cannot list the difference to it."""
+
+    code = "BASE_SNAPSHOT_LOST"
+    about = "subscription"
+    default_remedy = (
+        "The replica stays at its last point. `ccpr plan NAME` shows what a full list would copy. "
+        "`ccpr run NAME --plan ID` or `ccpr run NAME --allow-resync` copies it. "
+        "The setting resync_limit allows this without asking, up to so many bytes."
+    )
+
+
+class PlanOutdated(Terminal):
+    """A run would now do something else than the plan says."""
+
+    code = "PLAN_OUTDATED"
+    about = "plan"
+    default_remedy = "Nothing was done. Make a new plan with `ccpr plan NAME` and check it."
+
+
+class StorageFailed(Transient):
+    """The storage of the upstream, that objects are read from without it, did not answer as it should."""
+
+    code = "STORAGE_FAILED"
+    about = "file in the upstream's storage"
+    default_remedy = (
+        "Check that the storage is reachable from here; then run it again: the iteration continues where it stopped. "
+        "Without it: `ccpr alter NAME --objects-from ''`."
+    )
+
+
+class StorageMissing(StorageFailed):
+    """There is no folder or bucket where the upstream's storage should be: a disk is not mounted, or it is another
+    machine. If an object alone is missing, the upstream is asked for it."""
+
+    code = "STORAGE_MISSING"
+    about = "upstream's storage"
+    default_remedy = (
+        "Mount the folder on each machine that copies, or correct the place: `ccpr alter NAME --objects-from URL`; "
+        "'' asks the upstream for all objects."
+    )
+
+
+class StorageRefused(StorageFailed):
+    """The storage of the upstream refuses to be read with the credentials of this environment. It is tried again: keys
+    are changed one place after another, and rights take a while to arrive. When the storage is named to a subscription
+    it has to be readable."""
+
+    code = "STORAGE_REFUSED"
+    about = "file in the upstream's storage"
+    default_remedy = (
+        "Give the login the right that is named, to read only. It comes from the environment (AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS) or from the machine's role; a service has that with "
+        "which it was started."
+    )
+
+
+class ScopeConflict(Terminal):
+    """The upstream does not have the one table of the subscription, or none that its patterns match."""
+
+    code = "TABLE_NOT_UPSTREAM"
+    about = "table"
+    default_remedy = "Check the spelling (letter case counts) and that the table still exists upstream."
+
+
+class UpstreamClockBack(Terminal):
+    """A new snapshot is older than the replica. The upstream's clock was set back, or it is another upstream."""
+
+    code = "UPSTREAM_CLOCK_BACK"
+    about = "subscription"
+    default_remedy = (
+        "Check that the URI is that of the cluster for which the subscription was created, and that cluster's clock. "
+        "The replica stays as it is."
+    )
+
+
+class TableChangedMeanwhile(Transient):
+    """A table was dropped, renamed, truncated or rewritten between the snapshot of its database and the listing of its
+    objects. In a database with a partitioned table the tables are listed one by one, and by their names."""
+
+    code = "TABLE_CHANGED_MEANWHILE"
+    about = "table"
+    default_remedy = (
+        "Nothing: the next attempt takes a new snapshot. Where tables come and go all the time, "
+        "`ccpr alter NAME --consistency isolated` leaves only those behind."
+    )

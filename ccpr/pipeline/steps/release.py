@@ -1,0 +1,37 @@
+"""Step 6: what is not needed any more goes, upstream and in the mirror."""
+
+import logging
+
+from ccpr.maintenance.retention import Swept
+from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.errors import CcprError, Terminal
+from ccpr.pipeline.iteration import Iteration
+
+_logger = logging.getLogger(__name__)
+
+
+def drop_due_snapshots(iteration: Iteration) -> None:
+    """Drop recorded snapshots that are no longer needed; one that cannot be dropped now stays recorded for the next
+    time. One that was given up before the upstream answered may be made later, when a lock is free: it is dropped each
+    time, for as long as that may happen."""
+    memory, publication = iteration.memory, iteration.subscription.publication
+    dropped, now, context = set[str](), iteration.clock(), memory.context
+    unanswered = [name for name, _ in context.late if name not in context.to_drop]
+    for name in (*context.to_drop, *unanswered):
+        try:
+            snapshots.drop_snapshot(iteration.sessions.session, name, publication)
+            dropped.add(name)
+        except CcprError as error:
+            _logger.warning("snapshot %s could not be dropped upstream, it will be tried again: %s", name, error)
+            if not isinstance(error, Terminal):
+                break  # the upstream is away: each of the others would be waited for as long, in vain
+    left = context.dropped(dropped, now, memory.answered)
+    if left != context:
+        memory.remember(left)
+
+
+def sweep(iteration: Iteration, *, strays: bool = False) -> Swept:
+    """Drop points that need not stay, delete files that nobody has named for long enough. `strays`: look for what
+    attempts left that came to nothing."""
+    age = iteration.lag.read(iteration.subscription.task_id, iteration.memory.context).seconds or 0.0
+    return iteration.committer.sweep(iteration.subscription.settings, age, strays=strays)

@@ -1,0 +1,118 @@
+"""Step 1, first half: the snapshot that opens the iteration. Its name is recorded before it is made (decision
+snapshot-names-first)."""
+
+import logging
+from dataclasses import replace
+
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client.capabilities import Capabilities, probe
+from ccpr.matrixone.client.errors import SnapshotGone
+from ccpr.pipeline.databases import chosen_databases, still_there
+from ccpr.pipeline.errors import NoOpenIteration, UpstreamClockBack
+from ccpr.pipeline.iteration import Iteration, IterationRecord
+from ccpr.pipeline.lag import taken_at
+from ccpr.pipeline.results import sweep_results
+from ccpr.pipeline.step_names import Step
+from ccpr.state.context import Context
+
+_logger = logging.getLogger(__name__)
+
+
+def take_snapshot(iteration: Iteration) -> IterationRecord:
+    """Open the iteration. One that was interrupted goes on with the snapshot that it has."""
+    iteration.enter(Step.CATALOG)
+    memory = iteration.memory
+    made_now = memory.context.open is None  # the open snapshot's name is this process's
+    if made_now:
+        memory.context = _opened(iteration, memory.context)
+    _start(iteration)
+    found = _read(iteration, made_now=made_now)
+    if found is None:  # gone, or created again by somebody: what we derived from it is void
+        memory.remember(_opened(iteration, memory.context.abandoned(iteration.clock())))
+        found = _read(iteration, made_now=True)
+        assert found is not None
+    if found.at.physical < iteration.watermark:
+        raise UpstreamClockBack(
+            f"snapshot {found.name} is of {found.at}, before the replica's watermark {iteration.watermark}",
+            subject=iteration.subject,
+        )
+    capabilities = _probed(iteration)
+    if capabilities.relay:
+        age = snapshots.snapshot_age(iteration.sessions.session, found.name, iteration.subscription.publication)
+        found = replace(found, taken_at=iteration.clock(), age=age)
+    context = replace(memory.context, open=found, capabilities=capabilities)
+    iteration.lag.since(iteration.subscription.task_id, found)
+    memory.remember(context)
+    sweep_work(iteration, found)
+    return iteration.open_at(found)
+
+
+def resume(iteration: Iteration) -> IterationRecord:
+    """The open iteration's snapshot. One that an earlier run left open is taken up again, as every step but the first
+    needs it.
+
+    Raises NoOpenIteration if there is none, or if its snapshot is no longer upstream: what was derived from it is void.
+    """
+    if iteration.record is not None:
+        return iteration.record
+    ref = iteration.memory.context.open
+    if ref is None or ref.physical is None:
+        raise NoOpenIteration("no iteration is open", subject=iteration.subject)
+    _start(iteration)
+    if _read(iteration, made_now=False) is None:
+        raise NoOpenIteration(f"the open iteration's snapshot {ref.name} is gone upstream", subject=iteration.subject)
+    return iteration.open_at(ref)
+
+
+def sweep_work(iteration: Iteration, ref: SnapshotRef) -> None:
+    """Remove what interrupted runs left in the mirror: half-written files, results of earlier iterations' steps."""
+    iteration.lease.confirm()  # else what looks half-written may be a successor's
+    iteration.mirror.store.sweep()
+    sweep_results(iteration.mirror, ref)
+
+
+def _opened(iteration: Iteration, context: Context) -> Context:
+    subscription = iteration.subscription
+    return context.opened(subscription.uid, iteration.lsn, of_account=subscription.of_account)
+
+
+def _start(iteration: Iteration) -> None:
+    iteration.memory.start()
+    iteration.committer.publish_pending()
+
+
+def _read(iteration: Iteration, *, made_now: bool) -> SnapshotRef | None:
+    """The open snapshot with its time, created where that is not known yet; None if it is not upstream any more."""
+    context, session = iteration.memory.context, iteration.sessions.session
+    ref, publication = context.open, iteration.subscription.publication
+    assert ref is not None
+    if ref.physical is None:
+        _create(iteration, ref.name)
+        physical = snapshots.snapshot_timestamp(session, ref.name, publication).physical
+        when = taken_at(physical, iteration.clock(), context.current, made_now=made_now)
+        return replace(ref, physical=physical, taken_at=when)
+    try:
+        at = snapshots.snapshot_timestamp(session, ref.name, publication)
+    except SnapshotGone:
+        return None
+    return ref if at == ref.at else None
+
+
+def _create(iteration: Iteration, name: str) -> None:
+    subscription, session = iteration.subscription, iteration.sessions.session
+    if not subscription.of_account:
+        snapshots.create_snapshot(session, name, subscription.publication, subscription.database)
+        return
+    first = next(iter(chosen_databases(session, subscription)[0]))
+    with still_there(subscription):
+        snapshots.create_account_snapshot(session, name, subscription.publication, first)
+
+
+def _probed(iteration: Iteration) -> Capabilities:
+    """What the upstream can do, asked in every iteration: it may have been upgraded in place since the last one."""
+    known, name = iteration.memory.context.capabilities, iteration.subscription.name
+    found = probe(iteration.sessions.session, known)
+    if known is not None and found != replace(known, relay=found.relay):
+        _logger.warning("subscription %s: the upstream has changed: %s", name, found.describe())
+    return found

@@ -1,0 +1,265 @@
+"""Adding, showing, rebuilding and removing the lakes of a subscription.
+
+A lake is a target of its own kind: tables of files that are published from the mirror. It is synced as targets are, see
+`ccpr.service.target_sync`; its tables are in `ccpr.targets.lake`. Source: decision lakes-are-targets.
+"""
+
+import secrets
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from ccpr.base.progress import SILENT, Progress
+from ccpr.maintenance.retention import Retention
+from ccpr.mirror.mirror import Mirror
+from ccpr.schema.choices import DdlPolicy
+from ccpr.service.errors import MirrorInUse
+from ccpr.service.mirror_places import is_within, readable_subscriptions
+from ccpr.service.workspace import Workspace
+from ccpr.state.errors import BadSetting, TargetExists
+from ccpr.state.history import GlobalPoint, PointHistory
+from ccpr.state.subscription import Subscription, check_subscription_name
+from ccpr.state.target_settings import TargetSettings
+from ccpr.state.targets import Target, TargetRecords
+from ccpr.targets.lake.catalog import Catalog, LakeContents, each_point
+from ccpr.targets.lake.commit import Lake
+from ccpr.targets.lake.errors import LakeStoreUnsafe
+from ccpr.targets.lake.options import LakeOptions
+from ccpr.targets.lake.stores import LakeStore, open_lake
+from ccpr.targets.lake.sync import LakeScope, LakeSync
+
+
+class SyncedUnder(Protocol):
+    """What a sync of a lake needs of the holder of the subscription's lease."""
+
+    @property
+    def subscription(self) -> Subscription: ...
+
+    @property
+    def mirror(self) -> Mirror: ...
+
+    def confirm(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table of a lake, as it is there now.
+
+    Attributes
+    ----------
+    uri : of the table, as an engine opens it.
+    version : that shows the point `lsn`.
+    """
+
+    table: str
+    uri: str
+    version: int
+    lsn: int
+    rows: int
+    size: int
+    behind: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LakeShown:
+    """What is in a lake now.
+
+    Attributes
+    ----------
+    lsn, snapshot_ts : the point that it shows; None before the first.
+    points_uri : of the table of points.
+    """
+
+    lsn: int | None
+    snapshot_ts: int | None
+    points_uri: str
+    tables: tuple[LakeTable, ...]
+
+
+def lake_records(workspace: Workspace, name: str) -> TargetRecords:
+    """Raises SubscriptionMissing."""
+    return TargetRecords(workspace.log.engine, workspace.log.row(name).task_id)
+
+
+def options_of(target: Target) -> LakeOptions:
+    """Raises ValueError, KeyError or TypeError for what this program has not written."""
+    return LakeOptions.from_text(target.lake or "{}")
+
+
+def add(workspace: Workspace, name: str, lake_name: str, url: str, options: LakeOptions, database: str = "") -> Target:
+    """Look at the place, then write one row. Nothing is published yet.
+
+    Raises SubscriptionMissing, BadName, BadSetting, TargetExists, MirrorInUse, LakeForeign, LakeStoreUnsafe,
+    StoreFailed, ExtraMissing.
+    """
+    check_subscription_name(lake_name)
+    row = workspace.log.row(name)
+    records, subscription = TargetRecords(workspace.log.engine, row.task_id), Subscription.from_row(row)
+    _check_options(subscription, options, database)
+    store = open_lake(url)
+    for other in records.all():
+        if other.name == lake_name:
+            raise TargetExists(f"it is {other.uri}", subject=f"lake {lake_name}")
+    _check_place(workspace, store.url)
+    _probe(store)
+    Catalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
+    now = datetime.fromtimestamp(workspace.clock(), UTC)
+    target = Target(
+        row.task_id,
+        lake_name,
+        store.url,
+        "",
+        None,
+        TargetSettings(DdlPolicy.FULL),
+        now,
+        source_database=database,
+        lake=options.to_text(),
+    )
+    records.add(target)
+    return target
+
+
+def _check_options(subscription: Subscription, options: LakeOptions, database: str) -> None:
+    """Raises BadSetting."""
+    try:
+        _ = options.patterns
+    except ValueError as error:
+        raise BadSetting(str(error), subject="--tables", remedy="Write names or patterns, joined by commas.") from error
+    if database and not (
+        subscription.chooses(database) if subscription.of_account else database == subscription.database
+    ):
+        raise BadSetting(f"the subscription has no database {database}", subject="--database", remedy="Leave it out.")
+    _check_kept(options)
+
+
+def _check_kept(options: LakeOptions) -> None:
+    """Raises BadSetting."""
+    for value, option in ((options.keep, "--keep"), (options.keep_for, "--keep-for")):
+        if value is not None and value < 0:
+            raise BadSetting("it is less than 0", subject=option, remedy="Write a number of points, or of seconds.")
+
+
+def _check_place(workspace: Workspace, url: str) -> None:
+    """A lake is in no mirror, no mirror in a lake, and no two lakes in one place. Raises MirrorInUse, TargetExists."""
+    for other in readable_subscriptions(workspace.log.rows()):
+        mirror = workspace.mirror_store(other.name, other.settings).url
+        if is_within(url, mirror) or is_within(mirror, url):
+            raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=url)
+        for lake in TargetRecords(workspace.log.engine, other.task_id).lakes():
+            if is_within(url, lake.uri) or is_within(lake.uri, url):
+                raise TargetExists(f"lake {lake.name} of subscription {other.name} is {lake.uri}", subject=url)
+
+
+def _probe(store: LakeStore) -> None:
+    """Whether a file can be created only if it is not there. Raises LakeStoreUnsafe, StoreFailed."""
+    name = f"_ccpr_probe_{secrets.token_hex(8)}"
+    try:
+        if not store.create(name, b"1") or store.create(name, b"2"):
+            raise LakeStoreUnsafe("it replaced a file that it was to create", subject=store.url)
+    finally:
+        store.files.delete(name)
+
+
+def alter(workspace: Workspace, name: str, lake_name: str, keep: int | None, keep_for: int | None) -> Target:
+    """Set how many points, or seconds of them, stay readable; both None: as in the mirror. Raises TargetMissing,
+    BadSetting."""
+    records = lake_records(workspace, name)
+    options = replace(options_of(records.lake(lake_name)), keep=keep, keep_for=keep_for)
+    _check_kept(options)
+    records.change(lake_name, lake=options.to_text())
+    return records.lake(lake_name)
+
+
+def remove(workspace: Workspace, name: str, lake_name: str, *, purge: bool = False) -> str:
+    """Forget a lake. Its files stay, unless `purge`: then those of its tables and of the table of points are deleted.
+    Returns its URL. Raises TargetMissing; LakeChanged, StoreFailed."""
+    records = lake_records(workspace, name)
+    target = records.lake(lake_name)
+    if purge:
+        store = open_lake(target.uri)
+        lake = Lake(store, workspace.mirror(name, published=False), target.task_id)
+        catalog = Catalog(lake)
+        folders = {entry.folder for entry in catalog.read().tables.values()}
+        for folder in sorted(folders):
+            store.files.delete_folder(folder)
+        store.files.delete_folder(catalog.log.folder)  # last: it says what else is there
+    records.remove(lake_name)
+    return target.uri
+
+
+def shown(target: Target, workspace: Workspace, name: str) -> LakeShown:
+    """What is there now: the lake is read. Raises LakeChanged, LakeForeign, StoreFailed."""
+    contents = _contents(target, workspace, name)
+    newest = contents.newest
+    tables = _tables(contents, target.uri)
+    points = uri_of(target.uri, Catalog.FOLDER)
+    if newest is None:
+        return LakeShown(None, None, points, tables)
+    return LakeShown(newest.lsn, newest.at.physical, points, tables)
+
+
+def versions(target: Target, workspace: Workspace, name: str) -> dict[int, tuple[LakeTable, ...]]:
+    """By the time of each point that the lake shows, its tables there: nanoseconds by the upstream's clock. Raises
+    LakeChanged, LakeForeign, StoreFailed."""
+    catalog = Catalog(Lake(open_lake(target.uri), workspace.mirror(name, published=False), target.task_id))
+    catalog.read()
+    return {
+        found.points[-1].at.physical: _tables(found, target.uri) for found in each_point(catalog.rows) if found.points
+    }
+
+
+def _tables(contents: LakeContents, url: str) -> tuple[LakeTable, ...]:
+    """Those that are there, by name."""
+    return tuple(
+        LakeTable(entry.name, uri_of(url, entry.folder), entry.version, entry.lsn, entry.rows, entry.size, entry.behind)
+        for entry in sorted(contents.tables.values(), key=lambda entry: entry.name)
+        if not entry.dropped
+    )
+
+
+def _contents(target: Target, workspace: Workspace, name: str) -> LakeContents:
+    lake = Lake(open_lake(target.uri), workspace.mirror(name, published=False), target.task_id)
+    return Catalog(lake).read()
+
+
+def uri_of(url: str, folder: str) -> str:
+    """Of a table, as an engine opens it: without the options of a bucket's address."""
+    return f"{url.partition('?')[0].rstrip('/')}/{folder}"
+
+
+# ---- syncing
+
+
+def opened_sync(
+    workspace: Workspace,
+    under: SyncedUnder,
+    target: Target,
+    newest: GlobalPoint,
+    *,
+    progress: Progress = SILENT,
+) -> LakeSync:
+    """To publish what the lake lacks, or one table anew. The caller holds the subscription's lease."""
+    from ccpr.service.lake_spark import runner_of
+
+    options, history = options_of(target), PointHistory(workspace.log.engine, target.task_id)
+    lake = lake_of(target, under, progress)
+    lake.run = runner_of(workspace.home)
+    own = options.keep is not None or options.keep_for is not None
+    retention = (
+        Retention(options.keep or 0, options.keep_for or 0) if own else Retention.of(under.subscription.settings)
+    )
+    scope = LakeScope(target.source_database, options.patterns)
+    return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention)
+
+
+def lake_of(target: Target, under: SyncedUnder, progress: Progress = SILENT) -> Lake:
+    """Opened; it is not read yet. Raises BadName, ExtraMissing."""
+    return Lake(
+        open_lake(target.uri),
+        under.mirror,
+        target.task_id,
+        options_of(target).rules,
+        under.subscription.settings.reading,
+        confirm=under.confirm,
+        on_rows=progress.on_rows,
+    )

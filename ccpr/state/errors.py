@@ -1,0 +1,283 @@
+"""What can be wrong with what is kept about subscriptions, and with what is asked of it."""
+
+from ccpr.matrixone.errors import Terminal, Transient, Unknown
+
+
+class SubscriptionMissing(Terminal):
+    """There is no subscription of this name in this state folder."""
+
+    code = "SUBSCRIPTION_MISSING"
+    about = "subscription"
+    default_remedy = "See `ccpr subscriptions` for the names, or create a subscription with `ccpr subscribe`."
+
+
+class SubscriptionExists(Terminal):
+    """A subscription of this name exists already."""
+
+    code = "SUBSCRIPTION_EXISTS"
+    about = "subscription"
+    default_remedy = "Choose another name; see `ccpr subscriptions`."
+
+
+class SubscriptionBusy(Transient):
+    """Another run of the subscription is under way."""
+
+    code = "SUBSCRIPTION_BUSY"
+    about = "subscription"
+    default_remedy = "Wait until the other run has ended. If its process is dead, its lease expires by itself."
+
+
+class SubscriptionPaused(Terminal):
+    """The subscription is paused and does not run until it is resumed."""
+
+    code = "SUBSCRIPTION_PAUSED"
+    about = "subscription"
+    default_remedy = "`ccpr resume NAME`: it continues from its checkpoint."
+
+
+class TransitionRefused(Terminal):
+    """What was asked for is not possible in the subscription's present state (docs/reference/states.md)."""
+
+    code = "TRANSITION_REFUSED"
+    about = "subscription"
+    default_remedy = (
+        "See `ccpr subscriptions` for its state. `ccpr resume NAME` makes it run again, from its checkpoint."
+    )
+
+
+class BadSetting(Terminal):
+    """A setting has a value that is not allowed, or cannot be changed any more."""
+
+    code = "BAD_SETTING"
+    about = "setting"
+    default_remedy = "See docs/reference/configuration.md for the settings and their values."
+
+
+class LeaseLost(Transient):
+    """Another executor has taken over the subscription, so this one cannot commit any more."""
+
+    code = "LEASE_LOST"
+    about = "subscription"
+    default_remedy = (
+        "Run it again: the iteration continues where it stopped. If it happens often, "
+        "look for a second executor or a suspended machine."
+    )
+
+
+class MirrorDisagrees(Terminal):
+    """The mirror at this place is not the one that the catalog database knows. Nothing was changed, here or there."""
+
+    about = "mirror"
+
+
+class MirrorMissing(MirrorDisagrees):
+    """The subscription has points, but where its mirror should be there is none: its disk is not mounted, it was
+    moved, or it is on another machine."""
+
+    code = "MIRROR_MISSING"
+    default_remedy = (
+        "Mount the disk, or restore the mirror to this place: then it goes on by itself. "
+        "If it was moved: `ccpr alter NAME --mirror URL`. "
+        "If it is lost: `ccpr drop NAME`, and subscribe again."
+    )
+
+
+class MirrorForeign(MirrorDisagrees):
+    """The mirror at this place belongs to another subscription, or another catalog database has taken it over."""
+
+    code = "MIRROR_FOREIGN"
+    default_remedy = (
+        "If it is to belong to this catalog database again: `ccpr state adopt NAME`. Else name the right place: "
+        "`ccpr alter NAME --mirror URL`."
+    )
+
+
+class MirrorAhead(MirrorDisagrees):
+    """The mirror has points that the catalog database does not know, as after a restore of the catalog database from
+    an older copy."""
+
+    code = "MIRROR_AHEAD"
+    default_remedy = (
+        "`ccpr state adopt NAME` takes the mirror's points into the catalog database and goes on from there. Or "
+        "restore the newest copy of the catalog database, or of `ccpr state export`."
+    )
+
+
+class MirrorBehind(MirrorDisagrees):
+    """The mirror lacks points that the catalog database has, as after a restore of the mirror from an older copy."""
+
+    code = "MIRROR_BEHIND"
+    default_remedy = (
+        "Restore the newest copy of the mirror. Or `ccpr state adopt NAME`: it goes back to the mirror's newest point, "
+        "and the next iteration fetches what is missing."
+    )
+
+
+class StateUnreadable(Terminal):
+    """The catalog database or the key file cannot be used."""
+
+    code = "STATE_UNREADABLE"
+    about = "file or database"
+    default_remedy = "Check CCPR_HOME and the permissions of the files in it."
+
+
+class KeyLost(StateUnreadable):
+    """The key file is missing, or is not the one that sealed what is stored."""
+
+    default_remedy = (
+        "Restore the key file that sealed it, mode 600. If it is lost: `ccpr doctor` lists every login that it sealed, "
+        "and how each is given again."
+    )
+
+
+class StateUnavailable(Transient):
+    """The catalog database does not answer now: it restarts, is locked, is full, or has no free connections."""
+
+    code = "STATE_UNAVAILABLE"
+    about = "file or database"
+    default_remedy = "Wait until the database answers, then run it again: nothing that was committed is lost."
+
+
+class CommitOutcomeUnknown(Unknown):
+    """The connection to the catalog database was lost during a commit and has not come back. Whether the point was
+    committed is not known."""
+
+    code = "COMMIT_OUTCOME_UNKNOWN"
+    about = "subscription"
+    default_remedy = (
+        "When the database answers, run it again: it looks up in mo_ccpr_log what happened, and continues from there."
+    )
+
+
+class PointTooOld(Terminal):
+    """A checkpoint cannot go back: the location is before the saved one, or before the global point."""
+
+    code = "POINT_TOO_OLD"
+    about = "checkpoint"
+    default_remedy = (
+        "Nothing was changed. Run the iteration again: it starts from what is stored. "
+        "If it fails again, report it with this text."
+    )
+
+
+class CheckpointNotLoaded(Terminal):
+    """A checkpoint was used before it was read from its database, or after a write whose outcome is not known."""
+
+    code = "CHECKPOINT_NOT_LOADED"
+    about = "checkpoint"
+    default_remedy = "Run the iteration again: it first reads what is stored."
+
+
+class CheckpointSnapshotMissing(Terminal):
+    """The frozen points of a checkpoint are unknown. They have been stored, rolled back or discarded."""
+
+    code = "CHECKPOINT_SNAPSHOT_MISSING"
+    about = "checkpoint"
+    default_remedy = "Nothing was stored. Run the iteration again: it starts from what is stored."
+
+
+class CheckpointUnknown(Unknown):
+    """The database failed during the commit of a checkpoint. Whether the transaction was committed is not known."""
+
+    code = "CHECKPOINT_UNKNOWN"
+    about = "checkpoint"
+    default_remedy = (
+        "Run the iteration again when the database answers: it looks up what happened, and continues from there."
+    )
+
+
+class TargetMissing(Terminal):
+    """The subscription has no target of this name."""
+
+    code = "TARGET_MISSING"
+    about = "target"
+    default_remedy = "See `ccpr target list NAME`, or add one with `ccpr target add`."
+
+
+class TargetExists(Terminal):
+    """The subscription already has a target of this name, or one that is the same database of the same server."""
+
+    code = "TARGET_EXISTS"
+    about = "target"
+    default_remedy = "Choose another name or another database; see `ccpr target list NAME`."
+
+
+class RelayPinned(Terminal):
+    """A snapshot of this name exists at the relay already."""
+
+    code = "RELAY_PINNED"
+    about = "snapshot"
+    default_remedy = "Use another name, or drop it: `ccpr relay pins NAME --drop SNAPSHOT`."
+
+
+class RelayPins(Terminal):
+    """The relay keeps no more snapshots of this subscription: each keeps a point and its files."""
+
+    code = "RELAY_PINS"
+    about = "snapshot"
+    default_remedy = "See `ccpr relay pins NAME`, and drop those of downstreams that are gone with `--drop SNAPSHOT`."
+
+
+class RelayUserExists(Terminal):
+    """The relay already has a user of this name. Letter case does not count."""
+
+    code = "RELAY_USER_EXISTS"
+    about = "user of the relay"
+    default_remedy = "Choose another name, or drop it first: `ccpr relay user drop NAME`."
+
+
+class RelayUserMissing(Terminal):
+    """The relay has no user of this name."""
+
+    code = "RELAY_USER_MISSING"
+    about = "user of the relay"
+    default_remedy = "See `ccpr relay user list`; add one with `ccpr relay user add NAME`."
+
+
+class FollowerMissing(Terminal):
+    """The subscription has no follower of this name."""
+
+    code = "FOLLOWER_MISSING"
+    about = "follower"
+    default_remedy = "See `ccpr status NAME` for the names, or make one with `ccpr follow`."
+
+
+class FollowerExists(Terminal):
+    """The subscription has a follower of this name, which is another cluster or another database."""
+
+    code = "FOLLOWER_EXISTS"
+    about = "follower"
+    default_remedy = "Choose another name with --downstream; see `ccpr status NAME`."
+
+
+class FollowerLoginLost(Terminal):
+    """The logins that are kept for a follower, that of its cluster and the one with which that cluster logs in at the
+    relay, were sealed with a key file that was lost or replaced, or are not known here any more."""
+
+    code = "FOLLOWER_LOGIN_LOST"
+    about = "follower"
+    default_remedy = (
+        "Restore the key file that sealed them. Else type its `ccpr follow` again with --new-login: its database there "
+        "is dropped and loaded again, as no cluster takes another login for a subscription that it has. "
+        "`ccpr unfollow NAME --downstream FOLLOWER --force` only forgets it."
+    )
+
+
+class PointsPinned(Terminal):
+    """Other clusters have taken snapshots of the subscription through the relay: each keeps a point that its cluster
+    reads from. Without the subscription nothing serves them, and without the point they have to load everything
+    again. Nothing was done."""
+
+    code = "POINTS_PINNED"
+    about = "snapshots"
+    default_remedy = (
+        "`ccpr relay pins NAME` shows when each was last used. End the subscriptions of those clusters there, or drop "
+        "what is of a cluster that is gone for good: `ccpr relay pins NAME --drop SNAPSHOT`. `ccpr drop NAME --force` "
+        "forgets all of them."
+    )
+
+
+BAD_ROW_REMEDY = (
+    "Restore the catalog database from a copy, or end the subscription with `ccpr drop NAME --force`; "
+    "its mirror stays readable."
+)

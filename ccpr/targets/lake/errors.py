@@ -1,0 +1,66 @@
+"""What can go wrong at a lake, each with a code and a remedy."""
+
+from ccpr.matrixone.errors import Terminal, Transient
+
+
+class LakeChanged(Terminal):
+    """Somebody else wrote to a table of the lake (OPTIMIZE, VACUUM, an insert), or its files are not as they were left.
+    Nothing more is published to the table, since nobody can say which rows it would have."""
+
+    code = "LAKE_CHANGED"
+    about = "table of a lake"
+    default_remedy = (
+        "Let nobody but ccpr write to the lake. `ccpr lake rebuild NAME LAKE TABLE` publishes the table anew in its "
+        "next version; what was written by others stays readable in the versions before."
+    )
+
+
+class LakeForeign(Terminal):
+    """The place belongs to another subscription, or holds a table that ccpr has not made."""
+
+    code = "LAKE_FOREIGN"
+    about = "lake"
+    default_remedy = "Nothing was changed. Name another folder or prefix, or delete what is there if nobody needs it."
+
+
+class LakeAhead(Transient):
+    """The lake shows a later state of the upstream than the mirror: the mirror is an older copy that was restored."""
+
+    code = "LAKE_AHEAD"
+    about = "lake"
+    default_remedy = "Nothing was changed. The next iteration reaches the lake's state, and it is published from there."
+
+
+class LakeConflict(Transient):
+    """Another process has published to the same table at this moment."""
+
+    code = "LAKE_CONFLICT"
+    about = "table of a lake"
+    default_remedy = "It is tried again from what the other process has published. Two services must not share a lake."
+
+
+class LakeStoreUnsafe(Terminal):
+    """The store cannot create a file only if it does not exist yet, so that a commit could replace another one."""
+
+    code = "LAKE_STORE_UNSAFE"
+    about = "lake"
+    default_remedy = (
+        "Use a store that knows `If-None-Match: *` when objects are put (S3 and most stores with its protocol do), or "
+        "a folder of a file system with hard links."
+    )
+
+
+class LakeTableRefused(Terminal):
+    """The table cannot be a table of the lake's format as it is defined."""
+
+    code = "LAKE_TABLE_REFUSED"
+    about = "table"
+    default_remedy = "Change the table upstream, or leave it out of the lake with `--tables`."
+
+
+class LakeTableUnknown(Terminal):
+    """The lake has no such table."""
+
+    code = "LAKE_TABLE_UNKNOWN"
+    about = "table"
+    default_remedy = "`ccpr lake status NAME` lists its tables. Use the name upstream, t or db.t."

@@ -1,0 +1,76 @@
+"""What `ccpr serve` consists of: which components there are under which conditions, in which order."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccpr.cli.serving import ServeOptions, Serving
+from ccpr.relay.server import Listen
+from ccpr.service.workspace import Workspace
+
+LEAST = ServeOptions(
+    workers=1,
+    host="127.0.0.1",
+    port=0,
+    allowed_hosts=(),
+    on_failure="",
+    webhook="",
+    dagster=False,
+    spark=False,
+    relay=None,
+    stop_seconds=1.0,
+)
+ALWAYS = ["OneService", "Notifier", "Watcher", "Pages", "Replicator"]
+THREADS = ["notify", "followers", "serve", "pages"]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with closing(Workspace(tmp_path / "home")) as workspace:
+        yield workspace
+
+
+def parts(service: Serving) -> list[str]:
+    return [type(one).__name__ for one in service.components]
+
+
+def threads(service: Serving) -> list[str]:
+    """The loops that /healthz shows."""
+    return list(json.loads(service.health.page().content)["threads"])
+
+
+def test_without_options_it_has_what_every_service_has(workspace: Workspace) -> None:
+    service = Serving(workspace, LEAST, threading.Event())
+    assert parts(service) == ALWAYS
+    assert threads(service) == THREADS
+
+
+@pytest.mark.parametrize(
+    ("options", "part", "after"),
+    [
+        (replace(LEAST, dagster=True), "DagsterReporter", "Notifier"),
+        (replace(LEAST, spark=None), "Supervisor", "Notifier"),
+        (replace(LEAST, spark=True), "Supervisor", "Notifier"),
+        (replace(LEAST, relay=Listen("127.0.0.1", 0)), "RelayService", "Notifier"),
+    ],
+)
+def test_each_option_adds_its_component_before_what_uses_it(
+    workspace: Workspace, options: ServeOptions, part: str, after: str
+) -> None:
+    found = parts(Serving(workspace, options, threading.Event()))
+    assert [one for one in found if one != part] == ALWAYS
+    assert found[found.index(after) + 1] == part
+
+
+def test_a_service_with_everything_starts_it_in_this_order(workspace: Workspace) -> None:
+    options = replace(LEAST, dagster=True, spark=True, relay=Listen("127.0.0.1", 0))
+    service = Serving(workspace, options, threading.Event())
+    assert parts(service) == [
+        *("OneService", "Notifier", "DagsterReporter", "Supervisor", "RelayService", "Watcher", "Pages", "Replicator")
+    ]
+    assert set(threads(service)) == {*THREADS, "dagster", "warm-spark", "relay"}

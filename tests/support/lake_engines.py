@@ -1,0 +1,105 @@
+"""Engines that read a lake in processes of their own: DuckDB's Delta extension, in the release of its wheel, and Spark
+with Delta Lake's jars. Both are fetched once, by pip and Maven, into the cache of the tests."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.support.maven import Jar, NoJar
+
+# The extension is a wheel for this release of DuckDB only; the project's own DuckDB is another.
+DUCKDB = ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5")
+JARS = (
+    Jar("io.delta:delta-spark_4.1_2.13:4.3.1", "ebf35a4383f0a653c3ee3c7882c0edcac2f846be31ac61af4b96ccfaaf36c171"),
+    Jar("io.delta:delta-storage:4.3.1", "577c12c7e371be4c041714fb48e88ad86e3c3512beea2bdaffbe7a4debf79718"),
+    Jar("io.delta:delta-kernel-api:4.3.1", "b081b818d6f5686c7d6406588af72c9f8baf6765a41ada8197364aef90a260e8"),
+    Jar("io.delta:delta-kernel-defaults:4.3.1", "27471cca7dd7a36289af2c8d52d2babb37e9e5a13cdaaea76730120f4c72e62f"),
+    Jar("io.delta:delta-kernel-unitycatalog:4.3.1", "a288342b7e53da34a608a1a227c8109aa4681fcb582da499ed19347f2193362b"),
+)
+_SECONDS = 280.0
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`sql` selects from `t`, a table at a version; None: all of it."""
+
+    uri: str
+    version: int
+    sql: str = "SELECT * FROM t"
+
+
+class NotRead(AssertionError):
+    """The engine ended with an error."""
+
+
+def duckdb_reads(queries: Sequence[Query]) -> list[pa.Table]:
+    """Raises NotRead. Skips the test if the wheels cannot be had."""
+    return _run("tests.support.lake_duckdb", queries, {"LAKE_DUCKDB": str(_duckdb())})
+
+
+def spark_reads(queries: Sequence[Query]) -> list[pa.Table]:
+    """Raises NotRead. Skips the test if the jars cannot be had."""
+    return _run("tests.support.lake_spark", queries, {"LAKE_JARS": ",".join(map(str, delta_jars()))})
+
+
+def _run(module: str, queries: Sequence[Query], environment: Mapping[str, str]) -> list[pa.Table]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "queries.json").write_text(json.dumps([asdict(query) for query in queries]))
+        result = subprocess.run(
+            [sys.executable, "-m", module, folder],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        if result.returncode:
+            raise NotRead(f"{module}: {result.stderr[-2000:]}")
+        return [_table(Path(folder, f"{number}.arrow")) for number in range(len(queries))]
+
+
+def _table(path: Path) -> pa.Table:
+    with pa.ipc.open_file(path) as file:
+        return file.read_all()
+
+
+def _duckdb() -> Path:
+    folder = _cache() / f"duckdb-{hashlib.sha256('|'.join(DUCKDB).encode()).hexdigest()[:12]}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            target = Path(scratch) / "packages"
+            words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), *DUCKDB]
+            if (result := subprocess.run(words, capture_output=True, text=True, check=False)).returncode:
+                pytest.skip(f"{' and '.join(DUCKDB)} cannot be installed: {result.stderr[-200:]}")
+            target.rename(folder)
+    return folder
+
+
+def delta_jars() -> list[Path]:
+    found = []
+    for jar in JARS:
+        _, name, version = jar.artifact.split(":")
+        path = _cache() / f"{name}-{version}.jar"
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+                try:
+                    jar.fetch(Path(scratch)).rename(path)
+                except NoJar as error:
+                    pytest.skip(str(error))
+        found.append(path)
+    return found
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matrixone-ccpr" / "lake"

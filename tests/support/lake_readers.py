@@ -1,0 +1,118 @@
+"""Other programs that read a lake's tables, and the rows that they have to give."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ccpr.matrixone.schema import DEFAULT_READING, Reading
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point
+from ccpr.mirror.table_read import plan_read
+from ccpr.targets.lake.vectors import rows_of
+
+ReadVersion = Callable[[str, int], pa.Table]
+
+
+def read_delta_rs(uri: str, version: int) -> pa.Table:
+    from deltalake import DeltaTable, QueryBuilder
+
+    table = DeltaTable(uri, version=version)
+    return pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t"))
+
+
+def read_polars(uri: str, version: int) -> pa.Table:
+    import polars as pl
+
+    return pl.scan_delta(uri, version=version).collect().to_arrow()
+
+
+READERS: Mapping[str, ReadVersion] = {"delta-rs": read_delta_rs, "polars": read_polars}
+
+
+def visible_in_files(folder: Path, adds: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Counter[str]:
+    """The rows of some files of a table, as the log has them, without any library of Delta Lake. `names` are columns
+    of the files; one that a file lacks is null."""
+
+    def read(name: str, offset: int, size: int) -> bytes:
+        return (folder / name).read_bytes()[offset : offset + size]
+
+    found: Counter[str] = Counter()
+    for add in adds:
+        stored = pq.read_table(folder / add["path"], partitioning=None)
+        missing = [name for name in names if name not in stored.column_names]
+        for name in missing:
+            stored = stored.append_column(name, pa.nulls(stored.num_rows))
+        hidden = rows_of(add.get("deletionVector"), read)
+        found.update(rows(stored.select(names).take(np.setdiff1d(np.arange(stored.num_rows), hidden))))
+    return found
+
+
+def changes_of_version(uri: str, version: int) -> tuple[Counter[str], Counter[str]]:
+    """What delta-rs says that a version took away and brought."""
+    from deltalake import DeltaTable
+
+    feed = pa.table(DeltaTable(uri).load_cdf(starting_version=version, ending_version=version))
+    kinds = pa.array(feed.column("_change_type").to_pylist(), pa.string())  # delta-rs gives a dictionary of views
+    values = feed.drop_columns(["_change_type", "_commit_version", "_commit_timestamp"])
+    gone, come = Counter[str](), Counter[str]()
+    for kind, row in zip(kinds.to_pylist(), rows(values), strict=True):
+        (gone if kind in ("delete", "update_preimage") else come)[row] += 1
+    return gone, come
+
+
+def truth(mirror: Mirror, point: Point, name: str, reading: Reading = DEFAULT_READING) -> pa.Table:
+    """What a table of a lake shows at a point: the mirror's rows, times as microseconds."""
+    read = plan_read(mirror, name, point.lsn, reading=reading)
+    return pa.Table.from_batches(list(read.batches(mirror=mirror)), read.schema)
+
+
+def assert_same_rows(found: pa.Table, expected: pa.Table, what: str) -> None:
+    assert found.column_names == expected.column_names, what
+    assert found.num_rows == expected.num_rows, f"{what}: {found.num_rows} rows instead of {expected.num_rows}"
+    ours, theirs = Counter(rows(found)), Counter(rows(expected))
+    assert ours == theirs, f"{what}: read {list(ours - theirs)[:3]}, expected {list(theirs - ours)[:3]}"
+
+
+def rows(table: pa.Table) -> list[str]:
+    """Each row as text, so that values of one meaning are equal whatever type a reader gives them."""
+    columns = [_plain(column.combine_chunks()).to_pylist() for column in table.columns]
+    return [repr(row) for row in zip(*columns, strict=True)] if columns else [""] * table.num_rows
+
+
+def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return _plain(pa.array(values.to_pylist(), kind.value_type))
+    if pa.types.is_duration(kind):
+        return values.cast(pa.int64())
+    if pa.types.is_decimal(kind):
+        return pc.cast(values, pa.decimal128(38, kind.scale)).cast(pa.string())
+    if pa.types.is_date(kind):
+        return values.cast(pa.date32()).cast(pa.int32())
+    if pa.types.is_timestamp(kind):
+        return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    if pa.types.is_integer(kind):
+        return values.cast(pa.int64())
+    if pa.types.is_floating(kind):
+        return values.cast(pa.float64())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = pa.float64() if pa.types.is_floating(kind.value_type) else pa.int64()
+        return values.cast(pa.large_list(inner))
+    if pa.types.is_string_view(kind):
+        return values.cast(pa.string())
+    if pa.types.is_binary_view(kind):
+        return values.cast(pa.binary())
+    return values
+
+
+def version_of(folder: Path) -> int:
+    """The newest version of a Delta table."""
+    return max(int(path.stem) for path in (folder / "_delta_log").glob("*.json"))

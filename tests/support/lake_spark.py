@@ -1,0 +1,45 @@
+"""Spark's part of `tests.support.lake_engines`: a session with the jars of LAKE_JARS."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.jars": os.environ.get("LAKE_JARS", ""),
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def session() -> SparkSession:
+    builder = SparkSession.Builder().master("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("OFF")
+    return found
+
+
+def main(folder: Path) -> None:
+    spark = session()
+    for number, query in enumerate(json.loads((folder / "queries.json").read_text())):
+        frame = spark.read.format("delta").option("versionAsOf", query["version"]).load(query["uri"])
+        frame.createOrReplaceTempView("t")
+        table = spark.sql(query["sql"]).toArrow()
+        with pa.ipc.new_file(folder / f"{number}.arrow", table.schema) as file:
+            file.write_table(table)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,94 @@
+"""What engines answer to questions that they may answer from statistics and vectors alone: counts, extremes, filters on
+rows that are gone. And that DuckDB and Spark read every version."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from ccpr.mirror.points import Point
+from ccpr.targets.lake.rules import Mapped, TableRules
+from tests.support.lake_engines import Query, duckdb_reads, spark_reads
+from tests.support.lake_readers import assert_same_rows, truth
+from tests.support.lakes import Published
+
+QUESTIONS = (
+    "SELECT count(*) FROM t",
+    "SELECT max(id), min(id) FROM t",
+    "SELECT count(*) FROM t WHERE id = 7",
+    "SELECT count(*) FROM t WHERE id IS NULL",
+    "SELECT count(*) FROM t WHERE id > 250",
+    "SELECT count(*) FROM t WHERE price = 0",
+    "SELECT count(*) FROM t WHERE name = 'n300'",
+    "SELECT max(price) FROM t WHERE t.at >= '2026-01-02 03:04:05.678901'",
+)
+Reads = Callable[[Sequence[Query]], list[pa.Table]]
+
+
+def delta_rs_reads(queries: Sequence[Query]) -> list[pa.Table]:
+    from deltalake import DeltaTable, QueryBuilder
+
+    tables = ((query, DeltaTable(query.uri, version=query.version)) for query in queries)
+    return [pa.table(QueryBuilder().register("t", table).execute(query.sql)) for query, table in tables]
+
+
+def answers(rows: pa.Table) -> list[tuple]:
+    """To QUESTIONS, by the rows of `shop.keyed`."""
+    at = pa.scalar("2026-01-02 03:04:05.678901").cast(pa.timestamp("us"))
+    numbers = rows.column("id")
+    price = rows.column("price").filter(pc.greater_equal(rows.column("at"), at))
+    return [
+        (rows.num_rows,),
+        (pc.max(numbers).as_py(), pc.min(numbers).as_py()),
+        (pc.sum(pc.equal(numbers, 7)).as_py() or 0,),
+        (numbers.null_count,),
+        (pc.sum(pc.greater(numbers, 250)).as_py() or 0,),
+        (pc.sum(pc.equal(rows.column("price"), pa.scalar(Decimal("0.00")))).as_py() or 0,),
+        (pc.sum(pc.equal(rows.column("name"), "n300")).as_py() or 0,),
+        (pc.max(price).as_py(),),
+    ]
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        pytest.param(delta_rs_reads, id="delta-rs"),
+        pytest.param(duckdb_reads, id="duckdb"),
+        pytest.param(spark_reads, id="spark", marks=pytest.mark.spark),
+    ],
+)
+def test_engines_count_what_exists(published: Published, points: list[Point], reads: Reads) -> None:
+    for point in points:
+        published.publish(point)
+    queries, wanted = [], []
+    for point in points[::4]:
+        folder, version = published.shown[point.lsn]["shop.keyed"]
+        queries += [Query(str(published.folder / folder), version, sql) for sql in QUESTIONS]
+        wanted += answers(truth(published.mirror, point, "shop.keyed"))
+    found = [tuple(column[0].as_py() for column in answer.columns) for answer in reads(queries)]
+    assert dict(enumerate(found)) == dict(enumerate(wanted))
+
+
+@pytest.mark.parametrize(
+    ("reads", "some"),
+    [
+        pytest.param(duckdb_reads, 1, id="duckdb"),
+        pytest.param(spark_reads, 4, id="spark", marks=pytest.mark.spark),
+    ],
+)
+def test_other_engines_read_every_version(published: Published, points: list[Point], reads: Reads, some: int) -> None:
+    """Of all three kinds of tables; of Spark, which takes a second for each, some."""
+    queries, wanted = [], []
+    for number, rules in enumerate((TableRules(), TableRules(mapped=Mapped.NAME), TableRules(copy_on_write=True))):
+        lake = replace(published, folder=published.folder / str(number), rules=rules, shown={})
+        for point in points:
+            lake.publish(point)
+            for name, (folder, version) in lake.shown[point.lsn].items():
+                queries.append(Query(str(lake.folder / folder), version))
+                wanted.append((point, name))
+    chosen = slice(None, None, some)
+    for table, (point, name), query in zip(reads(queries[chosen]), wanted[chosen], queries[chosen], strict=True):
+        assert_same_rows(table, truth(published.mirror, point, name), f"{name} at lsn {point.lsn}: {query}")
