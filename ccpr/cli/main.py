@@ -71,6 +71,7 @@ class Commands(LazyGroup):
             "Load a point into a database server, as a writable database.",
         ),
         "dump": Deferred("ccpr.cli.dump:dump", _READ, "Write a point as SQL that `mysql` loads."),
+        "copy": Deferred("ccpr.cli.copy:copy", _CARE, "Copy a mirror to another place, and bring the copy up to date."),
         "drill": Deferred(
             "ccpr.cli.drill:drill", _CARE, "Try a restore: a kept point, compared with what was recorded."
         ),

@@ -76,9 +76,9 @@ class Adopted:
     iteration_lsn: int
 
 
-def adopt(lease: Lease, mirror: Mirror) -> Adopted:
-    """Replace what the catalog database knows of the points by what the mirror has. All of it or nothing is written;
-    killed in between, it is done by running it again.
+def adopt(lease: Lease, mirror: Mirror, values: Mapping[str, str] | None = None) -> Adopted:
+    """Replace what the catalog database knows of the points by what the mirror has, with other values of the
+    subscription's row. All of it or nothing is written; killed in between, it is done by running it again.
 
     Raises MirrorMissing, MirrorForeign for the mirror of another subscription, MirrorDamaged if a point or a manifest
     cannot be read, LeaseLost.
@@ -108,6 +108,7 @@ def adopt(lease: Lease, mirror: Mirror) -> Adopted:
         "error_message": None,
         "epoch": identity.epoch,
         "mirror_url": mirror_url(mirror),
+        **(values or {}),
     }
     lease.confirm()
     log.overwrite(claim, row, lambda connection: _write(connection, lease, found, head))

@@ -34,6 +34,10 @@ class Replica:
         history, ledger = PointHistory(engine, task_id), Ledger(engine, task_id)
         return cls(mirror, history, ledger, Quarantine(engine, task_id), KeptRecords(engine, task_id))
 
+    def named(self) -> set[str]:
+        """The files of all points, and the list of those that stay by themselves."""
+        return {self.kept.state().file, *(file.path for file in self.history.files())}
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:
@@ -86,7 +90,6 @@ def drop_points(
     listed = {point.path for point in content.points}
     paths = [path for path in replica.mirror.points_not_needed(oldest) if path not in listed] if runs else []
     paths += [point.ledger for point in points if point.lsn in dropped and point.ledger]
-    paths += [point.file for point in points if point.lsn in dropped and point.lsn < kept.chain_from]
     paths += [kept.file] if renewed and kept.file else []
     with transaction(replica.history.engine) as connection:
         if dropped and any_pinned(connection, replica.history.task_id, dropped):

@@ -1,4 +1,4 @@
-"""What can be wrong with a state file."""
+"""What can be wrong with a state file, and with a second copy."""
 
 from ccpr.matrixone.errors import Terminal
 
@@ -31,4 +31,15 @@ class MirrorContradictsState(Terminal):
     default_remedy = (
         "Nothing was written. Import the state that was exported when the mirror was as it is now. "
         "If there is none, subscribe again with another mirror."
+    )
+
+
+class CopyDiverged(Terminal):
+    """The second copy has a point that the mirror does not have and never had: the mirror was restored from an older
+    copy, or is written anew. Nothing was changed in the copy."""
+
+    code = "COPY_DIVERGED"
+    about = "second copy"
+    default_remedy = (
+        "Copy to another place, or go on with this copy in the mirror's place: `ccpr copy NAME --promote URL`."
     )

@@ -205,10 +205,12 @@ def sweep(
         with transaction(replica.history.engine) as connection:
             replica.ledger.schedule_deletion(connection, lost, latest)
     due, waiting = replica.ledger.due_garbage(now, latest)
+    named = replica.named() if due else set()
     for batch in batches(due, _CONFIRMED_FILES):
         confirm()
         for path in batch:
-            replica.mirror.store.delete(path)
+            if path not in named:  # the same content has the same name: it may have been written again meanwhile
+                replica.mirror.store.delete(path)
             replica.ledger.forget(path)
     return Swept(len(dropped) if changed else 0, len(due), waiting, changed)
 

@@ -76,19 +76,22 @@ class Identity:
     epoch : random; a new one is made whenever another catalog database takes the mirror over, so that the former one
         cannot go on with it.
     guarded : releases that do not know held points cannot write to the mirror.
+    is_copy : it is a second copy, which no iteration writes to.
     """
 
     task_id: str
     subscription: str
     epoch: str
     guarded: bool = False
+    is_copy: bool = False
 
     def to_json(self) -> dict[str, Any]:
         format_ = {"format": GUARDED} if self.guarded else {}
-        return {**format_, "task_id": self.task_id, "subscription": self.subscription, "epoch": self.epoch}
+        copy = {"is_copy": True} if self.is_copy else {}
+        return {**format_, "task_id": self.task_id, "subscription": self.subscription, "epoch": self.epoch, **copy}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Identity":
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
         known = tuple(text_of(value[key]) for key in ("task_id", "subscription", "epoch"))
-        return cls(*known, guarded=value["format"] == GUARDED)
+        return cls(*known, guarded=value["format"] == GUARDED, is_copy=value.get("is_copy") is True)

@@ -134,10 +134,10 @@ class Mirror:
         return [files.load(file) for file in files.all()][::-1]
 
     def points_not_needed(self, oldest_lsn: int) -> list[str]:
-        """Files of points before the chain, if this is its first point, from which no difference in it starts."""
-        first = self.point_files().oldest_needed(oldest_lsn)
+        """Files of points before the chain, if this is its first point, that no point in it is read from."""
+        needed = self.point_files().read_from(oldest_lsn)
         names = ((name, lsn_of_point(name)) for name in self.store.names("points"))
-        return [name for name, lsn in names if lsn is not None and lsn < first]
+        return [name for name, lsn in names if lsn is not None and lsn < oldest_lsn and name not in needed]
 
     def kept(self) -> Kept:
         """The points before the chain, and those that are held."""

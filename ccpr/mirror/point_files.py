@@ -34,35 +34,40 @@ class PointFiles:
     """The points of one head. Each file is read once. All methods raise MirrorDamaged, StoreFailed."""
 
     def __init__(self, files: MirrorFiles, head: Head) -> None:
-        self._files, self._head = files, head
+        self._files, self.head = files, head
         self._read: dict[str, dict[str, Any]] = {}
         self._old: list[int] | None = None  # lsn of the files of format 1, newest first
 
     @cached_property
     def kept(self) -> Kept:
         """The points before the chain, and those that are held."""
-        if not self._head.kept:
+        if not self.head.kept:
             return Kept()
-        value = self._files.read_json(self._head.kept)
-        with self._files.understood(self._head.kept):
-            return Kept.from_json(value, self._head.oldest_point)
+        value = self._files.read_json(self.head.kept)
+        with self._files.understood(self.head.kept):
+            return Kept.from_json(value, self.head.oldest_point)
 
     def all(self) -> Iterator[PointFile]:
         """Those that can be read, newest first."""
-        yield from self._chain()
-        yield from map(_file_of, reversed(self.kept.points))
+        yield from self.chain()
+        yield from reversed(self.listed())
 
-    def _chain(self) -> Iterator[PointFile]:
+    def listed(self) -> list[PointFile]:
+        """Those before the chain, oldest first."""
+        return [_file_of(one) for one in self.kept.points]
+
+    def chain(self) -> Iterator[PointFile]:
+        """Those up to the newest between which none was dropped, newest first."""
         file = self.newest()
-        while file is not None and self._head.oldest_point is not None and file.lsn >= self._head.oldest_point:
+        while file is not None and self.head.oldest_point is not None and file.lsn >= self.head.oldest_point:
             yield file
             file = next(iter(self._before(file)), None)
 
     def newest(self) -> PointFile | None:
         """None before the first."""
-        if self._head.newest_point is None:
+        if self.head.newest_point is None:
             return None
-        return self._file(self._head.point or point_path_1(self._head.newest_point))
+        return self._file(self.head.point or point_path_1(self.head.newest_point))
 
     def find(self, late: Callable[[PointFile], bool]) -> PointFile | None:
         """The newest that is not too late, if the one directly after it is; None if there is no such point, or no more.
@@ -83,7 +88,7 @@ class PointFiles:
         return before, after
 
     def _find_in_chain(self, late: Callable[[PointFile], bool]) -> PointFile | None:
-        file, oldest = self.newest(), self._head.oldest_point or 0
+        file, oldest = self.newest(), self.head.oldest_point or 0
         while file is not None and file.lsn >= oldest:
             if not late(file):
                 return file
@@ -109,10 +114,14 @@ class PointFiles:
             committed = datetime.fromisoformat(committed_at)
             return Point(file.lsn, at, snapshot, committed, ledger, tables, behind, definitions)
 
-    def oldest_needed(self, lsn: int) -> int:
-        """The lsn of the oldest file that the point of this lsn needs, which is in the chain."""
+    def paths(self, file: PointFile) -> list[str]:
+        """The files that a point is read from: its own, and those that it is a difference from."""
+        return [layer.path for layer, _ in self._layers(file)]
+
+    def read_from(self, lsn: int) -> list[str]:
+        """The files that a point in the chain is read from; nothing else before it is read for a later one."""
         file = self._find_in_chain(lambda one: one.lsn > lsn)
-        return lsn if file is None else list(self._layers(file))[-1][0].lsn
+        return [] if file is None else self.paths(file)
 
     def _layers(self, file: PointFile) -> Iterator[tuple[PointFile, Mapping[str, Any]]]:
         """A point's file and those that it is a difference from, down to a complete one."""

@@ -266,6 +266,9 @@ def _check_identity(row: LogRow, identity: Identity | None, mirror: Mirror) -> N
             raise MirrorForeign("it does not say whose it is: mirror.json is missing", subject=mirror.store.url)
         return
     check_owner(identity, row.task_id, mirror)
+    if identity.is_copy:
+        remedy = "`ccpr copy NAME --promote URL` makes it the mirror that is written."
+        raise MirrorForeign("it is a second copy of the mirror", subject=mirror.store.url, remedy=remedy)
     if row.epoch not in (None, identity.epoch):
         text = "another catalog database has taken it over, or one of the two was restored from a copy before that"
         raise MirrorForeign(text, subject=mirror.store.url)

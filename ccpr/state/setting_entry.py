@@ -116,7 +116,8 @@ class Setting:
             value = meaning(said)
             self.kind.check(value)
         except ValueError as error:
-            raise BadSetting(f"{self.name} is {said!r:.80}, {error}", subject=self.name) from error
+            shown = "what was given" if self.kind.may_be_secret else f"{said!r:.80}"
+            raise BadSetting(f"{self.name} is {shown}, {error}", subject=self.name) from error
         return value
 
     def of(self, settings: object) -> Any:

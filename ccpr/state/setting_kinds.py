@@ -27,11 +27,13 @@ class Kind(ABC, Generic[T]):
     multiple : its option may be repeated.
     metavar : its value in the help of an option.
     words : its values, in Markdown.
+    may_be_secret : what is no value of it may have a password, and is not shown.
     schema : JSON schema of its values in a file.
     """
 
     forms: ClassVar[tuple[type, ...]] = (str,)
     multiple: ClassVar[bool] = False
+    may_be_secret: ClassVar[bool] = False
     metavar: str = "TEXT"
     words: str = "text"
     schema: Mapping[str, Any] = {"type": "string"}
@@ -186,6 +188,7 @@ class KeyPlace(Text):
 class DrillPlace(Url):
     """A folder, or the URI of a server. A password has no place in a setting, which is shown."""
 
+    may_be_secret = True
     metavar = "FOLDER|URI"
     words = "folder or URI"
 

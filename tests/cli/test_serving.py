@@ -25,8 +25,8 @@ LEAST = ServeOptions(
     relay=None,
     stop_seconds=1.0,
 )
-ALWAYS = ["OneService", "Notifier", "Watcher", "Pages", "Replicator"]
-THREADS = ["notify", "followers", "serve", "pages"]
+ALWAYS = ["OneService", "Notifier", "Watcher", "Caretaker", "Pages", "Replicator"]
+THREADS = ["notify", "followers", "care", "serve", "pages"]
 
 
 @pytest.fixture
@@ -71,6 +71,7 @@ def test_a_service_with_everything_starts_it_in_this_order(workspace: Workspace)
     options = replace(LEAST, dagster=True, spark=True, relay=Listen("127.0.0.1", 0))
     service = Serving(workspace, options, threading.Event())
     assert parts(service) == [
-        *("OneService", "Notifier", "DagsterReporter", "Supervisor", "RelayService", "Watcher", "Pages", "Replicator")
+        *("OneService", "Notifier", "DagsterReporter", "Supervisor", "RelayService", "Watcher", "Caretaker"),
+        *("Pages", "Replicator"),
     ]
     assert set(threads(service)) == {*THREADS, "dagster", "warm-spark", "relay"}

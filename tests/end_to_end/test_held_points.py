@@ -3,6 +3,7 @@
 import shutil
 from contextlib import closing
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -10,7 +11,10 @@ import ccpr
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.steps.release import sweep
+from ccpr.service import held_points
 from ccpr.service.workspace import Workspace
+from ccpr.state.kept import KeptRecords
+from ccpr.state.ledger import Ledger
 from tests.end_to_end.one_table import DATABASE, DAY, HOUR, OneTable
 from tests.end_to_end.replica import command
 from tests.end_to_end.simulated import rows
@@ -27,6 +31,36 @@ def test_points_stay_by_the_calendar_and_each_of_them_reads_as_it_was(one_table:
         one_table.work(DAY)
     assert len(one_table.lsns()) == 3, "today and yesterday, and what the last hour began with"
     one_table.assert_equal()
+
+
+def test_the_first_point_goes_and_those_that_are_differences_from_it_stay_readable(one_table: OneTable) -> None:
+    """Its file is complete, so that it is the same file when the point stays by itself."""
+    one_table.source.subscribe("--keep", "all:90m,hourly:4", "--retain-files", "0")
+    for _ in range(13):
+        one_table.work(20 * 60)
+        one_table.assert_equal()
+    assert 0 not in one_table.lsns()
+    assert one_table.lsns()[1] < 15, "the next complete file is that of point 16"
+    assert command("verify", "s")["sound"]
+
+
+def test_a_file_that_was_to_be_deleted_and_is_named_again_stays(one_table: OneTable) -> None:
+    """An attempt to hold a point that was killed leaves a list that nothing names, and the next one writes the same."""
+    one_table.source.subscribe("--retain", "3")
+    one_table.work()
+    one_table.work()
+    with closing(Workspace()) as workspace:
+        killed = patch.object(KeptRecords, "write", side_effect=KeyboardInterrupt)
+        with killed, pytest.raises(KeyboardInterrupt):
+            held_points.hold(workspace, "s", 0, "first", None)
+        assert command("verify", "s")["strays"] == 1
+        ledger = Ledger(workspace.log.engine, workspace.log.row("s").task_id)
+        assert [path.partition("/")[0] for path in ledger.garbage()] == ["kept"]
+    command("points", "hold", "s", "0", "--name", "first")
+    for _ in range(6):
+        one_table.work(HOUR)
+    one_table.assert_equal()
+    assert 0 in one_table.lsns()
 
 
 def test_what_would_expire_is_shown_before_it_does(one_table: OneTable) -> None:

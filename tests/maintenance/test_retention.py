@@ -279,9 +279,8 @@ class Replica:
         assert set(self.mirror.store.names("manifests")) == refs
         alone = {point.path for point in self.mirror.kept().points}
         oldest = self.history.chain()[-1].lsn
-        first = self.mirror.point_files().oldest_needed(oldest)
-        points = {path for path in self.mirror.store.names("points") if int(path[7:19]) < first}
-        assert points <= alone
+        needed = {*alone, *self.mirror.point_files().read_from(oldest)}
+        assert {path for path in self.mirror.store.names("points") if int(path[7:19]) < oldest} <= needed
         assert self.files("kept") == {self.parts.kept.state().file.rpartition("/")[2]} - {""}
         assert self.ledger.garbage() == set()
         assert {stored.name for stored in self.ledger.stored_objects()} == self.files("objects")

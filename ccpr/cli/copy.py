@@ -1,0 +1,61 @@
+"""`ccpr copy`: a second copy of a mirror at another place, and that one in the mirror's place."""
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ccpr.base.wording import seconds_text, size_text
+from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.cli.progress import byte_bars
+from ccpr.state.settings import SETTINGS
+
+
+def copy(
+    name: Name,
+    to: Annotated[
+        str | None, typer.Option(metavar="URL", help="Bring the copy there to where the mirror is; it may be new.")
+    ] = None,
+    promote: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Make the copy there the mirror of the subscription, which goes on from it."),
+    ] = None,
+    encrypt: Annotated[
+        str,
+        typer.Option(metavar=SETTINGS["encrypt"].kind.metavar, help="Where the copy's key is, if it is encrypted."),
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Copy a mirror to another folder or bucket: what is not there yet, point by point. It is a mirror that can be read
+    and restored from. Type it again, or have it typed every hour, to bring the copy up to date."""
+    from ccpr.service import copies, estimates
+    from ccpr.service.workspace import Workspace
+
+    if (to is None) == (promote is None):
+        raise typer.BadParameter("give one of the two", param_hint="--to, --promote")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        if promote is not None:
+            adopted = copies.promote(workspace, name, promote, encrypt)
+            if as_json:
+                show_json({"name": name, "mirror": promote, **asdict(adopted)})
+            else:
+                text = f"the mirror of {name} is {promote}, with {counted(adopted.points, 'point')}"
+                out.print(f"{text}; its former one is written no more", markup=False)
+                out.print(f"next: ccpr run {name}", markup=False)
+            return
+        assert to is not None
+        started = time.monotonic()
+        with byte_bars() as bars:
+            task = bars.add_task("copy", total=None)
+            found = copies.copy(workspace, name, to, encrypt, lambda size: bars.advance(task, size))
+        seconds = time.monotonic() - started
+        estimates.record(workspace.home, "copy", found.bytes, seconds)
+    if as_json:
+        show_json({"name": name, "to": to, **asdict(found), "seconds": round(seconds, 3)})
+        return
+    told = f"{counted(found.points, 'point')}, {counted(found.objects, 'object')}, {size_text(found.bytes)} copied"
+    went = f"; {counted(found.deleted, 'file')} deleted" if found.deleted else ""
+    out.print(f"{told}{went}; took {seconds_text(seconds)}", markup=False)
+    out.print(f"{to} is at point {found.newest_point}", markup=False)

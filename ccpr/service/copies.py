@@ -1,0 +1,72 @@
+"""Second copies of a mirror: bringing one to where the mirror is, and making one the mirror that is written."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ccpr.maintenance.adopt import Adopted, adopt
+from ccpr.maintenance.second_copy import Copied, SecondCopy
+from ccpr.mirror.errors import PointGone, PointNotReached
+from ccpr.mirror.mirror import Mirror
+from ccpr.service.mirror_places import check_place
+from ccpr.service.pinning import pinned
+from ccpr.service.subscriptions import canonical
+from ccpr.service.workspace import Workspace
+from ccpr.state.errors import MirrorForeign, StateUnavailable
+from ccpr.state.pins import Pins
+from ccpr.state.publishing import check_owner
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
+
+_ATTEMPTS = 20  # while points go
+_PIN = "ccpr_copy_"
+
+
+def copy(
+    workspace: Workspace, name: str, to: str, encrypt: str, on_bytes: Callable[[int], None] = lambda size: None
+) -> Copied:
+    """Bring a copy to where the mirror is; a new one is begun in an empty place. Iterations go on meanwhile, and no
+    point goes. Killed, it goes on where it was. Two at once to one place write the same files.
+
+    Parameters
+    ----------
+    encrypt : where the copy's key is; empty if it is not encrypted.
+
+    Raises BadName, BadSetting, MirrorInUse, KeyUnusable, and what `SecondCopy` raises.
+    """
+    row = workspace.log.row(name)
+    subscription = Subscription.from_row(row)
+    settings = _at(subscription.settings, to, encrypt)
+    check_place(workspace, name, settings, workspace.log.all_rows()[0])
+    mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
+    work = SecondCopy(mirror, Mirror(workspace.mirror_store(name, settings)), on_bytes=on_bytes)
+    for _ in range(_ATTEMPTS):
+        oldest = next(iter(mirror.lsns()), None)
+        if oldest is None:
+            raise PointNotReached("there is no point yet", subject=f"subscription {name}", remedy=f"`ccpr run {name}`.")
+        try:
+            with pinned(pins, mirror.point(oldest), workspace.clock, _PIN):
+                return work.run()
+        except PointGone:
+            continue
+    raise StateUnavailable("points go faster than they can be pinned", subject=f"subscription {name}")
+
+
+def promote(workspace: Workspace, name: str, to: str, encrypt: str) -> Adopted:
+    """Make a copy the mirror of the subscription: iterations go on from its newest point. The former mirror stays as it
+    is, and is written no more. Killed in between, it is done by running it again. Raises MirrorInUse, MirrorForeign,
+    LeaseLost, and what `adopt` raises."""
+    with workspace.lease(name) as lease:
+        row = lease.claim.row
+        settings = _at(Subscription.from_row(row).settings, to, encrypt)
+        others = [other for other in workspace.log.all_rows()[0] if other.task_id != row.task_id]
+        check_place(workspace, name, settings, others)
+        mirror = Mirror(workspace.mirror_store(name, settings))
+        identity = mirror.identity()
+        if identity is None:
+            raise MirrorForeign("there is no copy of the mirror", subject=mirror.store.url)
+        check_owner(identity, row.task_id, mirror)
+        return adopt(lease, mirror, {"sync_config": settings.to_text()})
+
+
+def _at(settings: Settings, to: str, encrypt: str) -> Settings:
+    return canonical(replace(settings, mirror=to, encrypt=encrypt))
