@@ -52,6 +52,9 @@ def list_(
     ] = None,
     retain: Annotated[int | None, typer.Option(min=0, help="The same for --retain.")] = None,
     retain_for: Annotated[str | None, typer.Option(help="The same for --retain-for.")] = None,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="How much each point shows, and how much goes with it alone.")
+    ] = False,
     in_lakes: Annotated[
         bool, typer.Option("--lake", help="Which version of which lake table shows each point; the lakes are read.")
     ] = False,
@@ -61,9 +64,11 @@ def list_(
     from ccpr.cli.logins import seconds_option
     from ccpr.maintenance.retention import Retention
     from ccpr.service.held_points import staying
+    from ccpr.service.point_sizes import point_sizes
     from ccpr.service.subscriptions import check_settings
     from ccpr.service.workspace import Workspace
     from ccpr.state.history import PointHistory
+    from ccpr.state.ledger import Ledger
     from ccpr.state.quarantine import Quarantine
     from ccpr.state.subscription import Subscription
 
@@ -79,6 +84,7 @@ def list_(
         behind = Quarantine(workspace.log.engine, row.task_id).behind_by_point()
         why = staying(workspace, name, Retention.of(settings))
         there = _in_lakes(workspace, name) if in_lakes else {}
+        cost = point_sizes(Ledger(workspace.log.engine, row.task_id), [one.lsn for one in found]) if sizes else {}
     if would_expire:
         found = [point for point in found if not why.reasons.get(point.lsn, [""])]
     held = {point.lsn: [hold for hold in why.holds if hold.lsn == point.lsn] for point in found}
@@ -98,6 +104,7 @@ def list_(
                     "behind": behind_json(behind.get(point.lsn, {})),
                     "kept_by": why.reasons.get(point.lsn, []),
                     "held": [hold.to_json() for hold in held[point.lsn]],
+                    **({"bytes_shown": cost[point.lsn].shown, "bytes_alone": cost[point.lsn].alone} if sizes else {}),
                     **({"lakes": _lakes_json(there, point.at.physical)} if in_lakes else {}),
                 }
                 for point in found
@@ -120,12 +127,13 @@ def list_(
             point.tables_changed,
             point.objects_copied,
             size_text(point.bytes_copied),
+            *((size_text(cost[point.lsn].shown), size_text(cost[point.lsn].alone)) if sizes else ()),
             ", ".join(why.reasons.get(point.lsn, [])) or "-",
             ", ".join(late["table"] for late in behind_json(behind.get(point.lsn, {}))),
         )
         for point in found
     ]
-    counted = ("tables changed", "objects copied", "bytes copied")
+    counted = ("tables changed", "objects copied", "bytes copied", *(("shows", "goes with it") if sizes else ()))
     columns = ("point", "upstream's clock (UTC)", *counted, "stays by", "tables behind")
     show_table(columns, cells, empty="no point would expire" if would_expire else "no point yet")
 

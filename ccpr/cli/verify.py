@@ -12,12 +12,20 @@ from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
 from ccpr.cli.progress import byte_bars
 
 if TYPE_CHECKING:
+    from ccpr.maintenance.source_defects import DoubledKeys
     from ccpr.maintenance.verify import Damage
+    from ccpr.mirror.mirror import Mirror
 
 
 def verify(
     name: Name,
-    deep: Annotated[bool, typer.Option("--deep", help="Decode every column of every object as well.")] = False,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            help="Decode every column of every object as well, and look for primary keys that several rows have.",
+        ),
+    ] = False,
     repair: Annotated[bool, typer.Option(help="Fetch damaged and missing objects again from the upstream.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -47,8 +55,10 @@ def verify(
             on_progress=lambda size: progress.advance(task, size),
         )
         found = verifier.run()
+        doubled = _doubled_keys(workspace.mirror(name)) if deep else []
     if as_json:
-        show_json({**asdict(found), "sound": found.sound})
+        about = {"source_defects": [asdict(one) for one in doubled]} if deep else {}
+        show_json({**asdict(found), "sound": found.sound, **about})
     else:
         out.print(
             f"{counted(found.objects, 'object')}, {size_text(found.bytes)}, "
@@ -62,8 +72,30 @@ def verify(
             for damage in found.damages
         ]
         show_table(("file", "damage", "affects"), cells, empty="everything is as it was written")
+        for one in doubled:
+            _show_doubled(one)
     if not found.sound:
         raise typer.Exit(1)
+
+
+def _doubled_keys(mirror: "Mirror") -> "list[DoubledKeys]":
+    """At the newest point."""
+    from ccpr.maintenance.source_defects import doubled_keys
+    from ccpr.mirror.errors import MirrorDamaged, PointNotReached
+
+    try:
+        return list(doubled_keys(mirror, mirror.point()))
+    except (PointNotReached, MirrorDamaged):
+        return []  # there is nothing to read, or it is among the damages
+
+
+def _show_doubled(one: "DoubledKeys") -> None:
+    from ccpr.maintenance.source_defects import UPSTREAM_ISSUES
+
+    key = ", ".join(f"{name} = {value:.80}" for name, value in one.example.items())
+    text = f"{one.table}: {counted(one.keys, 'primary key')} with several rows, for example {key}. The source has them"
+    known = " and ".join(f"matrixone#{number}" for number in UPSTREAM_ISSUES)
+    out.print(f"{text}, too: the replica is right ({known}, or LOAD DATA)", style="yellow", markup=False)
 
 
 def _affected(damage: "Damage") -> str:

@@ -62,16 +62,23 @@ class Summing:
         for piece in [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches():
             if piece.num_rows == 0:
                 continue
-            row = np.zeros(piece.num_rows, np.uint64)
+            row = row_hashes(piece, self._names)
             with np.errstate(over="ignore"):
-                for place, name in enumerate(self._names):
-                    row = _mixed(row ^ _salted(_hashes(piece.column(name)), place))
                 self._first += int(row.sum(dtype=np.uint64))
                 self._second += int(_mixed(row ^ _SECOND).sum(dtype=np.uint64))
             self._rows += piece.num_rows
 
     def figures(self) -> Figures:
         return Figures(self._rows, f"{self._first % 2**64:016x}{self._second % 2**64:016x}", self.basis)
+
+
+def row_hashes(batch: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
+    """64 bits of each row, by the stored bytes of these columns."""
+    row = np.zeros(batch.num_rows, np.uint64)
+    with np.errstate(over="ignore"):
+        for place, name in enumerate(names):
+            row = _mixed(row ^ _salted(_hashes(batch.column(name)), place))
+    return row
 
 
 def basis_of(schema: pa.Schema) -> str:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import sqlalchemy as sa
 
@@ -135,6 +136,26 @@ class Ledger:
                 end(table_id, references.c.object_name.in_(page))
         for table_id in gone:
             end(table_id)
+
+    def spans(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each object its bytes, the point from which on a table has it, and from which on none has; -1 if one still
+        has it."""
+        mine = (references.c.task_id == self.task_id, objects.c.task_id == self.task_id)
+        open_ended = sa.func.max(sa.case((references.c.until_lsn.is_(None), 1), else_=0))
+        query = (
+            sa.select(
+                sa.func.max(objects.c.size),
+                sa.func.min(references.c.from_lsn),
+                sa.case((open_ended == 1, -1), else_=sa.func.max(references.c.until_lsn)),
+            )
+            .join(objects, objects.c.object_name == references.c.object_name)
+            .where(*mine)
+            .group_by(references.c.object_name)
+        )
+        with transaction(self.engine) as connection:
+            rows = connection.execute(query).all()
+        found = np.array([tuple(row) for row in rows], np.int64).reshape(-1, 3)
+        return found[:, 0], found[:, 1], found[:, 2]
 
     def stored_objects(self, after: str = "") -> Iterator[LedgerEntry]:
         """Every object of the ledger whose name is greater, by name. Reads a page at a time."""

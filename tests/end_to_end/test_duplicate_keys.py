@@ -125,3 +125,16 @@ def test_rows_that_somebody_wrote_to_the_target_are_overwritten_as_before(shop: 
     shop.insert("a", 700)
     assert shop.run()["behind"] == []
     assert rows(shop)[700] == "v700"
+
+
+def test_verify_says_which_keys_the_source_has_twice_and_that_the_replica_is_right(shop: Shop) -> None:
+    load(shop, FIRST)
+    shop.command("run", "shop")
+    assert shop.command("verify", "shop", "--deep")["source_defects"] == []
+    load(shop, {5: "again", 7: "again"})
+    shop.command("run", "shop")
+    found = shop.command("verify", "shop", "--deep")
+    assert found["sound"]
+    assert [(one["table"], one["keys"]) for one in found["source_defects"]] == [(f"{DATABASE}.a", 2)]
+    assert found["source_defects"][0]["example"] in ({"n": "5"}, {"n": "7"})
+    assert "source_defects" not in shop.command("verify", "shop")

@@ -246,3 +246,25 @@ def test_a_subscription_may_be_called_as_a_command_is(one_table: OneTable) -> No
     assert len(command("points", "hold")) == 1
     document: Any = command("points", "hold", "hold", "0")
     assert document["name"] == "held-0"
+
+
+def test_what_points_cost_is_what_their_files_have(one_table: OneTable) -> None:
+    one_table.source.subscribe()
+    for number in range(6):
+        one_table.work()
+        if number % 2:
+            one_table.source.storage.checkpoint()
+    command("points", "drop", "s", "2", "--yes")
+    mirror = Mirror(LocalStore(one_table.source.mirror_folder()))
+    shown = {}
+    for point in mirror.points():
+        manifests = [mirror.manifest(ref) for ref in point.tables.values()]
+        shown[point.lsn] = {one.stats.name: one.stats.size for each in manifests for one in each.listed_objects()}
+    others = {lsn: set().union(*(set(names) for other, names in shown.items() if other != lsn)) for lsn in shown}
+    expected = {
+        lsn: (sum(names.values()), sum(size for name, size in names.items() if name not in others[lsn]))
+        for lsn, names in shown.items()
+    }
+    found = command("points", "s", "--sizes")
+    assert {one["lsn"]: (one["bytes_shown"], one["bytes_alone"]) for one in found} == expected
+    assert any(alone for _, alone in expected.values())
