@@ -4,7 +4,7 @@ read back (docs/requirements.md B11)."""
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,6 +80,10 @@ def import_(
         bool,
         typer.Option("--adopt", help="The mirror is older or newer than the state: take the mirror's points."),
     ] = False,
+    mirror_at: Annotated[
+        str,
+        typer.Option("--mirror", metavar="URL", help="Where the mirror is now: another place, or a second copy of it."),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Create a subscription again from its exported state, for the mirror that it has. All of it or nothing is
@@ -96,7 +100,7 @@ def import_(
         check_settings(found.subscription.settings, found.subscription.database, found.subscription.table)
         wanted = name or found.row.subscription_name
         check_subscription_name(wanted)
-        found = _with_mirror(workspace, found, wanted)
+        found = _at(found, mirror_at) if mirror_at else _with_mirror(workspace, found, wanted)
         mirror = Mirror(workspace.mirror_store(wanted, found.subscription.settings))
         if not adopt_points:
             check_mirror(found, mirror)
@@ -134,6 +138,14 @@ def adopt_(name: Name, as_json: AsJson = False) -> None:
         f"adopted {counted(adopted.points, 'point')} of the mirror of {name}: {newest} (it was {before})", markup=False
     )
     out.print(f"next: ccpr verify {name}; ccpr run {name}", markup=False)
+
+
+def _at(found: "SubscriptionState", url: str) -> "SubscriptionState":
+    """With its mirror there; the URL says where the key is, if that is another. Raises BadName."""
+    from ccpr.service.subscriptions import canonical
+
+    settings = canonical(replace(found.subscription.settings, mirror=url))
+    return replace(found, row=replace(found.row, sync_config=settings.to_text()))
 
 
 def _with_mirror(workspace: "Workspace", found: "SubscriptionState", name: str) -> "SubscriptionState":

@@ -26,6 +26,10 @@ _REFUSED_REMEDY = (
     "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) "
     "may read and write there; then run it again: the iteration continues where it stopped."
 )
+_LOCKED_REMEDY = (
+    "A bucket with Object Lock may not have a default retention: take it away, and have the versions locked by a login "
+    "of the bucket's owner (docs/how-to/mirror-in-a-bucket.md)."
+)
 
 
 class ObjectStore:
@@ -176,7 +180,8 @@ class ObjectStore:
         return self._failed("read", name, error)
 
     def _failed(self, verb: str, name: str, error: Exception) -> StoreFailed:
-        return StoreFailed(f"could not {verb}: {error}", subject=self._subject(name), remedy=_REFUSED_REMEDY)
+        remedy = _LOCKED_REMEDY if "ObjectLock" in str(error) else _REFUSED_REMEDY
+        return StoreFailed(f"could not {verb}: {error}", subject=self._subject(name), remedy=remedy)
 
 
 def _mapped(path: str, size: int) -> pa.Buffer:

@@ -128,7 +128,6 @@ def test_rows_that_somebody_wrote_to_the_target_are_overwritten_as_before(shop: 
 
 
 def test_verify_says_which_keys_the_source_has_twice_and_that_the_replica_is_right(shop: Shop) -> None:
-    load(shop, FIRST)
     shop.command("run", "shop")
     assert shop.command("verify", "shop", "--deep")["source_defects"] == []
     load(shop, {5: "again", 7: "again"})
