@@ -188,11 +188,9 @@ def test_it_is_purged_without_its_key_if_that_is_forced(shop: OneTable, key: Pat
 
 
 @pytest.mark.spark
-def test_tasks_of_spark_copy_and_read(
-    one_table: OneTable, key: Path, key_file: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CCPR_KEY_FILE", str(key_file))  # where the session's workers look for it
+def test_tasks_of_spark_copy_and_read(one_table: OneTable, key: Path, key_file: Path, spark: "SparkSession") -> None:
     one_table.source.subscribe("--encrypt", f"file:{key}")
+    shutil.copy(one_table.source.home / "home" / "key", key_file)  # where the session's workers look for it
     one_table.work()
     one_table.source.storage.checkpoint()
     command("run", "s", "--engine", "spark")
