@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ccpr.api.values import At, Location, Point, TableInfo
     from ccpr.base.errors import (
         BadName,
+        ExtraMissing,
         MirrorDamaged,
         PointGone,
         PointNotReached,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     )
     from ccpr.matrixone.errors import CcprError
     from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
-    from ccpr.mirror.errors import BadFilter, BadOption, ExtraMissing, KeyChanged, MirrorNotFound
+    from ccpr.mirror.errors import BadFilter, BadOption, KeyChanged, MirrorNotFound
     from ccpr.mirror.filters import FilterTuple
     from ccpr.mirror.points import LaggingTable
     from ccpr.pipeline.spark.tasks import StoreNotShared
@@ -76,7 +77,7 @@ _HOMES = {
     "BadOption": "ccpr.mirror.errors",
     "CcprError": "ccpr.matrixone.errors",
     "Changes": "ccpr.api.changes",
-    "ExtraMissing": "ccpr.mirror.errors",
+    "ExtraMissing": "ccpr.base.errors",
     "FilterTuple": "ccpr.mirror.filters",
     "KeyChanged": "ccpr.mirror.errors",
     "LaggingTable": "ccpr.mirror.points",

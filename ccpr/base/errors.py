@@ -662,3 +662,12 @@ class TableBehindInMirror(Transient):
     default_remedy = (
         "See the quarantined tables in `ccpr status NAME`. The target follows when the mirror shows the table again."
     )
+
+
+class ExtraMissing(Terminal):
+    """What was asked for needs packages that are not installed, since only some users need them. An extra of this
+    program brings them: spark, dagster, dagster-spark, emulator, duckdb, pandas, polars, or all of these."""
+
+    code = "EXTRA_MISSING"
+    about = "extra"
+    default_remedy = "pip install 'matrixone-ccpr[all]'"

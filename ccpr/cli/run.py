@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ccpr.base.copy_meter import size_text
+from ccpr.base.extras import require
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.exit_codes import BEHIND
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 def _engine(value: str) -> str:
     if value not in ("auto", "process", "spark"):
         raise typer.BadParameter("auto, process or spark")
+    if value == "spark":  # before an iteration begins, which would end with the error
+        require("spark", "pyspark", "pandas", otherwise="`--engine process` copies without Spark.")
     return value
 
 

@@ -102,9 +102,11 @@ def serve(
     Subscriptions that are created, altered, paused or dropped meanwhile are taken up within a second. The first line
     printed is `serving on 127.0.0.1:PORT`.
     """
+    from ccpr.base.extras import require
     from ccpr.base.loops import Guard
     from ccpr.cli.output import counted, handle_errors
     from ccpr.cli.relay import warn_of_relay
+    from ccpr.pipeline.spark.connect import require_client
     from ccpr.pipeline.spark.engine import Copier
     from ccpr.pipeline.spark.server import WarmSpark
     from ccpr.pipeline.spark.supervisor import Supervisor
@@ -129,6 +131,8 @@ def serve(
     if not relay and (relay_tls_cert or relay_tls_key or relay_insecure):
         raise typer.BadParameter("it needs --relay", param_hint="--relay-…")
     with handle_errors(as_json=False), Workspace() as workspace:
+        if spark:
+            require_client()
         until = threading.Event()
         _end_on_signals(until)
         raise_limit()
@@ -137,6 +141,7 @@ def serve(
         components: list[Component] = [OneService(workspace), notifier]
         guards: list[Guard] = [notifier.loop, workspace.executor.renewals]
         if os.environ.get("DAGSTER_HOME") if dagster is None else dagster:
+            require("dagster", "dagster", otherwise="With --no-dagster nothing is reported there.")
             from ccpr.dagster.reporter import DagsterReporter
 
             reporter = DagsterReporter(workspace)

@@ -336,6 +336,7 @@ class Iteration:
             by_table,
             DatabaseLists(self._session, self.subscription, catalog.lists, later, by_table) if catalog.lists else None,
             self._options.timeouts.stale_read,
+            self._options.check_list,
         )
         found = listing.diff(ref, self._context.current, resync)
         self._context = replace(self._context, list_rows=full_list.rows)  # remembered with the commit

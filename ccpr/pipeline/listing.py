@@ -24,13 +24,13 @@ from ccpr.pipeline.appendable import FullList, LaterSnapshot
 from ccpr.pipeline.applying import known_objects
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.database_lists import DatabaseLists
+from ccpr.pipeline.list_check import ListCheck, check_list
 from ccpr.pipeline.object_list import (
     check_known,
     conflicting_objects,
     deduplicate,
     diff_objects,
     read_list,
-    validate,
 )
 from ccpr.pipeline.options import Resync
 from ccpr.pipeline.results import PAST_UNREAD, Listed
@@ -56,6 +56,7 @@ class Listing:
     by_table : lists the tables one by one where the upstream cannot list the database.
     by_database : lists several databases one by one, if the subscription is to several.
     stale_read : see `ccpr.pipeline.options.Timeouts`.
+    check_list : see `ccpr.pipeline.options.IterationOptions`.
     """
 
     session: Session
@@ -70,6 +71,7 @@ class Listing:
     by_table: TableLists
     by_database: DatabaseLists | None = None
     stale_read: Policy | None = STALE_READ_RULES
+    check_list: ListCheck = check_list
 
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
         """From the tables' points to `ref`; `base` is the snapshot of the last point.
@@ -164,7 +166,7 @@ class Listing:
 
         def check(rows: pa.Table, subject: str) -> pa.Table:
             rows = deduplicate(rows, subject)
-            validate(rows, ref.at, subject)
+            self.check_list(rows, ref.at, subject)
             return rows
 
         listed = self._each_table(with_retry(read), check, subject, found.failures)
