@@ -1,26 +1,17 @@
 """What version 0.1.0 stored is read and continued, and nothing is copied or loaded a second time. The names that are
 stored, of tables, columns, files and JSON keys, are the same (tests/fixtures/README.md)."""
 
-import json
-import re
-import shutil
-import sqlite3
-from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-import pymysql
 import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Column, SqlType, Unread
@@ -44,50 +35,35 @@ from ccpr.state.states import State
 from ccpr.state.tables import checkpoints
 from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords
 from ccpr.targets import sync
-from ccpr.targets.address import parse_target_uri
 from ccpr.targets.registry import TARGET_METADATA
-from tests.end_to_end.replica import About, Replica, source_uri
-from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb
+from tests.support.old_state import (
+    Found,
+    Old,
+    OldState,
+    assert_named_by,
+    files_in,
+    keys_in_catalog,
+    keys_in_mirror,
+    point_target_to,
+    tables_in,
+    target_rows_of,
+)
 from tests.support.publishing import publish
 from tests.support.recordings_location import SAMPLE
 from tests.support.values import a_subscription, a_table
 from tests.targets.target_database import Place
 
-WRITTEN = Path(__file__).resolve().parent.parent / "fixtures" / "state_0_1_0"
-RECORDINGS = {"cut": "cut_inside_object", "types": "all_types", "account": "other_account"}
+OLD = OldState(
+    Path(__file__).resolve().parent.parent / "fixtures" / "state_0_1_0",
+    {"cut": SAMPLE / "cut_inside_object", "types": SAMPLE / "all_types", "account": SAMPLE / "other_account"},
+)
 
 
 @pytest.fixture
 def old_home(home: Path) -> Path:
     """The state folder that 0.1.0 left, with its object files."""
-    folder = home / "home"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(WRITTEN / "home", folder)
-    (folder / "key").chmod(0o600)
-    for name, recording in RECORDINGS.items():
-        shutil.copytree(SAMPLE / recording / "objects", folder / "mirrors" / name / "objects")
-    return folder
-
-
-class Old(Replica):
-    """A subscription of the old state."""
-
-    def __init__(self, name: str, emulator: RecordedUpstream, folder: Path) -> None:
-        super().__init__(About.read(SAMPLE / RECORDINGS[name]), emulator, folder)
-        self.name = name
-
-    def run(self, *options: str, code: int | None = None) -> Any:
-        return self.command("run", self.name, *options, code=code)
-
-    def export(self, table: str, at: int | None = None) -> Any:
-        file = self.folder / "export.parquet"
-        self.command("export", self.name, table, "--out", str(file), *([] if at is None else ["--at", str(at)]))
-        return pq.read_table(file)
-
-    def assert_equal(self, lsn: int, snapshot: int) -> None:
-        for table, file in self.in_scope(snapshot).items():
-            assert_rows_equal(self.export(table, lsn), pq.read_table(file))
+    return OLD.bring(home)
 
 
 @pytest.fixture(autouse=True)
@@ -96,63 +72,16 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "LOAD_ROWS", 100)
 
 
-@contextmanager
-def going_on(name: str, home: Path, **options: Any) -> Iterator[Old]:
-    """An upstream that has the snapshots which the state knows, and the subscription pointed to it."""
-    with RecordedUpstream(SAMPLE / RECORDINGS[name], **options) as emulator:
-        with closing(Workspace()) as workspace:
-            row = workspace.log.row(name)
-        context = json.loads(row.context)
-        known = {ref["lsn"]: ref["name"] for ref in (context[role] for role in ("open", "current", "previous")) if ref}
-        connection = pymysql.connect(
-            host="127.0.0.1", port=emulator.port, user="sys#dump", password="111", autocommit=True
-        )
-        with closing(connection), connection.cursor() as cursor:
-            for lsn in range(max(known) + 1):
-                named = known.get(lsn, f"other_{lsn}")
-                of = f"{row.subscription_account_name} PUBLICATION {row.publication_name}"
-                cursor.execute(f"CREATE SNAPSHOT {named} FOR DATABASE {row.db_name} FROM {of}")
-        old = Old(name, emulator, home.parent)
-        old.command("alter", name, "--from", source_uri(emulator.port))
-        yield old
+def going_on(name: str, home: Path) -> AbstractContextManager[Old]:
+    return OLD.going_on(name, home)
 
 
 @pytest.fixture
 def targets(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Place]]:
     """The databases of the old targets, with their rows."""
     monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
-    names = json.loads((WRITTEN / "databases.json").read_text())
-    found = {}
-    with ExitStack() as cleared:
-        for what, name in names.items():
-            mariadb.create_database(name)
-            address, _ = parse_target_uri(f"mysql://{mariadb.user}:x@{mariadb.host}:{mariadb.port}/{name}")
-            found[what] = Place(mariadb, name, address)
-            cleared.callback(drop, mariadb, name)
-            load_dump(mariadb, name, (WRITTEN / f"{what}.sql").read_text())
+    with OLD.targets(mariadb) as found:
         yield found
-
-
-def load_dump(server: MariaDb, database: str, text: str) -> None:
-    with closing(server.connect(database)) as connection, connection.cursor() as cursor:
-        for statement in text.partition("\n")[2].split(";\n"):  # the first line is for mariadb's own client
-            if statement.strip():
-                cursor.execute(statement)
-
-
-def drop(server: MariaDb, database: str) -> None:
-    with closing(server.connect()) as connection, connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE `{database}`")
-
-
-def point_target_to(old: Old, target: str, place: Place) -> None:
-    to = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
-    old.command("target", "alter", old.name, target, "--to", to)
-
-
-def target_rows_of(place: Place, table: str) -> int:
-    ((count,),) = place.query(f"SELECT count(*) FROM `{table}`")
-    return count
 
 
 def test_the_old_state_is_shown_and_read(old_home: Path) -> None:
@@ -167,8 +96,8 @@ def test_the_old_state_is_shown_and_read(old_home: Path) -> None:
 
 def test_an_open_iteration_goes_on_and_fetches_nothing_again(old_home: Path, targets: dict[str, Place]) -> None:
     with going_on("cut", old_home) as old:
-        point_target_to(old, "report", targets["cut-report"])
-        point_target_to(old, "loading", targets["cut-loading"])
+        point_target_to(old.name, "report", targets["cut-report"])
+        point_target_to(old.name, "loading", targets["cut-loading"])
         outcome = old.run()
         assert (outcome["lsn"], outcome["point"], outcome["objects_copied"] > 0) == (3, True, True)
         assert old.emulator.status().sessions_that_fetched == 0
@@ -193,8 +122,8 @@ def test_a_piece_of_a_load_keeps_its_rows_under_its_new_key(old_home: Path, targ
     )
     assert [rows for _, rows in before] == [640]
     with going_on("cut", old_home) as old:
-        point_target_to(old, "report", targets["cut-report"])
-        point_target_to(old, "loading", place)
+        point_target_to(old.name, "report", targets["cut-report"])
+        point_target_to(old.name, "loading", place)
         old.run()
     ((pieces,),) = place.query("SELECT count(*) FROM watched")
     assert pieces == 2  # the missing one of `c`, and the one of `nokey`
@@ -214,7 +143,7 @@ def test_a_change_of_definition_that_was_begun_is_brought_to_its_end(old_home: P
     place = targets["account-report"]
     assert len(place.query("SELECT 1 FROM ccpr_intents")) == 1
     with going_on("account", old_home) as old:
-        point_target_to(old, "report", place)
+        point_target_to(old.name, "report", place)
         outcome = old.run()
         (target,) = outcome["targets"]
         assert (target["error"], target["behind"]) == (None, [])
@@ -333,67 +262,6 @@ SINCE_0_1_0 = {
     "work/copied.arrow": {"name size sha256 fetched failure found direct"},
     "ccpr_targets: behind": {"table failure statements again"},
 }
-Found = defaultdict[str, set[str]]
-
-
-def tables_in(catalog: Path) -> dict[str, str]:
-    with closing(sqlite3.connect(catalog)) as database:
-        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
-        return {name: " ".join(row[1] for row in database.execute(f"PRAGMA table_info({name})")) for name in names}
-
-
-def add(found: Found, what: str, keys: Any) -> None:
-    found[what].add(" ".join(keys))
-
-
-def add_table(found: Found, table: dict[str, Any]) -> None:
-    add(found, "table", table)
-    for column in table["columns"]:
-        add(found, "table: columns", column)
-
-
-def keys_in_mirror(folder: Path, found: Found) -> None:
-    """JSON keys, and columns of Arrow files."""
-    for path in filter(Path.is_file, folder.rglob("*")):
-        room = path.relative_to(folder).parts[0]
-        what = f"work/{path.name}" if room == "work" else room
-        if path.suffix == ".arrow":
-            schema = pa.ipc.open_file(path).schema
-            add(found, what, schema.names)
-            if room == "manifests":
-                add(found, "manifests: metadata", (key.decode() for key in schema.metadata))
-                about = json.loads(schema.metadata[b"ccpr"])
-                add(found, "manifests: ccpr", about)
-                add_table(found, about["table"])
-            continue
-        value = json.loads(path.read_text())
-        add(found, what, value)
-        for ref in value.get("snapshots", []):
-            add(found, f"{what}: snapshots", ref)
-        for part in ("tables", "behind"):
-            for entry in filter(None, value.get(part, {}).values()):
-                add(found, f"points: {part}", entry)
-
-
-def keys_in_catalog(catalog: Path, found: Found) -> None:
-    """JSON keys in its columns."""
-    with closing(sqlite3.connect(catalog)) as database:
-        for context, config in database.execute("SELECT context, sync_config FROM mo_ccpr_log"):
-            value = json.loads(context)
-            add(found, "context", value)
-            add(found, "sync_config", json.loads(config))
-            if value.get("capabilities") is not None:
-                add(found, "context: capabilities", value["capabilities"])
-            for ref in filter(None, (value[role] for role in ("open", "current", "previous"))):
-                add(found, "context: snapshots", ref)
-        for (text,) in database.execute("SELECT table_schema FROM ccpr_table_points"):
-            add_table(found, json.loads(text))
-        for behind, failure in database.execute("SELECT behind, failure FROM ccpr_targets"):
-            for entry in json.loads(behind):
-                add(found, "ccpr_targets: behind", entry)
-                add(found, "failure", entry["failure"])
-            if failure is not None:
-                add(found, "failure", json.loads(failure))
 
 
 def write_everything(folder: Path) -> None:
@@ -434,36 +302,29 @@ def write_everything(folder: Path) -> None:
 
 def test_tables_and_columns_keep_their_names(tmp_path: Path) -> None:
     """The catalog's in the old state and in a new one, which may have more; a target's in the old one and now."""
-    assert tables_in(WRITTEN / "home" / "catalog.db") == CATALOG
+    assert tables_in(OLD.catalog) == CATALOG
     open_database(f"sqlite:///{tmp_path}/catalog.db").dispose()
     now = tables_in(tmp_path / "catalog.db")
     assert [name for name, columns in CATALOG.items() if not set(columns.split()) <= set(now[name].split())] == []
     in_target = {**TARGET_METADATA.tables, checkpoints.name: checkpoints}
     assert {name: " ".join(table.columns.keys()) for name, table in in_target.items()} == TARGET
-    dump = (WRITTEN / "cut-loading.sql").read_text()
-    created = re.findall(r"CREATE TABLE `(ccpr_\w+)` \(\n(.*?)\n\) ENGINE", dump, re.DOTALL)
-    dumped = {name: " ".join(re.findall(r"^  `(\w+)`", columns, re.MULTILINE)) for name, columns in created}
+    dumped = OLD.tables_in_dump("cut-loading")
     assert {name: dumped[name] for name in TARGET} == TARGET
 
 
 def test_files_keep_their_names(tmp_path: Path) -> None:
     write_everything(tmp_path)
-    for mirrors, patterns in ((WRITTEN / "home" / "mirrors", FILES), (tmp_path, FILES_2)):
-        folders = [folder for folder in mirrors.iterdir() if folder.is_dir()]
-        names = {
-            path.relative_to(folder).as_posix() for folder in folders for path in folder.rglob("*.*") if path.is_file()
-        }
-        assert {pattern for pattern in patterns for name in names if re.fullmatch(pattern, name)} == set(patterns)
-        assert [name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)] == []
+    assert_named_by(FILES, files_in(OLD.written / "home" / "mirrors"))
+    assert_named_by(FILES_2, files_in(tmp_path))
     name = "018f0000-0000-7000-8000-000000000000_00000"
     assert object_path(name) == f"objects/{name}"
 
 
 def test_json_keys_and_columns_of_files_keep_their_names(tmp_path: Path) -> None:
     old, new = Found(set), Found(set)
-    for folder in (WRITTEN / "home" / "mirrors").iterdir():
+    for folder in (OLD.written / "home" / "mirrors").iterdir():
         keys_in_mirror(folder, old)
-    keys_in_catalog(WRITTEN / "home" / "catalog.db", old)
+    keys_in_catalog(OLD.catalog, old)
     assert old == {what: keys for what, keys in KEYS.items() if what != "ccpr_targets: behind"}  # it had none
     write_everything(tmp_path)
     keys_in_mirror(tmp_path / "mirror", new)
