@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from ccpr.api.spark import read_changes, read_table, spark_session
     from ccpr.api.table import Table
     from ccpr.api.values import At, Location, Point, TableInfo
+    from ccpr.base.errors import ExtraMissing
     from ccpr.matrixone.errors import CcprError
     from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
     from ccpr.mirror.errors import (
         BadFilter,
         BadName,
         BadOption,
-        ExtraMissing,
         KeyChanged,
         MirrorDamaged,
         MirrorNotFound,
@@ -80,7 +80,7 @@ _HOMES = {
     "BadOption": "ccpr.mirror.errors",
     "CcprError": "ccpr.matrixone.errors",
     "Changes": "ccpr.api.changes",
-    "ExtraMissing": "ccpr.mirror.errors",
+    "ExtraMissing": "ccpr.base.errors",
     "FilterTuple": "ccpr.mirror.filters",
     "KeyChanged": "ccpr.mirror.errors",
     "LaggingTable": "ccpr.mirror.points",

@@ -106,8 +106,8 @@ def spark_session(
 
     Raises
     ------
-    JavaMissing, SparkUnavailable
-        No Java can be used; no session could be made.
+    ExtraMissing, JavaMissing, SparkUnavailable
+        The extra `spark` is not installed; no Java can be used; no session could be made.
     """
     from ccpr.pipeline.spark.session import SparkSettings
     from ccpr.pipeline.spark.session import spark_session as session_of

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ccpr.api.changes import Changes, changes_of
 from ccpr.api.values import At, plain_at
+from ccpr.base.extras import require
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.duckdb_rows import quoted
-from ccpr.mirror.errors import BadOption, ExtraMissing
+from ccpr.mirror.errors import BadOption
 from ccpr.mirror.filters import FilterTuple
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.table_read import TableRead, plan_read
@@ -108,7 +108,9 @@ class Table:
         hidden: bool = False,
     ) -> "pl.DataFrame":
         """All rows in memory as a `polars.DataFrame`. Raises ExtraMissing without polars."""
-        polars = _package("polars")
+        require("polars", "polars")
+        import polars
+
         return polars.DataFrame(self.to_arrow(at, columns=columns, filters=filters, hidden=hidden))
 
     def to_pandas(
@@ -124,8 +126,10 @@ class Table:
         Whole numbers and bools have pandas' own types with nulls (`Int64`, `boolean`, …): as floats, large numbers
         would lose digits. Times are in microseconds, decimals and dates are Python's.
         """
-        pandas = _package("pandas")
-        nullable = {pa.bool_(): pandas.BooleanDtype()}
+        require("pandas", "pandas")
+        import pandas
+
+        nullable: dict[pa.DataType, Any] = {pa.bool_(): pandas.BooleanDtype()}
         for width in (8, 16, 32, 64):
             nullable[getattr(pa, f"int{width}")()] = getattr(pandas, f"Int{width}Dtype")()
         rows = self.to_arrow(at, columns=columns, filters=filters, hidden=hidden)
@@ -154,11 +158,13 @@ class Table:
         Raises
         ------
         ExtraMissing
-            duckdb is not installed: ``pip install "duckdb"``.
+            duckdb is not installed: ``pip install 'matrixone-ccpr[duckdb]'``.
 
         An error of a file ends the query with an error of DuckDB, whose text has the code.
         """
-        duckdb = _package("duckdb")
+        require("duckdb", "duckdb")
+        import duckdb
+
         if not isinstance(connection, duckdb.DuckDBPyConnection):
             message = f"{type(connection).__name__} is not a connection of DuckDB"
             raise BadOption(message, subject=f"table {self.name}", remedy="Give what duckdb.connect() returns.")
@@ -234,12 +240,3 @@ class _Scan:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.reader().__arrow_c_stream__(requested_schema)
-
-
-def _package(name: str) -> Any:
-    """A package that is imported when it is needed. Raises ExtraMissing."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        remedy = f'pip install "{name}"'
-        raise ExtraMissing(f"{name} cannot be imported: {error}", subject=f"package {name}", remedy=remedy) from error

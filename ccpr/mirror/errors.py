@@ -46,14 +46,6 @@ class KeyChanged(Terminal):
     default_remedy = "Read the table as a whole at the later point, and replace what was made of the earlier one."
 
 
-class ExtraMissing(Terminal):
-    """A package is not installed that only some users of this program need."""
-
-    code = "EXTRA_MISSING"
-    about = "package"
-    default_remedy = "Install it with pip."
-
-
 class QueryFailed(Terminal):
     """DuckDB cannot run a statement of `ccpr query`: it is not SQL as DuckDB knows it, or names what is not there."""
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ccpr.base.extras import require
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.duckdb_rows import ZONE, quoted, rows_of
@@ -33,12 +34,13 @@ class PointDatabase:
     ----------
     database : whose tables need no qualification.
     zone : the time zone in which TIMESTAMP is shown, compared with literals and taken apart, by its name. Raises
-        BadOption for one that DuckDB does not know.
+        BadOption for one that DuckDB does not know; ExtraMissing without DuckDB.
     """
 
     def __init__(
         self, mirror: Mirror, point: Point, database: str, reading: Reading = DEFAULT_READING, zone: str = ZONE
     ) -> None:
+        require("duckdb", "duckdb")
         import duckdb
 
         self._mirror, self._reading, self._database = mirror, reading, database

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,14 @@ def test_this_machine_is_checked(replica: Replica, monkeypatch: pytest.MonkeyPat
         (home / name).unlink(missing_ok=True)
     (home / "catalog.db").write_text("this is no database, " * 100)
     assert results(replica.command("doctor", code=1), "here")["catalog database"] == "failed"
+
+
+def test_a_machine_without_spark_needs_no_java(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setattr(doctor, "find_java", no_java)
+    check = found(replica.command("doctor"), "here")["Java for Spark"]
+    assert (check["result"], check["code"]) == ("skipped", "")
+    assert "Spark is not installed" in check["told"]
 
 
 def no_java(cache: Path) -> None:

