@@ -2,6 +2,7 @@
 `ccpr.base.errors`."""
 
 from ccpr.matrixone.errors import Terminal
+from ccpr.matrixone.objects.errors import ObjectMismatch
 
 
 class MirrorNotFound(Terminal):
@@ -53,3 +54,31 @@ class QueryFailed(Terminal):
     code = "QUERY_FAILED"
     about = "query"
     default_remedy = "Check it; `ccpr tables NAME` lists the tables, and `ccpr schema NAME TABLE` shows their columns."
+
+
+class TableWithoutKey(Terminal):
+    """The table has neither a primary key nor the hidden one, so its rows at two points cannot be matched."""
+
+    code = "TABLE_WITHOUT_KEY"
+    about = "table"
+    default_remedy = (
+        "Hidden index tables have no key: leave the table out of the target. "
+        "For another table report this text with its DDL."
+    )
+
+
+class KeysNotUnique(ObjectMismatch):
+    """Two visible rows of one point have the same key."""
+
+
+class KeysNotBytes(Terminal):
+    """The packed key of two rows is the same, and a text in their keys is not: so the upstream goes by a collation for
+    which other letters are the same. Rows that are found by such a key would be the wrong ones in a target, which tells
+    texts apart by their bytes (decision keys-are-bytes)."""
+
+    code = "KEYS_NOT_BYTES"
+    about = "table"
+    default_remedy = (
+        "Give the columns of its key COLLATE utf8mb4_bin upstream, or leave the table out of targets. "
+        "The mirror has it, and each point can be read as a whole."
+    )

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING
 from ccpr.base.file_modes import create_file, make_folder, opener, replace_file
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.spark.connect import check_session, failure_of, require_client, warm_connection
-from ccpr.pipeline.spark.errors import SparkCodeDiffers
+from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkUnavailable
 from ccpr.pipeline.spark.identity import CODE_FOLDER, loaded_code, source_digest
 from ccpr.pipeline.spark.locks import held, is_held
 from ccpr.pipeline.spark.machine import boot, free_port, is_ours, processes
 from ccpr.pipeline.spark.properties import properties_text
-from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable, settings_of
+from ccpr.pipeline.spark.session import SparkSettings, settings_of
 from ccpr.pipeline.spark.tasks import LOOPBACK_ADDRESS
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 
 from ccpr.base.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.errors import BadOption
+from ccpr.pipeline.spark.errors import StoreNotShared
 from ccpr.pipeline.spark.read import plan_read, read_table
-from ccpr.pipeline.spark.tasks import StoreNotShared
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.recorded_mirror import database_of_recording

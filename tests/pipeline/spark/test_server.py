@@ -20,10 +20,10 @@ import pytest
 
 import ccpr.pipeline.spark.server as module
 import ccpr.pipeline.spark.supervisor as supervising
-from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkSessionLost
+from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkSessionLost, SparkUnavailable
 from ccpr.pipeline.spark.locks import shared
 from ccpr.pipeline.spark.server import Server, State, WarmSpark
-from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable
+from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.supervisor import Supervisor
 
 LIMIT_SECONDS = 60.0
