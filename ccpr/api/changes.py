@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ccpr.api.values import At, house_at
+from ccpr.api.values import At, plain_at
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.mirror import Mirror
@@ -115,8 +115,8 @@ def plan_changes(
     """The changes, and the lsns of the two points; see `Table.changes`."""
     from ccpr.mirror.delta.between import changes_between  # brings the parser of DDL, which only deltas need
 
-    later = point_at(mirror, house_at(until))
-    former = None if since is None else point_at(mirror, house_at(since))
+    later = point_at(mirror, plain_at(until))
+    former = None if since is None else point_at(mirror, plain_at(since))
     if former is not None and former.lsn > later.lsn:
         message = f"since is lsn {former.lsn}, which is later than until, lsn {later.lsn}"
         raise BadOption(message, subject=f"table {name}", remedy="Exchange the two points.")

@@ -1,7 +1,7 @@
 """`ccpr head`, `ccpr query`: rows of a point on the screen or in a file, without a JVM."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,6 +76,7 @@ def query(
     All tables are of one point; nothing that a statement does changes the mirror.
     """
     from ccpr.mirror.sql import PointDatabase
+    from ccpr.mirror.table_read import first_rows
     from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
 
@@ -92,10 +93,10 @@ def query(
                 return
             schema, batches = database.batches(sys.stdin.read() if sql is None else sql)
             if out_file is not None:
-                rows = write_rows(out_file, schema, _limited(batches, limit))
+                rows = write_rows(out_file, schema, first_rows(batches, limit))
                 _report_file(rows, out_file, point.lsn, as_json=as_json)
             elif as_json:
-                shown = [json_row(row) for batch in _limited(batches, limit) for row in python_rows(batch)]
+                shown = [json_row(row) for batch in first_rows(batches, limit) for row in python_rows(batch)]
                 show_json({"lsn": point.lsn, "columns": schema.names, "rows": shown})
             else:
                 most = limit or MOST_SHOWN
@@ -168,15 +169,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _first(batches: "Iterable[pa.RecordBatch]", count: int) -> list[dict[str, Any]]:
-    return [row for batch in _limited(batches, count) for row in python_rows(batch)]
+    from ccpr.mirror.table_read import first_rows
 
-
-def _limited(batches: "Iterable[pa.RecordBatch]", count: int | None) -> "Iterator[pa.RecordBatch]":
-    """The first rows; None = all. Nothing is read that is not needed for them."""
-    for batch in batches:
-        yield batch if count is None else batch.slice(0, count)
-        if count is not None and (count := count - batch.num_rows) <= 0:
-            return
+    return [row for batch in first_rows(batches, count) for row in python_rows(batch)]
 
 
 def _find(workspace: "Workspace", table: str, name: str | None, at: str | None) -> tuple[str, str]:
