@@ -246,8 +246,8 @@ class MirrorDamaged(Terminal):
     code = "MIRROR_DAMAGED"
     about = "file of the mirror"
     default_remedy = (
-        "`ccpr verify NAME` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a lost "
-        "manifest again. Else restore the named file from a copy."
+        "`ccpr verify NAME --repair` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a "
+        "lost manifest again. Else restore the named file from a copy."
     )
 
 
@@ -574,7 +574,7 @@ class FollowerMissing(Terminal):
 
     code = "FOLLOWER_MISSING"
     about = "follower"
-    default_remedy = "See `ccpr status NAME` for the names, or make one with `ccpr follow`."
+    default_remedy = "See `ccpr status NAME` for the names, or make one with `ccpr follower add`."
 
 
 class FollowerExists(Terminal):
@@ -582,7 +582,7 @@ class FollowerExists(Terminal):
 
     code = "FOLLOWER_EXISTS"
     about = "follower"
-    default_remedy = "Choose another name with --downstream; see `ccpr status NAME`."
+    default_remedy = "Choose another name; `ccpr follower list NAME` has those that there are."
 
 
 class FollowerLoginLost(Terminal):
@@ -592,9 +592,9 @@ class FollowerLoginLost(Terminal):
     code = "FOLLOWER_LOGIN_LOST"
     about = "follower"
     default_remedy = (
-        "Restore the key file that sealed them. Else type its `ccpr follow` again with --new-login: its database there "
-        "is dropped and loaded again, as no cluster takes another login for a subscription that it has. "
-        "`ccpr unfollow NAME --downstream FOLLOWER --force` only forgets it."
+        "Restore the key file that sealed them. Else type its `ccpr follower add` again with --new-login: its database "
+        "there is dropped and loaded again, as no cluster takes another login for a subscription that it has. "
+        "`ccpr follower remove NAME FOLLOWER --force` only forgets it."
     )
 
 
@@ -604,7 +604,7 @@ class FollowerInUse(Terminal):
     code = "FOLLOWER_IN_USE"
     about = "follower"
     default_remedy = (
-        "First end it: `ccpr unfollow NAME --downstream FOLLOWER`. With --force it is forgotten, and stays as it is."
+        "First end it: `ccpr follower remove NAME FOLLOWER`. With --force it is forgotten, and stays as it is."
     )
 
 

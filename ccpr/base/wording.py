@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-_LIKE = 0.7  # of difflib: 1 = the same
+_LIKE = 0.75  # of difflib: 1 = the same
 
 
 def first_names(names: Iterable[str], most: int = 5) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.base.errors import TableMissingInMirror
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
@@ -20,18 +19,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ccpr.mirror.sql import PointDatabase
-    from ccpr.service.workspace import Workspace
 
 At = Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")]
 MOST_SHOWN = 1000  # rows on a screen; --limit for more
 
 
 def head(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, db.t, or t where that is clear.")],
+    name: Name,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, t or db.t.")],
     count: Annotated[int, typer.Option("--rows", "-n", min=1, max=100_000, help="How many rows.")] = 10,
-    name: Annotated[
-        str | None, typer.Option("--subscription", "-s", help="The subscription, if several have such a table.")
-    ] = None,
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
@@ -41,14 +37,15 @@ def head(
     from ccpr.state.subscription import Subscription
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        owner, full = _find(workspace, table, name, at)
-        mirror, settings = workspace.mirror(owner), Subscription.from_row(workspace.log.row(owner)).settings
-        read = plan_read(mirror, full, at_option(at), reading=settings.reading)
+        mirror, subscription = workspace.mirror(name), Subscription.from_row(workspace.log.row(name))
+        point = mirror.point(at_option(at))
+        full = full_name(table, {ref.qualified_name for ref in point.tables.values()})
+        read = plan_read(mirror, full, point.lsn, reading=subscription.settings.reading)
         rows = _first(read.batches(mirror=mirror), count)
         if as_json:
-            show_json({"subscription": owner, "table": full, "lsn": read.lsn, "rows": [json_row(row) for row in rows]})
+            show_json({"subscription": name, "table": full, "lsn": read.lsn, "rows": [json_row(row) for row in rows]})
         else:
-            out.print(f"{full} at point {read.lsn} of {owner}", style="dim", markup=False)
+            out.print(f"{full} at point {read.lsn} of {name}", style="dim", markup=False)
             show_rows(read.schema.names, rows)
 
 
@@ -172,32 +169,3 @@ def _first(batches: "Iterable[pa.RecordBatch]", count: int) -> list[dict[str, An
     from ccpr.mirror.table_read import first_rows
 
     return [row for batch in first_rows(batches, count) for row in python_rows(batch)]
-
-
-def _find(workspace: "Workspace", table: str, name: str | None, at: str | None) -> tuple[str, str]:
-    """The subscription whose point has the table, and the table's whole name. Raises TableMissingInMirror."""
-    found = []
-    names = [row.subscription_name for row in workspace.log.all_rows()[0]] if name is None else [name]
-    for one in names:
-        try:
-            point = workspace.mirror(one).point(at_option(at))
-        except CcprError:
-            if name is not None:
-                raise
-            continue  # another subscription, which has no such point
-        known = [ref.qualified_name for ref in point.tables.values()]
-        full = full_name(table, known)
-        if full in known:
-            found.append((one, full))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ways = ", ".join(f"--subscription {one}" for one, _ in found)
-        raise TableMissingInMirror(
-            "several subscriptions have it", subject=f"table {table}", remedy=f"Say which: {ways}."
-        )
-    raise TableMissingInMirror(
-        "no point shows such a table",
-        subject=f"table {table}",
-        remedy="Check the spelling and letter case; `ccpr tables NAME` lists the tables of a subscription.",
-    )

@@ -141,8 +141,8 @@ def _begin(records: FollowerRecords, mirror: Mirror, name: str) -> tuple[Followe
         raise FollowUnfit(
             f"it is {follower.stage}",
             subject=subject,
-            remedy="Type `ccpr follow` or `ccpr unfollow` again, so that it comes to its end. `ccpr restore` makes a "
-            "database of a point without a follower.",
+            remedy="Type `ccpr follower add` or `ccpr follower remove` again, so that it comes to its end. "
+            "`ccpr restore` makes a database of a point without a follower.",
         )
     if follower.stage is not Stage.FOLLOWING and follower.promoted_lsn is not None:
         return follower, follower.promoted_lsn
@@ -190,7 +190,7 @@ def _place(downstream: Downstream, mirror: Mirror, source: Source, final: str, c
             f"there is a database {final}, which is not the one that follows, nor the copy that was loaded",
             subject=downstream.session.endpoint.masked(),
             remedy=f"Database {copy} is whole and can be written to. Drop {final} if it is not needed, and type the "
-            f"same again, or leave the copy under this name: ccpr promote {source.name} --downstream {follower} --as "
+            f"same again, or leave the copy under this name: ccpr follower promote {source.name} {follower} --as "
             f"{copy}",
         ) from error
 
@@ -205,7 +205,7 @@ def _clone(downstream: Downstream, database: str, copy: str, name: str, follower
             f"CREATE DATABASE … CLONE: {error.text or error.message}",
             subject=downstream.session.endpoint.masked(),
             remedy=f"Database {copy} is whole and can be written to. Type the same again, or leave it under this name: "
-            f"ccpr promote {name} --downstream {follower} --as {copy}",
+            f"ccpr follower promote {name} {follower} --as {copy}",
         ) from error
 
 

@@ -179,7 +179,7 @@ def test_forgotten_snapshots_are_shown(relayed: Relayed) -> None:
 def test_a_row_that_cannot_be_read_keeps_nobody_else_from_being_served(
     relayed: Relayed, client: NativeClient, task: NativeTask
 ) -> None:
-    follow(relayed, client, "--downstream", "c", "--as", "shop_c")
+    follow(relayed, client, "--as", "shop_c", name="c")
     records(relayed).change("c", stage="nonsense")
     relayed.replica.run()
     served = StateFolder(Offers(relayed.workspace))
