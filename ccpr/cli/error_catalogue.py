@@ -25,12 +25,8 @@ _NAMES = ("errors", "defects")  # of modules whose subject is errors
 OTHERS = (  # modules that define an error next to the only code that raises it; a test compares with all modules
     "ccpr.cli.state",
     "ccpr.emulator.replay.recording",
-    "ccpr.mirror.delta.keys",
     "ccpr.schema.sync_mark",
     "ccpr.schema.types",
-    "ccpr.pipeline.spark.java",
-    "ccpr.pipeline.spark.session",
-    "ccpr.pipeline.spark.tasks",
 )
 # a reference for readers of the code, at the end of a sentence
 _CITED = re.compile(r" \((?:see )?(?:docs/|requirements?|decisions?) ?[^)]*\)")

@@ -193,8 +193,8 @@ def test_wrong_usage_names_the_command_whose_help_says_more() -> None:
         ("target", "remove", "shop", "db"),
         ("state", "export", "shop"),
         ("state", "import", "x"),
-        ("apply", "-f", "x"),
-        ("export-config",),
+        ("config", "apply", "-f", "x"),
+        ("config", "export"),
     ],
     ids=" ".join,
 )

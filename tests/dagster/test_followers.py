@@ -91,7 +91,7 @@ def test_its_error_and_remedy_are_the_checks_and_it_is_well_with_its_rows_again(
     assert not passed
     assert shown[metadata.ERROR_CODE] == "FOLLOWER_STOPPED"
     assert "no such table" in says
-    assert "ccpr follow" in shown[metadata.REMEDY]
+    assert "ccpr follower add" in shown[metadata.REMEDY]
     follow(relayed, client)
     relayed.replica.run()
     arrived(relayed, client)

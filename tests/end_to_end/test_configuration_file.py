@@ -1,4 +1,4 @@
-"""`ccpr apply`, `ccpr init` and `ccpr export-config`: a file and the state folder say the same, key by key."""
+"""`ccpr config init`, `apply` and `export`: a file and the state folder say the same, key by key."""
 
 import copy
 import json
@@ -76,7 +76,7 @@ class World:
     def apply(self, file: dict[str, Any], *options: str, code: int = 0) -> Any:
         path = self.folder / "ccpr.yaml"
         path.write_text(yaml.safe_dump(file, sort_keys=False))
-        document = command("apply", "-f", str(path), *options, code=code)
+        document = command("config", "apply", "-f", str(path), *options, code=code)
         assert not [secret for secret in SECRETS.values() if secret in json.dumps(document)]
         return document
 
@@ -129,7 +129,7 @@ def test_fifty_subscriptions_applied_twice_are_changed_once(setting: World) -> N
 
 @dataclass(frozen=True)
 class Seen:
-    """What there is after `ccpr apply`."""
+    """What there is after `ccpr config apply`."""
 
     workspace: Workspace
 
@@ -391,7 +391,7 @@ def test_a_file_without_subscriptions_drops_none_unless_it_says_so(setting: Worl
     assert setting.apply(file)["plan"] == []
     setting.apply({**file, "subscriptions": {}}, "--prune", "--yes")
     assert command("subscriptions") == []
-    assert yaml.safe_load(command("export-config")["text"])["subscriptions"] == {}
+    assert yaml.safe_load(command("config", "export")["text"])["subscriptions"] == {}
 
 
 def test_a_pruned_subscriptions_tables_stay_in_its_target_as_ordinary_ones(setting: World) -> None:
@@ -427,7 +427,7 @@ def test_tables_that_two_shared_before_there_was_a_setting_for_it_stay_shared(se
         with workspace.log.engine.begin() as connection:
             connection.execute(old)
     command("alter", "more", "--interval", "7")
-    exported = yaml.safe_load(command("export-config")["text"])["subscriptions"]
+    exported = yaml.safe_load(command("config", "export")["text"])["subscriptions"]
     assert [one.get("allow_overlap") for one in exported.values()] == [True, True]
     file["subscriptions"]["more"]["policy"] = "often"
     (step,) = setting.apply(file)["done"]
@@ -461,18 +461,18 @@ def test_what_is_exported_is_what_is_there_and_has_no_password(setting: World, m
     file["spark"]["config"]["spark.x"] = "$${a}"
     setting.apply(file)
     path = setting.folder / "exported.yaml"
-    exported = command("export-config", "-f", str(path))
+    exported = command("config", "export", "-f", str(path))
     assert path.stat().st_mode & 0o077 == 0
     assert not [secret for secret in SECRETS.values() if secret in path.read_text()]
     values = {"TARGET": SECRETS["DOWN"], "UPSTREAM": SECRETS["UP"], "SPARK": SECRETS["TOKEN"]}
     assert len(exported["variables"]) == 4
     for name in exported["variables"]:
         monkeypatch.setenv(name, values[name.partition("_")[0]])
-    again = command("apply", "-f", str(path), "--prune")
+    again = command("config", "apply", "-f", str(path), "--prune")
     assert (again["plan"], again["unchanged"]) == ([], 3)
     monkeypatch.setenv("CCPR_HOME", str(setting.folder / "other home"))
     setting.place.query("DROP TABLE IF EXISTS ccpr_targets")
-    assert command("apply", "-f", str(path), "--dry-run")["plan"] != []
+    assert command("config", "apply", "-f", str(path), "--dry-run")["plan"] != []
 
 
 # ---- what people see
@@ -488,16 +488,16 @@ def test_a_person_sees_the_plan_and_is_asked(setting: World, monkeypatch: pytest
     file = setting.file
     file["upstreams"]["main"]["password"] = "in-the-clear"
     path.write_text(yaml.safe_dump(file))
-    refused = ccpr("apply", "-f", str(path), answers="n\n")
+    refused = ccpr("config", "apply", "-f", str(path), answers="n\n")
     assert refused.exit_code == NOT_CONFIRMED
     assert "create subscription shop: d0 from mysql://sys#dump:***@127.0.0.1" in refused.stdout
     assert "a password stands in the file (line " in refused.stderr
     assert "in-the-clear" not in refused.output
     assert command("subscriptions") == []
-    done = ccpr("apply", "-f", str(path), "--yes")
+    done = ccpr("config", "apply", "-f", str(path), "--yes")
     assert done.exit_code == 0
     assert "done: add target db of shop" in done.stdout
-    assert "nothing to do; 1 subscription as the file says" in ccpr("apply", "-f", str(path)).stdout
+    assert "nothing to do; 1 subscription as the file says" in ccpr("config", "apply", "-f", str(path)).stdout
 
 
 def test_a_variable_that_is_missing_is_named(setting: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,21 +511,21 @@ def test_init_writes_a_file_that_apply_takes(setting: World, monkeypatch: pytest
     path = setting.folder / "first.yaml"
     source = f"mysql://sys#dump:env:UP@127.0.0.1:{setting.port}"
     target = setting.file["subscriptions"]["shop"]["targets"]["db"]["uri"].replace(setting.user, f"{setting.user}:x")
-    written = command("init", "--from", source, "--database", "d2", "--to", target, "-f", str(path))
+    written = command("config", "init", "--from", source, "--database", "d2", "--to", target, "-f", str(path))
     assert written["variables"] == ["UP", "TARGET_PASSWORD"]
     assert ":x@" not in path.read_text()
-    assert command("init", "--from", source, "--database", "d0", "-f", str(path), code=2)["error"]["code"] == (
-        "CONFIG_INVALID"
-    )
+    assert command("config", "init", "--from", source, "--database", "d0", "-f", str(path), code=2)["error"][
+        "code"
+    ] == ("CONFIG_INVALID")
     monkeypatch.setenv("TARGET_PASSWORD", SECRETS["DOWN"])
-    assert len(command("apply", "-f", str(path))["done"]) == 2
-    assert command("init", "-f", str(path), code=2)["error"]["code"] == "USAGE"
+    assert len(command("config", "apply", "-f", str(path))["done"]) == 2
+    assert command("config", "init", "-f", str(path), code=2)["error"]["code"] == "USAGE"
 
 
 def test_init_asks_a_person(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccpr.cli.init.is_interactive", lambda: True)
     monkeypatch.chdir(home)
-    asked = ccpr("init", answers="mysql://sys#dump@db.example.com\nshop db\n\n5m\n\n")
+    asked = ccpr("config", "init", answers="mysql://sys#dump@db.example.com\nshop db\n\n5m\n\n")
     assert asked.exit_code == 0, asked.output
     assert "export UPSTREAM_PASSWORD=…" in asked.stdout
     written = yaml.safe_load((home / "ccpr.yaml").read_text())
@@ -534,4 +534,4 @@ def test_init_asks_a_person(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_schema_for_editors_is_printed(home: Path) -> None:
-    assert json.loads(ccpr("export-config", "--schema").stdout)["title"] == "ccpr.yaml"
+    assert json.loads(ccpr("config", "export", "--schema").stdout)["title"] == "ccpr.yaml"

@@ -200,7 +200,7 @@ def test_a_machine_without_spark_needs_no_java(replica: Replica, monkeypatch: py
 
 
 def no_java(cache: Path) -> None:
-    from ccpr.pipeline.spark.java import JavaMissing
+    from ccpr.pipeline.spark.errors import JavaMissing
 
     raise JavaMissing("there is none", subject="java")
 

@@ -268,7 +268,7 @@ def test_statements_and_files_have_the_same_settings(source: Source) -> None:
     command("run", "s")
     source.assert_equal(NamePatterns.of("order_*", "*_tmp"))
     file = source.home / "ccpr.yaml"
-    command("export-config", "-f", str(file))
+    command("config", "export", "-f", str(file))
     text = file.read_text()
     assert "tables: order_*" in text
     assert "exclude_tables: '*_tmp'" in text

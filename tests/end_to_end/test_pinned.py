@@ -62,10 +62,10 @@ def test_a_subscription_with_a_pinned_point_is_not_dropped(replica: Replica, wor
 def test_a_file_without_it_does_not_drop_it_either(replica: Replica) -> None:
     file = replica.folder / "ccpr.yaml"
     file.write_text(yaml.safe_dump({"subscriptions": {}}))
-    refusal(command("apply", "-f", str(file), "--prune", "--yes", code=1))
+    refusal(command("config", "apply", "-f", str(file), "--prune", "--yes", code=1))
     assert [one["name"] for one in command("subscriptions")] == [NAME]
     command("relay", "pins", NAME, "--drop", PINNED)
-    command("apply", "-f", str(file), "--prune", "--yes")
+    command("config", "apply", "-f", str(file), "--prune", "--yes")
     assert command("subscriptions") == []
 
 

@@ -56,7 +56,7 @@ def test_a_resync_of_a_table_checks_its_files_and_fetches_damaged_ones(harm, rep
     harm(objects(replica)[0])
     done = replica.command("resync", NAME, "--table", TABLE, "--yes")
     assert done["outcome"]["point"]
-    assert replica.command("verify", NAME, "--deep", "--no-repair")["sound"]
+    assert replica.command("verify", NAME, "--deep")["sound"]
     for snapshot in range(1, 5):
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
 
@@ -69,9 +69,9 @@ def test_a_resync_that_is_not_confirmed_leaves_nothing_over(replica: Replica) ->
     replica.run()
     created = replica.emulator.status().statements["create_snapshot"]
     assert created == taken + 1, "the run goes on with the same snapshot"
-    damages = replica.command("verify", NAME, "--no-repair", code=1)["damages"]
+    damages = replica.command("verify", NAME, code=1)["damages"]
     assert damages, "and fetches nothing that it was not asked for"
-    replica.command("verify", NAME)
+    replica.command("verify", NAME, "--repair")
     replica.assert_equal_to_source(4)
 
 

@@ -193,8 +193,8 @@ def test_verify_finds_files_that_nothing_names(recordings: Path, home: Path) -> 
         stray = replica.mirror / "manifests" / "1" / "1-1-0123456789abcdef.arrow"
         stray.parent.mkdir()
         stray.write_bytes(b"of a killed run")
-        assert replica.command("verify", "replica", "--no-repair")["strays"] == 1
         assert replica.command("verify", "replica")["strays"] == 1
+        assert replica.command("verify", "replica", "--repair")["strays"] == 1
         assert replica.command("verify", "replica")["strays"] == 0, "it is recorded for deletion"
         assert sweep(1.1).files_deleted == 1
         assert not stray.exists()

@@ -66,12 +66,23 @@ def refused(*words: str) -> dict[str, Any]:
 # ---- head, query
 
 
-def test_head_finds_the_subscription_and_the_database_of_a_table(shop: dict[str, int]) -> None:
+def test_head_finds_the_database_of_a_table(shop: dict[str, int]) -> None:
     for table in ("shop.notes", "notes"):
-        found = command("head", table, "--at", str(shop["first"]))
+        found = command("head", NAME, table, "--at", str(shop["first"]))
         assert (found["subscription"], found["table"], found["lsn"]) == (NAME, "shop.notes", shop["first"])
         assert sorted(str(row["text"]) for row in found["rows"]) == ["None", "tea", "tea"]
-    assert len(command("head", "orders", "-n", "4")["rows"]) == 4
+    assert len(command("head", NAME, "orders", "-n", "4")["rows"]) == 4
+    assert refused("head", NAME, "nothing")["code"] == "TABLE_NOT_IN_POINT"
+
+
+def test_head_without_a_subscription_finds_it_as_before(shop: dict[str, int]) -> None:
+    at = ("--at", str(shop["first"]))
+    for words in (("head", "notes", *at), ("head", "shop.notes", *at), ("head", "notes", "-s", NAME, *at)):
+        found = command(*words)
+        assert (found["subscription"], found["table"], found["lsn"]) == (NAME, "shop.notes", shop["first"])
+        assert found["rows"] == command("head", NAME, "notes", *at)["rows"]
+    shown = typer.testing.CliRunner().invoke(app, ["head", "notes"])
+    assert "ccpr head shop notes" in shown.stderr
     assert refused("head", "nothing")["code"] == "TABLE_NOT_IN_POINT"
 
 
@@ -129,7 +140,7 @@ def test_names_that_differ_in_letter_case_only_are_not_taken_for_each_other(home
         command("run", "case")
     assert refused("query", "case", "SELECT * FROM T")["code"] == "QUERY_FAILED"
     assert command("query", "case", "SELECT * FROM u")["rows"] == [{"id": 2}]
-    assert command("head", "T")["rows"] == [{"id": 1}]
+    assert command("head", "case", "T")["rows"] == [{"id": 1}]
 
 
 def test_statements_come_from_standard_input_and_rows_go_to_a_file(shop: dict[str, int], tmp_path: Path) -> None:

@@ -210,9 +210,9 @@ def test_rows_are_read_by_the_full_name(source: Source) -> None:
     source.subscribe("--account", "acc1")
     source.create("crm", "single")
     command("run", "s")
-    assert command("head", "shop_2.item")["rows"][0] == {"id": 1, "v": "shop_2 item 1"}
-    assert command("head", "single")["table"] == "crm.single"
-    error = command("head", "item", code=1)["error"]
+    assert command("head", "s", "shop_2.item")["rows"][0] == {"id": 1, "v": "shop_2 item 1"}
+    assert command("head", "s", "single")["table"] == "crm.single"
+    error = command("head", "s", "item", code=1)["error"]
     assert error["code"] == "TABLE_NOT_IN_POINT"
     assert "crm.item, shop_1.item, shop_2.item" in error["remedy"]
     joined = "select a.v, b.v as w from crm.item a join shop_2.item b using (id) order by id"
@@ -445,7 +445,7 @@ def test_what_works_with_one_database_only_says_so(source: Source) -> None:
     source.subscribe("--account", "acc1")
     command("run", "s")
     target = command("target", "add", "s", "t", "--to", "mysql://root:x@127.0.0.1:1/d", code=1)["error"]
-    follower = command("follow", "s", "--into", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]
+    follower = command("follower", "add", "s", "--into", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]
     restored = command("restore", "s", "--into", "mysql://sys#root:x@127.0.0.1:1", code=1)["error"]
     for error in (target, follower, restored):
         assert error["code"] == "SEVERAL_DATABASES"
@@ -481,15 +481,16 @@ subscriptions:
 
     def apply(content: str, code: int = 0) -> Any:
         file.write_text(content)
-        return command("apply", "-f", str(file), "--yes", code=code)
+        return command("config", "apply", "-f", str(file), "--yes", code=code)
 
     first = source.home / "first.yaml"
     options = ("--from", source.uri, "--name", "s", "-f", str(first))
     assert (
-        command("init", "--database", "shop_*", "--to", "mysql://u@h/d", *options, code=2)["error"]["code"] == "USAGE"
+        command("config", "init", "--database", "shop_*", "--to", "mysql://u@h/d", *options, code=2)["error"]["code"]
+        == "USAGE"
     )
-    command("init", "--database", "shop_*", *options)
-    command("apply", "-f", str(first))
+    command("config", "init", "--database", "shop_*", *options)
+    command("config", "apply", "-f", str(first))
     assert apply(text)["unchanged"] == 1
     command("run", "s")
     source.assert_equal("shop_*")
@@ -506,11 +507,11 @@ subscriptions:
         assert message in apply(text.replace('databases: "shop_*"', change), code=2)["error"]["message"]
     command("alter", "s", "--databases", "shop_*,crm")
     exported = source.home / "exported.yaml"
-    command("export-config", "-f", str(exported))
+    command("config", "export", "-f", str(exported))
     assert "databases: shop_*,crm" in exported.read_text()
     for name in re.findall(r"export (\w+)=", exported.read_text()):
         monkeypatch.setenv(name, "111")
-    assert command("apply", "-f", str(exported), "--yes")["unchanged"] == 1
+    assert command("config", "apply", "-f", str(exported), "--yes")["unchanged"] == 1
 
 
 @only_acc1

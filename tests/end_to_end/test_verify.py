@@ -1,10 +1,14 @@
 """`ccpr verify` and `ccpr snapshots`: damage is found, repaired while the upstream has the object, else reported with
 the points that it affects."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from ccpr.cli.main import app
 from ccpr.matrixone.server.faults import FailStatement, MissingObject
 from tests.end_to_end.replica import Replica, replaying
 
@@ -41,7 +45,7 @@ def test_a_damaged_object_is_fetched_again(harm: str, replica: Replica) -> None:
         path.write_bytes(content)
     elif harm == "shorter":
         path.write_bytes(content[:-1])
-    found = replica.command("verify", "replica")
+    found = replica.command("verify", "replica", "--repair")
     assert found["sound"]
     assert [damage["repaired"] for damage in found["damages"]] == [True]
     assert replica.command("verify", "replica", "--deep")["damages"] == []
@@ -59,7 +63,7 @@ def test_a_damaged_file_of_the_mirrors_own_is_written_again(pattern: str, harm: 
         assert replica.command("verify", "replica", code=1)["error"]["code"] == "MIRROR_FOREIGN"
         replica.command("state", "adopt", "replica")
     else:
-        found = replica.command("verify", "replica")
+        found = replica.command("verify", "replica", "--repair")
         assert found["sound"]
         repaired = [damage["repaired"] for damage in found["damages"]]
         assert repaired == ([] if (pattern, harm) == ("head.json", "missing") else [True])
@@ -70,22 +74,43 @@ def test_a_damaged_file_of_the_mirrors_own_is_written_again(pattern: str, harm: 
     replica.assert_equal_to_source(4)
 
 
-def test_without_repair_damage_is_only_reported(replica: Replica) -> None:
-    (path,) = replica.mirror.glob("points/*002-*")
-    content = bytearray(path.read_bytes())
+def test_without_repair_nothing_is_written_whatever_is_damaged(replica: Replica) -> None:
+    (point,) = replica.mirror.glob("points/*002-*")
+    content = bytearray(point.read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    (damage,) = replica.command("verify", "replica", "--no-repair", code=1)["damages"]
-    assert (damage["path"], damage["repaired"]) == (f"points/{path.name}", False)
-    assert set(damage["points"]) == {"0", "1", "2"}, "the newest leads to those before it"
-    assert path.read_bytes() == content
+    point.write_bytes(content)
+    missing = an_object(replica)
+    missing.unlink()
+    (replica.mirror / "objects" / "left-by-nobody").write_bytes(b"x")
+    before = everything(replica)
+    found = replica.command("verify", "replica", code=1)
+    damages = {damage["path"]: damage for damage in found["damages"]}
+    assert set(damages) == {f"points/{point.name}", f"objects/{missing.name}"}
+    assert not any(damage["repaired"] for damage in damages.values())
+    assert set(damages[f"points/{point.name}"]["points"]) == {"0", "1", "2"}, "the newest leads to those before it"
+    assert found["strays"] == 1
+    assert everything(replica) == before
+    shown = CliRunner().invoke(app, ["verify", "replica"])
+    assert shown.exit_code == 1
+    assert "ccpr verify replica --repair" in shown.output.replace("\n", " ")
+    assert everything(replica) == before
+    assert replica.command("verify", "replica", "--repair")["sound"]
+    assert replica.command("verify", "replica")["damages"] == []
+    replica.assert_equal_to_source(3)
+
+
+def everything(replica: Replica) -> tuple[dict[str, bytes], list[str]]:
+    """The files of the mirror, and all rows of the catalog database."""
+    files = {str(path): path.read_bytes() for path in replica.mirror.rglob("*") if path.is_file()}
+    with closing(sqlite3.connect(replica.folder / "home" / "catalog.db")) as catalog:
+        return files, list(catalog.iterdump())
 
 
 def test_an_object_that_the_upstream_no_longer_has_is_reported_with_the_points_it_damages(replica: Replica) -> None:
     path = an_object(replica)
     path.unlink()
     replica.emulator.inject(MissingObject(path.name))
-    found = replica.command("verify", "replica", code=1)
+    found = replica.command("verify", "replica", "--repair", code=1)
     (damage,) = found["damages"]
     assert damage["path"] == f"objects/{path.name}"
     assert not damage["repaired"]

@@ -127,7 +127,7 @@ def test_rows_are_read_by_program_and_by_command_as_the_upstream_has_them(shop: 
             shop.change()
             assert core.command("run", NAME)["tables_changed"] == 1
         expected = shop.expected()
-        shown = core.command("head", "orders", "-n", "1000")
+        shown = core.command("head", NAME, "orders", "-n", "1000")
         assert by_id(shown["rows"]) == expected
         place = core.home / "mirrors" / NAME
         assert by_id(json.loads(core.program(READ.format(place=str(place))))) == expected
@@ -145,7 +145,7 @@ def test_the_service_replicates(shop: Shop, core: Core) -> None:
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    assert by_id(core.command("head", "orders", "-n", "1000")["rows"]) == shop.expected()
+    assert by_id(core.command("head", NAME, "orders", "-n", "1000")["rows"]) == shop.expected()
 
 
 def test_a_database_is_kept_in_step(shop: Shop, core: Core, mariadb: MariaDb) -> None:
@@ -176,7 +176,7 @@ def test_copying_says_that_spark_is_not_installed(shop: Shop, core: Core) -> Non
     shop.change()
     (choice,) = core.command("run", NAME)["engine"]
     assert choice == {"place": "process", "why": "Spark is not installed"}
-    assert by_id(core.command("head", "orders", "-n", "1000")["rows"]) == shop.expected()
+    assert by_id(core.command("head", NAME, "orders", "-n", "1000")["rows"]) == shop.expected()
 
 
 def test_help_needs_no_extra(core: Core) -> None:
@@ -202,7 +202,7 @@ def test_help_needs_no_extra(core: Core) -> None:
         ("verify", NAME),
         ("plan", NAME),
         ("snapshots", NAME),
-        ("export-config",),
+        ("config", "export"),
         ("sql", "SHOW SUBSCRIPTIONS"),
         ("spark", "stop"),
         ("explain", "EXTRA_MISSING"),

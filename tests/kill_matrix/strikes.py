@@ -183,8 +183,8 @@ def object_corrupted(scene: Scene, place: Place) -> str:
 
 
 def mirror_corrupted(scene: Scene, place: Place) -> str:
-    """When the place is reached, a random byte of a random object in the mirror is flipped. `ccpr verify` leads
-    out."""
+    """When the place is reached, a random byte of a random object in the mirror is flipped. `ccpr verify
+    --repair` leads out."""
 
     def flip() -> None:
         path = scene.mirror / "objects" / scene.rng.choice(sorted(scene.before))
@@ -194,7 +194,7 @@ def mirror_corrupted(scene: Scene, place: Place) -> str:
         path.write_bytes(content)
 
     outcome = scene.attempt(place, Reach(flip))
-    _led_out("verify", NAME)
+    _led_out("verify", NAME, "--repair")
     return outcome
 
 

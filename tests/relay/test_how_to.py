@@ -83,7 +83,7 @@ class Desk:
             return
         result = CliRunner().invoke(app, words, catch_exceptions=False)
         assert result.exit_code == 0, (line, result.output)
-        if words[0] in ("run", "follow"):
+        if words[0] == "run" or words[:2] == ["follower", "add"]:
             self.know_tables()
             if self.client.tasks:
                 self.client.wait_for(self.mirror.point().at.physical)

@@ -38,7 +38,7 @@ class Folder:
         return self._connect(self.relay.port, user=f"sys#{name}", password=password)
 
     def follower(self, subscription: str, name: str) -> tuple[Client, str]:
-        """The login that `ccpr follow` makes, and its publication."""
+        """The login that `ccpr follower add` makes, and its publication."""
         task, vault = self.workspace.log.row(subscription).task_id, self.workspace.vault
         publication = publication_of(task, name)
         sealed = vault.seal("x", None), seal_login(vault, publication, PASSWORD)

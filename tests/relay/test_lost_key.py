@@ -78,11 +78,11 @@ def test_making_logins_new_cut_at_any_statement_and_typed_again_is_complete(
     follow(relayed, client, "--new-login", "--yes")
     total, felt = len(client.statements), 0
     into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
-    words = ["--downstream", "b", "--relay-address", f"127.0.0.1:{relayed.relay.port}", "--new-login", "--yes"]
+    words = ["b", "--relay-address", f"127.0.0.1:{relayed.relay.port}", "--new-login", "--yes"]
     for number in range(1, total + 1):
         client.statements.clear()
         client.cut = (number, after)
-        felt += "error" in invoke("follow", "replica", "--into", into, *words)
+        felt += "error" in invoke("follower", "add", "replica", "--into", into, *words)
         client.cut = None
         follow(relayed, client, "--new-login", "--yes")
         assert len(client.tasks) == 1
@@ -93,7 +93,7 @@ def test_making_logins_new_cut_at_any_statement_and_typed_again_is_complete(
 
 def test_a_cluster_that_was_forgotten_and_came_back_needs_a_new_login(relayed: Relayed, client: NativeClient) -> None:
     follow(relayed, client)
-    relayed.replica.command("unfollow", "replica", "--downstream", "b", "--force")
+    relayed.replica.command("follower", "remove", "replica", "b", "--force")
     assert follow(relayed, client, code=1)["error"]["code"] == "FOLLOWER_LOGIN_LOST"
     follow(relayed, client, "--new-login", "--yes")
     arrived(relayed, client)

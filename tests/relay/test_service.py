@@ -87,7 +87,7 @@ def figures(address: str) -> dict[str, float]:
 
 def follow(client: NativeClient, relay: str) -> None:
     into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
-    command("follow", "shop", "--into", into, "--downstream", "b", "--relay-address", relay)
+    command("follower", "add", "shop", "b", "--into", into, "--relay-address", relay)
 
 
 def newest(workspace: Workspace) -> Any:

@@ -307,7 +307,7 @@ def world(folder: Path, place: Place, seed: int) -> Iterator[World]:
             to = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
             command("target", "add", NAME, TARGET, "--to", to, "--ddl-policy", "full")
             into = f"mysql://sys#root:env:DOWN@127.0.0.1:{follower.port}"
-            command("follow", NAME, "--into", into, "--downstream", "b", "--relay-address", service.relay)
+            command("follower", "add", NAME, "b", "--into", into, "--relay-address", service.relay)
             found = World(storage, server, writer, service, place, follower)
             found.settle()
             assert found.stops == []

@@ -17,9 +17,15 @@ import pyarrow as pa
 from ccpr.base.extras import require
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessionLost, SparkVersionDiffers
+from ccpr.pipeline.spark.errors import (
+    SparkCodeDiffers,
+    SparkJobFailed,
+    SparkRefused,
+    SparkSessionLost,
+    SparkVersionDiffers,
+)
 from ccpr.pipeline.spark.identity import loaded_code
-from ccpr.pipeline.spark.tasks import LOOPBACK_ADDRESS, SparkJobFailed, in_tasks, reason_of
+from ccpr.pipeline.spark.tasks import LOOPBACK_ADDRESS, in_tasks, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

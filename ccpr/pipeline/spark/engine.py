@@ -19,14 +19,20 @@ from ccpr.base.extras import absent
 from ccpr.pipeline.copying import CopyEngine, CopyJob, copy_in_process
 from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
 from ccpr.pipeline.spark.copy import copy_with_spark
-from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessionLost, SparkVersionDiffers
-from ccpr.pipeline.spark.java import JavaMissing
+from ccpr.pipeline.spark.errors import (
+    JavaMissing,
+    SparkCodeDiffers,
+    SparkJobFailed,
+    SparkRefused,
+    SparkSessionLost,
+    SparkUnavailable,
+    SparkVersionDiffers,
+)
 from ccpr.pipeline.spark.locks import shared
 from ccpr.pipeline.spark.rates import CONNECT, START, Rates
 from ccpr.pipeline.spark.server import WarmSpark, answering
 from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState
-from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, SparkUnavailable, settings_of, spark_session
-from ccpr.pipeline.spark.tasks import SparkJobFailed
+from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, spark_session
 from ccpr.pipeline.spark.watching import Tally
 
 if TYPE_CHECKING:

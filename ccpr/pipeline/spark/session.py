@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccpr.base.extras import require
-from ccpr.matrixone.errors import Terminal
 from ccpr.pipeline.spark.connect import require_client, shown_url
+from ccpr.pipeline.spark.errors import SparkUnavailable
 from ccpr.pipeline.spark.java import find_java
 from ccpr.pipeline.spark.properties import submitted_by_file
 from ccpr.pipeline.spark.stored import StoredSpark
@@ -35,14 +35,6 @@ _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,.*)?\])?")
 PACKAGES = ("pyspark", "pandas")  # without which there is no session; a server's client needs more
 _starting = threading.Lock()  # the environment is changed meanwhile
 _LOGGING = Path(__file__).with_name("spark_log4j2.properties")
-
-
-class SparkUnavailable(Terminal):
-    """A Spark session could not be created."""
-
-    code = "SPARK_UNAVAILABLE"
-    about = "address of Spark"
-    default_remedy = "Read what Spark wrote on standard error. `--engine process` works without Spark."
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,9 @@ from ccpr.pipeline.spark import engine
 from ccpr.pipeline.spark.choice import Choice, Place
 from ccpr.pipeline.spark.connect import require_client
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.pipeline.spark.errors import SparkSessionLost
+from ccpr.pipeline.spark.errors import SparkJobFailed, SparkSessionLost, SparkUnavailable
 from ccpr.pipeline.spark.rates import Rates
-from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable
-from ccpr.pipeline.spark.tasks import SparkJobFailed
+from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.state.credentials import Vault
 from tests.support.recorded import Snapshot
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ccpr.pipeline.spark import java
-from ccpr.pipeline.spark.java import JavaMissing, find_java
+from ccpr.pipeline.spark.errors import JavaMissing
+from ccpr.pipeline.spark.java import find_java
 
 
 def fake_java(folder: Path, version: str, *, code: int = 0) -> Path:

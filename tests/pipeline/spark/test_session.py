@@ -35,7 +35,8 @@ print(json.dumps({{
 }}))
 """
 PLAIN = """
-from ccpr.pipeline.spark.session import SparkUnavailable, settings_of, spark_session
+from ccpr.pipeline.spark.session import settings_of, spark_session
+from ccpr.pipeline.spark.errors import SparkUnavailable
 try:
     spark_session(settings_of(Path(sys.argv[1]), config={"spark.task.cpus": "none"}))
 except SparkUnavailable as error:

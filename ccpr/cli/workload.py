@@ -1,4 +1,4 @@
-"""`ccpr load`: a stream of changes with a record of what must be there, for soak tests and benchmarks."""
+"""`ccpr workload`: a stream of changes with a record of what must be there, for soak tests and benchmarks."""
 
 import signal
 import sys
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ccpr.emulator.workload.player import Played
     from ccpr.emulator.workload.record import Record
 
-load = typer.Typer(
+workload = typer.Typer(
     add_completion=False, no_args_is_help=True, help="A stream of changes, and whether what must be there is there."
 )
 RecordFile = Annotated[Path, typer.Option("--record", help="The file that says what must be there.")]
@@ -27,7 +27,7 @@ PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line
 DATABASE, PUBLICATION = "ccpr_load", "ccpr_load_pub"
 
 
-@load.command()
+@workload.command()
 def run(
     source: Annotated[str, typer.Option("--from", help="The upstream: 'mysql://account#user:env:NAME@host:port'.")],
     record: RecordFile,
@@ -78,7 +78,7 @@ def run(
         out.print(f"{_line(done)}; the record {record} knows {player.record.acknowledged} steps")
 
 
-@load.command()
+@workload.command()
 def check(
     record: RecordFile,
     source: Annotated[str | None, typer.Option("--from", help="Compare the upstream itself.")] = None,
