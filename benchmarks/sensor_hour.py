@@ -28,9 +28,9 @@ from ccpr.pipeline.due import due_at
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import LogRow
-from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.recordings_location import recordings_folder
+from tests.support.replica import NAME, Replica, replaying
 
 APPLIED = dg.AssetKey("applied_tables")
 INTERVAL_SECONDS, TICK_SECONDS = 60, 10

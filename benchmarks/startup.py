@@ -17,8 +17,8 @@ from resource import RUSAGE_CHILDREN, getrusage
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
 from ccpr.cli.main import Commands
-from tests.end_to_end.replica import NAME, replaying
 from tests.support.recordings_location import SAMPLE
+from tests.support.replica import NAME, replaying
 
 ROOT = Path(__file__).resolve().parents[1]
 

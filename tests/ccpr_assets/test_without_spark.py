@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccpr.cli.output import json_text
-from tests.end_to_end.replica import NAME, replaying
+from tests.support.replica import NAME, replaying
 
 ROOT = Path(__file__).parents[2]
 RUN = """

@@ -17,8 +17,8 @@ from ccpr.cli.main import Commands, app
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.lease import Executor
-from tests.end_to_end.replica import NAME, replaying
 from tests.support.recordings_location import SAMPLE
+from tests.support.replica import NAME, replaying
 
 HEAVY = {
     "dagster",

@@ -19,9 +19,9 @@ import pytest
 from ccpr.cli.main import Commands
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from tests.end_to_end.replica import source_uri
 from tests.installed.core import Core
 from tests.support.mariadb import MariaDb
+from tests.support.replica import source_uri
 from tests.targets.target_database import new_database
 
 NAME, DATABASE = "shop", "shop"

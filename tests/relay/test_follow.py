@@ -17,10 +17,10 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.errors import FollowerMissing
 from ccpr.state.followers import FollowerRecords, Stage, open_login
 from ccpr.state.pins import Pin, Pins
-from tests.end_to_end.replica import replaying
 from tests.relay.conftest import Relayed
 from tests.support.native_client import NativeClient, NativeTask
 from tests.support.relayed import assert_has_point, relaying
+from tests.support.replica import replaying
 from tests.support.wire_client import Client
 
 pytestmark = pytest.mark.recordings

@@ -18,13 +18,11 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.relay import loading
 from tests.docs.pages import FENCED
-from tests.end_to_end.conftest import home
-from tests.end_to_end.replica import About
 from tests.support.native_client import NativeClient
 from tests.support.ports import free_port
 from tests.support.relayed import assert_has_point
+from tests.support.replica import About
 
-__all__ = ["home"]
 pytestmark = pytest.mark.recordings
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 

@@ -19,8 +19,8 @@ from ccpr.relay.server import Listen, Relay
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
 from ccpr.state.pins import Pins
-from tests.end_to_end.replica import command, source_uri
 from tests.relay.conftest import Ticking
+from tests.support.replica import command, source_uri
 from tests.support.wire_client import Client, Connect
 
 PASSWORD = "of the login"

@@ -26,9 +26,9 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 from ccpr.state.targets import TargetState
-from tests.end_to_end.replica import command, source_uri
-from tests.end_to_end.simulated import rows
 from tests.support.native_client import NativeClient
+from tests.support.replica import command, source_uri
+from tests.support.simulated import rows
 from tests.support.target_rows import target_rows
 from tests.targets.target_database import Place
 

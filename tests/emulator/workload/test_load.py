@@ -24,8 +24,8 @@ from ccpr.emulator.workload.record import Record
 from ccpr.emulator.workload.steps import LINES, ORDERS, PROGRESS, Load, Model, statements
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.errors import CcprError
-from tests.end_to_end.replica import command
 from tests.support.mariadb import MariaDb
+from tests.support.replica import command
 from tests.targets.target_database import new_database
 
 LOAD = Load(seed=7, rows=60, batch=20)
