@@ -9,6 +9,8 @@ import pytest
 
 from tests.api.shop import small_shop
 
+pytestmark = pytest.mark.integration
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["reference/python.md", "how-to/read-with-python.md", "how-to/read-with-spark.md"]
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

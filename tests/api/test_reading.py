@@ -26,6 +26,8 @@ from tests.support.recorded import Snapshot
 from tests.support.recorded_mirror import database_of_recording
 from tests.support.spark_fixtures import RecordedMirror
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 HEAVY = {"pyspark", "pandas", "polars", "pandera", "dagster", "sqlalchemy", "duckdb", "pymysql"}
 MODULES = 350

@@ -23,7 +23,7 @@ from ccpr.state.targets import Target, TargetRecords
 from tests.support.replica import NAME, Replica, replaying
 
 STEPS = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 @pytest.fixture

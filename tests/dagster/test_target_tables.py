@@ -19,6 +19,8 @@ from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, storage
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import Place, new_database
 
+pytestmark = pytest.mark.integration
+
 __all__ = ["storage"]
 
 

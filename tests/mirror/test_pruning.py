@@ -37,6 +37,8 @@ from tests.support.ci import UNDER_CI
 from tests.support.recorded_mirror import mirror_of_recording
 from tests.support.spark_fixtures import RecordedMirror
 
+pytestmark = pytest.mark.integration
+
 
 def zone(oid: int, low: bytes, high: bytes, *, initialised: bool = True, unbounded: bool = False) -> bytes:
     high_length = bytes([len(high) | (0x80 if unbounded else 0)])

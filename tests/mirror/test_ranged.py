@@ -17,6 +17,8 @@ from ccpr.mirror.ranged import BLOCK_BYTES, CACHED_BLOCKS, WHOLE_BYTES, BlockCac
 from tests.matrixone.objects.building import column_entry, object_file, varlena_entry
 from tests.support.bucket import Bucket, served
 
+pytestmark = pytest.mark.integration
+
 NAME = object_path("018f0000-0000-7000-8000-000000000001_00000")
 
 

@@ -25,6 +25,8 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from tests.histories.replicating import NAME, iterate, read_mirror, subscribed
 
+pytestmark = pytest.mark.integration
+
 DATABASE, TABLE = "shop", "orders"
 
 

@@ -28,6 +28,8 @@ from ccpr.state.settings import Settings
 from tests.histories.replicating import NAME, iterate, read_mirror, subscribed
 from tests.support.meanwhile import once_before
 
+pytestmark = pytest.mark.integration
+
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 CHOSEN = ("shop_a", "shop_b")
 

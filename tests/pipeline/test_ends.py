@@ -34,6 +34,8 @@ from tests.histories.replicating import NAME, TEST_TIMEOUTS, iterate, read_mirro
 from tests.support.meanwhile import before_statements
 from tests.support.patching import replaced
 
+pytestmark = pytest.mark.integration
+
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 UNKNOWN = "internal error: words that no rule knows"
 

@@ -18,6 +18,8 @@ from tests.relay.test_logins import Folder, folder, names
 from tests.support.replica import command
 from tests.support.wire_client import Connect
 
+pytestmark = pytest.mark.integration
+
 __all__ = ["folder"]
 
 

@@ -16,6 +16,8 @@ from tests.relay.test_promote import assert_promoted, followed, promote
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 
+pytestmark = pytest.mark.integration
+
 __all__ = ["client", "followed"]
 RELEASE = "DROP CCPR SUBSCRIPTION"
 LOAD, CLONE = "CREATE DATABASE `gd_dml_promoted` FROM", "CREATE DATABASE `gd_dml` CLONE `gd_dml_promoted`"

@@ -31,6 +31,8 @@ from tests.matrixone.ddl.strategies import create_tables
 from tests.support.mariadb import MariaDb
 from tests.support.recorded import Snapshot, every_snapshot
 
+pytestmark = pytest.mark.integration
+
 # One column of every type that MatrixOne has.
 EVERY_TYPE = """CREATE TABLE `d`.`every` (
   `id` bigint unsigned NOT NULL AUTO_INCREMENT,

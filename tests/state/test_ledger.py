@@ -12,6 +12,8 @@ from ccpr.state.database import transaction
 from ccpr.state.ledger import Ledger, LedgerEntry, Reference
 from ccpr.state.migrations import open_database
 
+pytestmark = pytest.mark.integration
+
 SUM = bytes(range(32))
 FAR = 2**40
 Pairs = Iterable[tuple[int, str]]

@@ -29,6 +29,8 @@ from ccpr.state.targets import (
 )
 from tests.support.values import NOW
 
+pytestmark = pytest.mark.integration
+
 LATER = NOW + timedelta(days=1)
 FAILURE = Failure("TARGET_DDL_WAITS", "it waits", "table db.t", "look")
 

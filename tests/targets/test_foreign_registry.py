@@ -14,6 +14,8 @@ from ccpr.targets.intents import Intents
 from tests.targets.history import FIRST, RENAMED, WIDER, keys, rows
 from tests.targets.target_database import Part, Place, load_part
 
+pytestmark = pytest.mark.integration
+
 _EVIL = "DROP TABLE precious"
 
 

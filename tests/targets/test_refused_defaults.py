@@ -16,6 +16,8 @@ from ccpr.targets.initial_load import InitialLoad
 from ccpr.targets.plan import Alter, TargetRules, plan_target
 from tests.targets.target_database import Place, source_table
 
+pytestmark = pytest.mark.integration
+
 # MatrixOne checks literals and strings, not integers: it stores 100.00 in a DECIMAL(4,2).
 DDL = (
     "CREATE TABLE `t` (`id` bigint NOT NULL, `v` varchar(20) DEFAULT 'x', `d` decimal(4,2) DEFAULT 100, "

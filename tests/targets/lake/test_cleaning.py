@@ -11,6 +11,8 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from tests.support.lakes import Published, source
 
+pytestmark = pytest.mark.integration
+
 HOUR = 3600 * 10**9
 POINTS = 45
 

@@ -15,6 +15,8 @@ from tests.support.lake_engines import Query, duckdb_reads, spark_reads
 from tests.support.lake_readers import assert_same_rows, truth
 from tests.support.lakes import Published
 
+pytestmark = pytest.mark.integration
+
 QUESTIONS = (
     "SELECT count(*) FROM t",
     "SELECT max(id), min(id) FROM t",
