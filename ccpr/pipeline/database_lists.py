@@ -20,8 +20,8 @@ from ccpr.mirror.object_rows import LISTED_SCHEMA
 from ccpr.pipeline.appendable import LaterSnapshot
 from ccpr.pipeline.catalog_diff import DatabaseList
 from ccpr.pipeline.object_list import ask_list
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.pipeline.table_lists import TableFailures, TableLists, cut_at, note_changed
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class DatabaseLists:
     by_table : lists the tables of a database of which the upstream has no list.
     """
 
-    passing: PassingSnapshots
+    temporary: TemporarySnapshots
     lists: Mapping[str, DatabaseList]
     later: LaterSnapshot
     by_table: TableLists
@@ -59,7 +59,7 @@ class DatabaseLists:
             else:
                 found.append(cut_at(self._read(ref, base, database, its, failures), ref.at))
         for one in (ref, base):  # after the lists, which name only the snapshots beside them
-            if one is not None and snapshots.account_snapshot_timestamp(self.passing.session, one.name) != one.at:
+            if one is not None and snapshots.account_snapshot_timestamp(self.temporary.session, one.name) != one.at:
                 raise SnapshotGone("another one has its name", subject=f"snapshot {one.name}")
         return pa.concat_tables(found)
 
@@ -71,14 +71,14 @@ class DatabaseLists:
         tables: Collection[Table],
         failures: TableFailures,
     ) -> pa.Table:
-        subscription, listed = self.passing.subscription, self.lists[database]
+        subscription, listed = self.temporary.subscription, self.lists[database]
         wanted = {table.id for table in tables} & set(listed.ids.values())
         for table in tables:
             if table.id not in wanted:
                 note_changed(table, failures, subscription.settings)
         names = {database: {name: number if number in wanted else None for name, number in listed.ids.items()}}
         subject = f"snapshot {listed.ref.name} of database {database}"
-        asked = self.passing.session, subscription.publication, listed.ref.name
+        asked = self.temporary.session, subscription.publication, listed.ref.name
 
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
             return ask_list(*asked, against, names, subject, appendable=appendable)

@@ -31,9 +31,9 @@ from ccpr.pipeline.object_list import (
     diff_objects,
 )
 from ccpr.pipeline.options import Resync
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.pipeline.results import PAST_UNREAD, Listed
 from ccpr.pipeline.table_lists import TableFailures, TableLists
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.schema.table_changes import ChangeKind
 from ccpr.state.ledger import Ledger
 from ccpr.state.subscription import Subscription
@@ -45,7 +45,7 @@ class Listing:
 
     Attributes
     ----------
-    passing : the snapshots beside its own, and with them the session and how it is asked.
+    temporary : the snapshots beside its own, and with them the session and how it is asked.
     catalog : at its snapshot; the tables that `failures` names are left out.
     last : the tables as their last points have them. A difference to the last point says nothing of those that are
         behind it (docs/architecture.md, "One commit").
@@ -53,7 +53,7 @@ class Listing:
     one_by_one : lists several databases one by one, or tables where the upstream cannot list their database.
     """
 
-    passing: PassingSnapshots
+    temporary: TemporarySnapshots
     catalog: CatalogDiff
     last: Last
     mirror: Mirror
@@ -63,7 +63,7 @@ class Listing:
 
     @property
     def subscription(self) -> Subscription:
-        return self.passing.subscription
+        return self.temporary.subscription
 
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
         """From the tables' points to `ref`; `base` is the snapshot of the last point.
@@ -103,10 +103,10 @@ class Listing:
         try:
             found = self._compare_patiently(ref, base, tables - complete, resync)
         except (SnapshotGone, *self._past_lost) as error:
-            if isinstance(error, self._past_lost) and self.passing.options.timeouts.stale_read is None:
+            if isinstance(error, self._past_lost) and self.temporary.options.timeouts.stale_read is None:
                 raise
             # Raises if our own snapshot is gone.
-            snapshots.snapshot_timestamp(self.passing.session, ref.name, self.subscription.publication)
+            snapshots.snapshot_timestamp(self.temporary.session, ref.name, self.subscription.publication)
             found = self._compare(ref, None, tables, resync)
             lost = "cannot read back to" if isinstance(error, PAST_UNREAD) else "no longer has"
             found.base_lost = f"the upstream {lost} snapshot {base.name} of the last point ({error.code})"
@@ -117,7 +117,7 @@ class Listing:
         self, ref: SnapshotRef, base: SnapshotRef, tables: set[int], resync: Resync | None
     ) -> "_Found":
         """`_compare`; while the upstream does not reach back to the base, it is asked again."""
-        policy = self.passing.options.timeouts.stale_read
+        policy = self.temporary.options.timeouts.stale_read
         policy = NO_RETRY if policy is None else policy
         return with_retry(lambda: self._compare(ref, base, tables, resync), policy, also=self._past_lost)
 
@@ -135,7 +135,7 @@ class Listing:
         }
         for table in catalog.catalog.tables:
             names.setdefault(table.database, {})[table.name] = table.id if table.id in tables else None
-        subject, asked = f"snapshot {ref.name}", (self.passing.session, self.subscription.publication, ref.name)
+        subject, asked = f"snapshot {ref.name}", (self.temporary.session, self.subscription.publication, ref.name)
 
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
             through = self.later.full_list.counted if against is None else iter
@@ -155,7 +155,7 @@ class Listing:
 
         def check(rows: pa.Table, subject: str) -> pa.Table:
             rows = deduplicate(rows, subject)
-            self.passing.options.check_list(rows, ref.at, subject)
+            self.temporary.options.check_list(rows, ref.at, subject)
             return rows
 
         listed = self._each_table(with_retry(read), check, subject, found.failures)
