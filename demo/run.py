@@ -233,7 +233,7 @@ def read_with_spark(before: int, after: int) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rows by tag")
     for number in (before, after):
-        table.add_column(f"at lsn {number - 1}", justify="right")
+        table.add_column(f"at point {number - 1}", justify="right")
     for tag in sorted(counts[0] | counts[1]):
         table.add_row(tag, *(f"{count.get(tag, 0):,}" for count in counts))
     out.print(table)

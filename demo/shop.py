@@ -220,7 +220,7 @@ def two_times() -> None:
     table.add_column("orders by status")
     counts = []
     for point in (first, last):
-        table.add_column(f"at lsn {point.lsn}, {point.time:%H:%M:%S}", justify="right")
+        table.add_column(f"at point {point.lsn}, {point.time:%H:%M:%S}", justify="right")
         found = orders.to_arrow(at=point, columns=["status"]).column("status").value_counts().to_pylist()
         counts.append({one["values"]: one["counts"] for one in found})
     for status in sorted(counts[0] | counts[1]):

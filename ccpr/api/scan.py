@@ -40,7 +40,7 @@ class Scan:
         self.table, self.lsn, self.limit = read.ref.qualified_name, read.lsn, limit
 
     def __repr__(self) -> str:
-        return f"<ccpr.Scan of {self.table} at lsn {self.lsn}>"
+        return f"<ccpr.Scan of {self.table} at point {self.lsn}>"
 
     @property
     def schema(self) -> pa.Schema:

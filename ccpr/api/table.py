@@ -51,7 +51,7 @@ class Table:
         self.name, self.lsn = name, lsn
 
     def __repr__(self) -> str:
-        point = "" if self.lsn is None else f" at lsn {self.lsn}"
+        point = "" if self.lsn is None else f" at point {self.lsn}"
         return f"<ccpr.Table {self.name}{point} of {self._mirror.store.url}>"
 
     @property

@@ -63,7 +63,7 @@ def run(
         if record.exists():
             known = Record.read(record)
             if known.database != database:
-                raise RecordUnusable(f"it is of the database {known.database}", subject=str(record))
+                raise RecordUnusable(f"it belongs to database {known.database}", subject=str(record))
         else:
             known = Record(database, Load(seed, rows, batch))
             with connected(endpoint, password) as connection:
@@ -85,7 +85,7 @@ def check(
     mirror: Annotated[
         str | None, typer.Option("--mirror", metavar="NAME", help="Compare a point of this subscription's mirror.")
     ] = None,
-    at: Annotated[str | None, typer.Option(help="The point: its lsn, or a time (ISO, UTC).")] = None,
+    at: Annotated[str | None, typer.Option(help="The point: its number, or a time (ISO, UTC).")] = None,
     target: Annotated[
         str | None, typer.Option("--target", metavar="NAME.TARGET", help="Compare a target of a subscription.")
     ] = None,
@@ -96,8 +96,8 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Compare every row with what the record says: an upstream, a point of a mirror, or a target. Each says itself how
-    many steps it has, in the row that every transaction counts. The exit code is 1 if a row differs, or if changes
-    lack that were acknowledged."""
+    many steps it has, in the row that every transaction counts. The exit code is 1 if a row differs, or if
+    acknowledged changes are missing."""
     from ccpr.emulator.workload.comparison import compare
     from ccpr.emulator.workload.errors import LoadDiffers
     from ccpr.emulator.workload.record import Record
@@ -176,7 +176,7 @@ def _figures(done: "Played") -> dict[str, Any]:
 
 def _line(done: "Played") -> str:
     rate = done.changes / done.seconds if done.seconds else 0.0
-    late = f", {done.late:.1f} s behind the rate" if done.late >= 1 else ""
+    late = f", {done.late:.1f} s late" if done.late >= 1 else ""
     return f"{done.changes:,} changes in {done.seconds:.0f} s, {rate:.1f} a second{late}"
 
 

@@ -152,11 +152,11 @@ class Mirror:
                 subject=self.store.url,
                 remedy="Run the first iteration: `ccpr run NAME`.",
             )
-        newest = f"; the newest is lsn {head.newest_point}, reached up to {instant_text(head.watermark)}"
+        newest = f"; the newest is point {head.newest_point}, reached up to {instant_text(head.watermark)}"
         if at is None:
             at = head.newest_point
         if isinstance(at, int) and at < FIRST_INSTANT:
-            asked, late, reached = f"lsn {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
+            asked, late, reached = f"point {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
         else:
             instant, slack = (at, 0) if isinstance(at, int) else (nanoseconds_of(at), 999)
             asked, reached = instant_text(instant), instant <= head.watermark
@@ -166,7 +166,7 @@ class Mirror:
         files = PointFiles(self.files, head)
         found = files.find(late)
         if found is None:
-            message = f"{asked} is before the oldest point, lsn {head.oldest_point}"
+            message = f"{asked} is before the oldest point, {head.oldest_point}"
             raise PointGone(message, subject=self.store.url)
         return files.load(found)
 

@@ -154,14 +154,14 @@ def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:
 
     Raises PointNotReached, PointGone, BadOption.
     """
-    remedy = "Give an lsn, a datetime, or an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone)."
+    remedy = "Give a point, a datetime, or an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone)."
     if isinstance(at, str):
         try:
             at = parse_at(at.strip())
         except ValueError as error:
-            message = f"at = {at!r:.80} is neither an lsn nor a time"
+            message = f"at = {at!r:.80} is neither a point nor a time"
             raise BadOption(message, subject=mirror.store.url, remedy=remedy) from error
     if isinstance(at, bool) or not isinstance(at, int | datetime | None):
-        message = f"at = {at!r:.80} ({type(at).__name__}) is neither an lsn nor a time"
+        message = f"at = {at!r:.80} ({type(at).__name__}) is neither a point nor a time"
         raise BadOption(message, subject=mirror.store.url, remedy=remedy)
     return mirror.point(at)

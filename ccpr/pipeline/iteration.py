@@ -119,7 +119,7 @@ class Iteration:
 
     @property
     def subject(self) -> str:
-        return f"subscription {self.subscription.name}, lsn {self.lsn}"
+        return f"subscription {self.subscription.name}, iteration {self.lsn}"
 
     def open_at(self, ref: SnapshotRef) -> IterationRecord:
         """The iteration's snapshot is this one. What was derived from another one is void."""

@@ -123,7 +123,7 @@ class Offers:
             if why is not None:
                 self._failing[publication.name] = publication, why
         if why is not None and why != before:
-            _log.warning("subscription %s is left out of the catalog: %s", publication.name, why)
+            _log.warning("subscription %s is not in the catalog: %s", publication.name, why)
         elif why is None and before is not None:
             _log.warning("subscription %s is in the catalog again", publication.name)
 

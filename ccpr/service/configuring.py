@@ -190,7 +190,7 @@ class _Comparison:
             if bool(target.source_database) != (one.database == EVERYTHING):
                 text = "a subscription to one database has no choice of it"
                 if one.database == EVERYTHING:
-                    text = "it has to say of which `database` it is"
+                    text = "it must name its `database`"
                 self.problems.append(Problem((*path, "targets", target.name), text))
         row = self._rows.get(one.name)
         if row is None:
@@ -279,7 +279,7 @@ class _Comparison:
             yield Action(Verb.FOLLOW, subscription.name, follower=one.name, about=about, do=do)
             return
         if known.stage is not Stage.FOLLOWING:
-            self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or take it out"))
+            self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or remove it here"))
         before, _ = parse_uri(known.uri)
         fixed = {
             "uri": ((before.host.lower(), before.port), (one.endpoint.host.lower(), one.endpoint.port)),

@@ -430,7 +430,7 @@ def _tables(upstream: CheckedUpstream, wanted: Subscription, found: DatabaseTabl
         text += f", partitioned: {first_names(found.partitioned)} (so all are listed one by one)"
     if found.unreplicated:
         names = first_names(f"{name} ({kind})" for name, kind in found.unreplicated)
-        remedy = "Views, external and cluster tables are not replicated. Nothing has to be done if they are not needed."
+        remedy = "Views, external and cluster tables are not replicated. If they are not needed, no action is required."
         yield Check("upstream", "tables", Verdict.WARNING, f"{text}; not replicated: {names}", remedy)
     else:
         yield Check("upstream", "tables", Verdict.OK, text)

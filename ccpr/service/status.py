@@ -127,11 +127,11 @@ _KINDS = {
     "v": ("view", "it has no rows; points of whole databases have its definition (`ccpr schema`)"),
     "S": ("sequence", "no table; points of whole databases have its definition and value (`ccpr schema`)"),
     "e": ("external table", "its rows are in files outside of MatrixOne"),
-    "cluster": ("cluster table", "the upstream gives its definition to nobody"),
+    "cluster": ("cluster table", "the upstream never gives its definition"),
     "temporary": ("temporary table", "it is of one session"),
     "unpublished": ("table", "the publication does not list it"),
     "partitioned": ("partitioned table", "what its partitions are is not known"),
-    "excluded": ("table", "the patterns of the subscription leave it out"),
+    "excluded": ("table", "the patterns of the subscription exclude it"),
     "capitals": ("database", "the upstream makes a snapshot of a database by its name in lower case only"),
     "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters"),
 }

@@ -175,7 +175,7 @@ def rebuild_table(
     if newest is None or target.state is TargetState.RELEASED:
         what = "the mirror has no point yet" if newest is None else "the target was released as a whole"
         raise TargetTableUnknown(
-            what, subject=f"target {target_name}", remedy="Run `ccpr run`. A released target has to be added again."
+            what, subject=f"target {target_name}", remedy="Run `ccpr run`. A released target must be added again."
         )
     with _opened_sync(workspace, iteration, target, history, newest, progress) as sync:
         result = sync.rebuild(table)

@@ -288,9 +288,7 @@ def _dropped(table: Table, entry: Registered) -> TableStep | None:
     """No step for a table that was released. One that was dropped in the target is reported (N5)."""
     if entry.state is TableState.RELEASED:
         return None
-    error = TargetTableDropped(
-        "somebody dropped or renamed it in the target", subject=f"table {entry.table.qualified_name}"
-    )
+    error = TargetTableDropped("it was dropped or renamed in the target", subject=f"table {entry.table.qualified_name}")
     return TableStep(table, failure=Failure.of(error), before=entry.table)
 
 
@@ -397,7 +395,7 @@ def _ruled(step: S, decision: Decision) -> S:
     if decision.applies:
         return replace(step, destructive=decision.destructive)
     error = DdlWaits(
-        f"by the DDL policy it waits for a person: {'; '.join(decision.waiting)}",
+        f"it requires operator action by the DDL policy: {'; '.join(decision.waiting)}",
         subject=f"table {step.table.qualified_name}",
     )
     return replace(step, destructive=decision.destructive, failure=Failure.of(error))

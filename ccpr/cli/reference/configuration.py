@@ -51,7 +51,7 @@ Options of the first two:
 """
 _TLS = {
     "ssl-mode": "one of {modes}; `preferred` without options, `verify_ca` if `ssl-ca` is given. Only the two that "
-    "verify protect against somebody in between",
+    "verify protect against an attacker in between",
     "ssl-ca": "path of the authority's certificate (PEM); without it the system's authorities",
     "ssl-cert, ssl-key": "paths of the client's certificate and key (PEM)",
 }

@@ -29,7 +29,7 @@ class Webhook:
 
     def __init__(self, address: str, seconds: float = SECONDS) -> None:
         if not address.startswith(("http://", "https://")):
-            raise BadSetting("it has to start with http:// or https://", subject="the webhook's address")
+            raise BadSetting("it must start with http:// or https://", subject="the webhook's address")
         self._address, self._seconds = address, seconds
         self._room = threading.BoundedSemaphore(MOST_LEFT)
 
