@@ -64,7 +64,7 @@ class Scan:
         """How many rows there are, without decoding them.
 
         Of a file its metadata is read, of the ones that name deleted rows the row ids, of the youngest files the commit
-        times. With filters also the columns that these are on, in blocks of which the minima and maxima leave it open.
+        times. With filters also their columns, in blocks whose minima and maxima do not decide them.
         """
         found = self._mirror.manifest(self._read.ref)
         return count_rows(self._mirror, found, self._read.at, self._read.filters, limit=self.limit)

@@ -144,7 +144,7 @@ def tables(
 def points(
     name: Name,
     in_lakes: Annotated[
-        bool, typer.Option("--lake", help="Which version of which lake table shows each point; the lakes are read.")
+        bool, typer.Option("--lake", help="The version of each lake table that shows each point; the lakes are read.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

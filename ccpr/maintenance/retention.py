@@ -45,7 +45,7 @@ class Retention:
 
     A point stays if it is among the newest `points`, or was the newest point at some time during the last `seconds`
     before the watermark; so the newest of the older ones stays, too. The newest point always stays, and all points
-    since the newest one that shows a table which is behind, or since one that a target needs or a relay has pinned.
+    since the newest one that shows a table which lags, or since one that a target needs or a relay has pinned.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ def _rebuild(kind: type[CcprError], message: str, subject: str, remedy: str) -> 
 
 
 class Transient(CcprError):
-    """Trying again may help, without anybody doing anything."""
+    """Trying again may help, without operator action."""
 
     what_follows: ClassVar[str] = "tried again by itself"
 

@@ -1,4 +1,4 @@
-"""A mirror's points as values, and how a person names a point."""
+"""A mirror's points as values, and how users name a point."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -117,7 +117,7 @@ class Point:
 
     @property
     def consistent(self) -> bool:
-        """Whether all tables together are a state that the upstream had: no table is behind."""
+        """Whether all tables together are a state that the upstream had: no table lags."""
         return not self.behind
 
     def table(self, qualified_name: str) -> TableRef:
@@ -156,7 +156,7 @@ def instant_text(nanoseconds: int) -> str:
 
 
 def parse_at(text: str) -> int | datetime:
-    """Parse what a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC without a zone).
+    """Parse what users write for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC without a zone).
 
     Raises ValueError.
     """

@@ -39,7 +39,7 @@ class TableRead:
     ref : the table there; names its manifest.
     at : the time at which rows are cut.
     columns : what to read, in this order.
-    filters : only rows of which all are true; objects and blocks that cannot hold one are not read.
+    filters : only rows that satisfy all; objects and blocks that cannot hold one are not read.
     reading : how values are given that Arrow does not hold; filters do not see it.
     """
 

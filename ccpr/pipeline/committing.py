@@ -108,7 +108,7 @@ class Last:
     Attributes
     ----------
     point : None before the first.
-    tables : by id; those that are behind as they were at their own point.
+    tables : by id; those that lag as they were at their own point.
     behind : the tables that the point does not show, by id.
     """
 
@@ -131,8 +131,8 @@ class PointCommitter:
 
     @repeatable
     def last(self, known: Last | None = None) -> Last:
-        """The last point. `known` is an earlier answer after which nobody else has held the lease: then only the tables
-        that changed since are read."""
+        """The last point. `known` is an earlier answer, if no other executor has held the lease since: then only the
+        tables that changed since are read."""
         with together(self.history.engine):
             self._checkpoint.load()
             self._is_loaded = True

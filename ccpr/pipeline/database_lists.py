@@ -1,7 +1,7 @@
 """The object lists of several databases at one time (decision account-snapshots).
 
 Each database has a snapshot of its own, later than the account's. Its list is cut at the time of the account's: what
-was created later is left out, and what was deleted later is live. So all databases are of one moment, and what was live
+was created later is skipped, and what was deleted later is live. So all databases are of one moment, and what was live
 then stays, since the account's snapshot protects it.
 """
 
@@ -31,7 +31,7 @@ class DatabaseLists:
     ----------
     lists : what the list of each database is made of; their snapshots are flushed.
     later : what a list is compared with instead of a long full list.
-    by_table : lists the tables of a database of which the upstream has no list.
+    by_table : lists the tables of a database for which the upstream has no list.
     """
 
     temporary: TemporarySnapshots

@@ -66,7 +66,7 @@ class Iteration:
     ----------
     clock : seconds since 1970.
     key_file : opens the sealed password where this process copies; None to find the file by CCPR_KEY_FILE.
-    known : the last point as an earlier iteration of this process read it, if nobody else has held the lease since.
+    known : the last point as an earlier iteration of this process read it, if no other executor had the lease since.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ class Listing:
     Attributes
     ----------
     temporary : the snapshots beside its own, and with them the session and how it is asked.
-    catalog : at its snapshot; the tables that `failures` names are left out.
+    catalog : at its snapshot; without the tables that `failures` names.
     last : the tables as their last points have them. A difference to the last point says nothing of those that are
         behind it (docs/architecture.md, "One commit").
     later : what a list of the snapshot is compared with instead of a long full list.
@@ -85,7 +85,7 @@ class Listing:
 
     def _found(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
         # A difference shows what was written since the base. A table that we do not know yet may hold older objects
-        # (CLONE), one that is behind was not moved by it: their part comes from a full list.
+        # (CLONE), one that lags was not moved by it: their part comes from a full list.
         new = {
             change.table.id
             for change in self.catalog.changes
@@ -196,7 +196,7 @@ class Listing:
     def _each_table(
         self, rows: pa.Table, check: Callable[[pa.Table, str], pa.Table], subject: str, failures: TableFailures
     ) -> pa.Table:
-        """What `check` makes of a list. In isolated mode a table that does not pass is left out, with its failure."""
+        """What `check` makes of a list. In isolated mode a table that does not pass is skipped, with its failure."""
         try:
             return check(rows, subject)
         except BadObjectList:

@@ -1,8 +1,8 @@
-"""The object lists of single tables, for a database of which the upstream cannot give a list because a table in it is
+"""The object lists of single tables, for a database whose list the upstream cannot give because a table in it is
 partitioned (decision partitioned-tables).
 
 Each table, and each partition instead of a partitioned table, gets a snapshot of its own, later than the database's and
-later than its flush. Its list is cut at the time of the database's: what was created later is left out, and what was
+later than its flush. Its list is cut at the time of the database's: what was created later is skipped, and what was
 deleted later is live. So all tables are of one moment, and the result is what a list of the database would have been.
 """
 
@@ -54,7 +54,7 @@ class TableLists:
         """LISTED_SCHEMA, as a list of the database at `ref` would be, against `base` or in full: rows of these tables
         and their index tables, those of a partition under the id of its table.
 
-        In isolated mode a table that cannot be listed is left out, with its failure; else it is an error, and where
+        In isolated mode a table that cannot be listed is skipped, with its failure; else it is an error, and where
         index tables are copied.
 
         Parameters

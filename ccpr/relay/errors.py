@@ -55,7 +55,7 @@ class DownstreamUnfit(Terminal):
     code = "DOWNSTREAM_UNFIT"
     about = "other cluster"
     default_remedy = (
-        "It has to be a MatrixOne 4.0 or later, and the login one of account sys with the role moadmin (root, dump)."
+        "It must be a MatrixOne 4.0 or later, and the login one of account sys with the role moadmin (root, dump)."
     )
 
 

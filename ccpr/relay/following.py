@@ -322,7 +322,7 @@ def _try_relay(workspace: Workspace, follower: Follower) -> bool:
         raise RelayAddress(
             f"what answers there does not take this login: {error.text or error.message}",
             subject=subject,
-            remedy="It has to be the relay of this state folder, without TLS, which no MatrixOne uses: "
+            remedy="It must be the relay of this state folder, without TLS, which no MatrixOne uses: "
             "with --insecure, or on 127.0.0.1 behind a tunnel.",
         ) from error
     except Transient:

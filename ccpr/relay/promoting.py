@@ -5,7 +5,7 @@ one is whole and compared does the other go (`TRANSITIONS`). MatrixOne has no RE
 database by RENAME: so the new one gets its name by CLONE, which is one transaction there and copies no objects; or it
 keeps a name of the caller's choice. Each stage is recorded before what cannot be told from the outside, so that the
 same command, typed again, goes on (decision promoted-by-clone). A database is dropped only if it has the number that
-was recorded before: one that somebody made meanwhile under that name is left, and is an error where the name is needed.
+was recorded before: one that others made meanwhile under that name is left, and is an error where the name is needed.
 """
 
 from collections.abc import Callable, Mapping

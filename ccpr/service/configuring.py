@@ -1,8 +1,8 @@
-"""What a configuration file changes: a plan, made from the file and the state without asking anybody, and its
+"""What a configuration file changes: a plan, made from the file and the state alone, and its
 execution by the functions that the commands and `ccpr sql` call.
 
 What is not in the file stays, unless it is pruned. A setting that the file does not name has its default. What is done
-with followers is the relay's, which is above this package: whoever makes a plan gives it (`Following`).
+with followers is the relay's, which is above this package: the maker of a plan gives it (`Following`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -128,8 +128,8 @@ class Plan:
 
 
 def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: bool = False) -> Plan:
-    """Asks nobody and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict, ConfigEmpty,
-    StateUnreadable."""
+    """Asks no upstream and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict,
+    ConfigEmpty, StateUnreadable."""
     if prune and "subscriptions" not in wanted.document.value:
         raise ConfigEmpty("it says nothing about subscriptions", subject=wanted.document.source)
     rows, _ = workspace.log.all_rows()

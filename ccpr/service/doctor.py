@@ -244,7 +244,7 @@ def _java(workspace: Workspace) -> Check:
 
 
 def connect_once(endpoint: Endpoint, password: str) -> Session:
-    """One attempt with short timeouts, for a person who waits."""
+    """One attempt with short timeouts, as its caller waits."""
     return Session.connect(
         endpoint, password, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retry=NO_RETRY
     )

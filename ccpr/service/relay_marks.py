@@ -31,7 +31,7 @@ class RelayMark:
             self._file = FileIO(hidden, "w", opener=opener())
             fcntl.flock(self._file, fcntl.LOCK_EX)
             self._file.write(address.encode())
-            hidden.rename(self._path)  # nobody sees it before it is locked
+            hidden.rename(self._path)  # no process sees it before it is locked
         except OSError as error:
             raise StateUnreadable(
                 f"the lock file of the relay cannot be made: {error.strerror}", subject=str(folder)

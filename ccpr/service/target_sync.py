@@ -49,7 +49,7 @@ class TargetOutcome:
 
 
 class SyncedUnder(Protocol):
-    """What a sync of a target needs of whoever holds the subscription's lease: an iteration has it."""
+    """What a sync of a target needs of the holder of the subscription's lease: an iteration has it."""
 
     @property
     def subscription(self) -> Subscription: ...
@@ -152,7 +152,7 @@ def sync_one_lake(
 
 
 def pin_points(records: TargetRecords, newest: int) -> None:
-    """Let retention keep the newest point and all later ones for targets that have none yet. By whoever holds the
+    """Let retention keep the newest point and all later ones for targets that have none yet. By the holder of the
     lease, before a sync begins that iterations do not wait for: no point of it can expire."""
     for target in records.all():
         if target.needed_lsn is None and target.state is TargetState.ACTIVE:

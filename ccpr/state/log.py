@@ -36,7 +36,7 @@ _LONGEST_MESSAGE = 5000  # characters of `error_message`
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run iteration `lsn` of one subscription, until somebody raises the fence.
+    """The right to run iteration `lsn` of one subscription, until the fence is raised.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ class CcprLog:
     def fail(self, claim: Claim, context: Context, error: CcprError, *, ends: bool) -> None:
         """Store a failure in `error_message`.
 
-        `R:<count>:<first>:<last>:<text>` if it is tried again; else, if it `ends` the subscription until somebody acts,
+        `R:<count>:<first>:<last>:<text>` if it is tried again; else, if it `ends` the subscription,
         `N:<first>:<text>` and state error.
         """
         now = round(self._clock())

@@ -68,7 +68,7 @@ class TargetDenied(Transient):
     about = "target"
     default_remedy = (
         "Check user and password, and grant on the database: SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, "
-        "INDEX, CREATE TEMPORARY TABLES, REFERENCES. The server has to allow LOAD DATA LOCAL (local_infile = ON)."
+        "INDEX, CREATE TEMPORARY TABLES, REFERENCES. The server must allow LOAD DATA LOCAL (local_infile = ON)."
     )
 
 

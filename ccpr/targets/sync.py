@@ -67,7 +67,7 @@ class SyncedTable:
     ----------
     action : ``created``, ``rebuilt``, ``altered``, ``changed`` (rows only) or ``dropped``.
     upserted, deleted : rows written, and keys that were to be deleted.
-    missing : keys to be deleted that were not there: somebody else has written to the table.
+    missing : keys to be deleted that were not there: another user has written to the table.
     """
 
     table: str
@@ -351,7 +351,7 @@ class TargetSync:
                 )
             except MoreRowsThere:
                 self._check_unique(after)
-            # Somebody else wrote rows with these keys to the table.
+            # Another user wrote rows with these keys to the table.
             return self._destination.apply(table_id, self._counted(delta), self.location, keys_are_unique=True)
 
     @property

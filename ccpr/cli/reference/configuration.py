@@ -81,7 +81,7 @@ def variables() -> Mapping[str, str]:
     return {
         HOME_VARIABLE: "the state folder",
         CATALOG_VARIABLE: "the catalog database as an SQLAlchemy URL, e.g. "
-        "`mysql+pymysql://ccpr:…@db.example.com/ccpr` (MySQL, MariaDB); the user has to be allowed to create tables "
+        "`mysql+pymysql://ccpr:…@db.example.com/ccpr` (MySQL, MariaDB); the user must be allowed to create tables "
         "and a view. Without it SQLite in the state folder",
         KEY_FILE_VARIABLE: "where Spark's workers find the key of the passwords; set by the program on one machine, by "
         "you on each worker of a cluster",
@@ -91,7 +91,7 @@ def variables() -> Mapping[str, str]:
         "`/;use_ssl=true;token=…` if it asks for one",
         f"{CONF_PREFIX}*": f"a setting of Spark: `{CONF_PREFIX}spark_executor_memory=2g` is `spark.executor.memory`; "
         "two underscores are one in the name. Upper and lower case count",
-        limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream has to bring "
+        limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream must bring "
         f"`{limits.STALL_BYTES_VARIABLE}`, after its first byte; else it is CONNECTION_STALLED "
         f"({stall.seconds:.0f})",
         limits.STALL_BYTES_VARIABLE: f"bytes, see `{limits.STALL_SECONDS_VARIABLE}` ({stall.least_bytes})",

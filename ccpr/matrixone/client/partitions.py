@@ -1,4 +1,4 @@
-"""Which tables of a catalog are the partitions of which partitioned table (decision partitioned-tables).
+"""The partitions of each partitioned table of a catalog (decision partitioned-tables).
 
 The rows of a partitioned table are in hidden tables, one for each partition, of relkind `partition` and named
 `%!%<partition>%!%<table>`. After an ALTER that copies the table their names have `<table>_copy_<uuid>` in the place of

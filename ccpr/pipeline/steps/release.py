@@ -31,7 +31,7 @@ def drop_due_snapshots(iteration: Iteration) -> None:
 
 
 def sweep(iteration: Iteration, *, orphans: bool = False) -> Swept:
-    """Drop points that need not stay, delete files that nobody has named for long enough. `orphans`: look for what
+    """Drop points that need not stay, delete files that nothing has named for long enough. `orphans`: look for what
     attempts left that came to nothing."""
     age = iteration.lag.read(iteration.subscription.task_id, iteration.memory.context).seconds or 0.0
     return iteration.committer.sweep(iteration.subscription.settings, age, orphans=orphans)
