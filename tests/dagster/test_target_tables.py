@@ -1,4 +1,4 @@
-"""The tables of a target as assets, against a real server: what it has got, what is behind, and lineage to it."""
+"""The tables of a target as assets, against a real server: what it has got, what lags, and lineage to it."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What the docs tell a person to type does what they say."""
+"""What the docs tell readers to type does what they say."""
 
 import ast
 import importlib

@@ -385,7 +385,7 @@ def near(value: Any, data: st.DataObject) -> Any:
 
 
 def satisfying(rows: pa.Table, filters: tuple[Filter, ...]) -> pa.Table:
-    """The rows of which all filters are true, by Arrow's comparison."""
+    """The rows that satisfy all filters, by Arrow's comparison."""
     masks = [pc.fill_null(satisfies(rows.column(filter_.column), filter_), False) for filter_ in filters]
     return rows.filter(reduce(pc.and_, masks))
 

@@ -1,4 +1,4 @@
-"""Large files of an object store: what is asked for is read, in blocks of which a bounded number stays."""
+"""Large files of an object store: what is asked for is read, in blocks, and a bounded number of them stays."""
 
 import random
 from collections.abc import Iterator

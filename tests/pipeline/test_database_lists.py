@@ -36,7 +36,7 @@ CHOSEN = ("shop_a", "shop_b")
 
 @dataclass
 class Account:
-    """Databases of an account, of which two are replicated, each with a table `t`."""
+    """Databases of an account, two of them replicated, each with a table `t`."""
 
     name: str
     storage: Storage
@@ -155,7 +155,7 @@ def test_rows_of_all_databases_are_of_one_time(
 def test_what_is_merged_and_collected_after_the_snapshot_is_read_from_it(
     account: Account, meanwhile: Callable[..., None]
 ) -> None:
-    """In the first iteration, of which there is no base: the list of the later snapshot lacks what was live."""
+    """In the first iteration, without a base: the list of the later snapshot lacks what was live."""
 
     def merge() -> None:
         for database in CHOSEN:

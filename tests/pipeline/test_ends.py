@@ -105,7 +105,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 @contextmanager
 def answering(*answers: tuple[str, Callable[[], Exception]]) -> Iterator[None]:
-    """In the block each statement with one of these parts is answered by an error, whoever sends it."""
+    """In the block each statement with one of these parts is answered by an error, in each session."""
 
     def act(sql: str) -> None:
         for part, error in answers:

@@ -1,4 +1,4 @@
-"""Rows in the program's own tables of a target that somebody else wrote: nothing that they ask for is run."""
+"""Rows in the program's own tables of a target that another user wrote: nothing that they ask for is run."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A table that somebody else dropped, altered or owns is reported, and never touched."""
+"""A table that another user dropped, altered or owns is reported, and never touched."""
 
 import pytest
 
