@@ -41,7 +41,7 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Create and alter subscriptions, targets, followers and Spark's settings as a file says: show the plan, ask, do
-    it. What is not in the file stays without --prune. The upstream is asked only about what changes."""
+    it. Anything not in the file stays without --prune. The upstream is asked only about what changes."""
     from ccpr.config.reading import read_file, read_text
     from ccpr.service.configuring import perform, plan
     from ccpr.service.workspace import Workspace

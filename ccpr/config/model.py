@@ -77,7 +77,7 @@ class Objective(Part):
 
 @with_settings(FilePart.POLICY)
 class Policy(Part):
-    """Settings of subscriptions. What is not said has its default."""
+    """Settings of subscriptions. A setting that is not given has its default."""
 
 
 @with_settings(FilePart.TARGET)

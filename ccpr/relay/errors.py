@@ -149,7 +149,7 @@ class DownstreamFailed(Terminal):
 
     code = "DOWNSTREAM_FAILED"
     about = "subscription in another cluster"
-    default_remedy = "The message is that cluster's. Try again; what was loaded is dropped first."
+    default_remedy = "The message is that cluster's. Try again; the loaded copy is dropped first."
 
 
 class DownstreamSilent(Transient):
@@ -158,7 +158,7 @@ class DownstreamSilent(Transient):
     code = "DOWNSTREAM_SILENT"
     about = "subscription in another cluster"
     default_remedy = (
-        "Check that it runs, and that it reaches the relay; then type the same again. What was loaded is dropped first."
+        "Check that it runs, and that it reaches the relay; then type the same again. The loaded copy is dropped first."
     )
 
 

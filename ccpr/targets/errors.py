@@ -9,7 +9,7 @@ class TargetUnavailable(Transient):
 
     code = "TARGET_UNAVAILABLE"
     about = "target"
-    default_remedy = "Wait until the target answers, then run it again. What the target has is not sent twice."
+    default_remedy = "Wait until the target answers, then run it again. Rows that the target has are not sent twice."
 
 
 class TargetBusy(Transient):

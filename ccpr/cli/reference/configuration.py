@@ -59,7 +59,7 @@ _STATE = """## The state folder
 
 The folder that `{home}` names, else the nearest `.ccpr` from the working directory upwards, else a
 new `.ccpr` in the working directory. It and what is in it are made for its user alone (modes 700 and
-600). A mirror is too, unless its subscription is `shared`. What was there before keeps its mode;
+600). A mirror is too, unless its subscription is `shared`. Existing files keep their mode;
 `ccpr doctor` says what other users can read.
 """
 _FOLDER = {
