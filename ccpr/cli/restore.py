@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ccpr.mirror.points import Point
 
 Compared = Annotated[
-    str, typer.Option(help="What of the copy is compared: none, count (rows), sum (and figures of each column).")
+    str, typer.Option(help="How the copy is compared: none, count (rows), sum (and figures of each column).")
 ]
 CopyListen = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Where the other cluster fetches from, for the time of the copy.")

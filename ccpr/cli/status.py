@@ -332,7 +332,7 @@ def _way(status: "SubscriptionStatus") -> str:
     """Which way the bytes of objects come."""
     if not status.objects_from:
         return "the upstream (get_object)"
-    told = f"storage, {status.objects_from}; what is not there from the upstream"
+    told = f"storage, {status.objects_from}; missing objects from the upstream"
     copied = counted(status.objects_copied, "object")
     return f"{told}; last {status.objects_direct:,} of {copied} from storage" if status.objects_copied else told
 

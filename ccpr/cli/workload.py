@@ -34,7 +34,7 @@ def run(
     rate: Annotated[float, typer.Option(min=0, help="Changes a second; 0: as many as it takes.")] = 100.0,
     seconds: Annotated[float, typer.Option(min=0, help="For how long; 0: until Ctrl-C or --changes.")] = 0.0,
     changes: Annotated[int, typer.Option(min=0, help="After how many changes it ends; 0: never.")] = 0,
-    seed: Annotated[int, typer.Option(help="What the changes follow from.")] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of the changes.")] = 1,
     rows: Annotated[int, typer.Option(min=1, max=10**7, help="How many orders there are at most.")] = 10_000,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Changes in a transaction.")] = 10,
     database: Annotated[str, typer.Option(help="The database, which is made.")] = DATABASE,

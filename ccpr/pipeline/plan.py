@@ -120,7 +120,7 @@ def require_plan(iteration: Iteration, plan_id: str) -> None:
     except NoOpenIteration as error:
         raise PlanOutdated(f"its iteration is no longer open: {error.message}", subject=f"plan {plan_id}") from error
     if found.id != plan_id:
-        raise PlanOutdated(f"what would be done now is plan {found.id}", subject=f"plan {plan_id}")
+        raise PlanOutdated(f"a run would now do plan {found.id}", subject=f"plan {plan_id}")
     iteration.allow_resync = True
 
 

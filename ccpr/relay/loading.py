@@ -228,7 +228,7 @@ def clear(downstream: Downstream, database: str, publication: str, pins: PinStor
     """Drop what an interrupted attempt of the same left. Raises DownstreamHasDatabase for anything else."""
     task = _task_of(downstream, database, publication)
     if task is not None:
-        _log.info("what was loaded before is dropped: database %s", database)
+        _log.info("the copy loaded before is dropped: database %s", database)
         _release(pins, downstream, publication)
         downstream.drop_unfinished(task)
     if downstream.has_database(database):

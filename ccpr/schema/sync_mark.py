@@ -289,7 +289,7 @@ def _restored(synced: CreateTable, stripped: Mapping[str, Any], disabled: Mappin
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotRestorable(
-            f"what is stored is not what was written: {error!r:.80}", subject=f"table {synced.name}"
+            f"the stored state differs from what was written: {error!r:.80}", subject=f"table {synced.name}"
         ) from error
 
 

@@ -130,7 +130,7 @@ _KINDS = {
     "cluster": ("cluster table", "the upstream never gives its definition"),
     "temporary": ("temporary table", "it is of one session"),
     "unpublished": ("table", "the publication does not list it"),
-    "partitioned": ("partitioned table", "what its partitions are is not known"),
+    "partitioned": ("partitioned table", "its partitions are not known"),
     "excluded": ("table", "the patterns of the subscription exclude it"),
     "capitals": ("database", "the upstream makes a snapshot of a database by its name in lower case only"),
     "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters"),
