@@ -71,7 +71,7 @@ def open_mirror(
     store = open_store(url, credentials=credentials)
     if store.size(HEAD) is None:
         raise MirrorNotFound("no point of a mirror is here", subject=store.url)
-    return Mirror(StoredMirror(store), how)
+    return Mirror(StoredMirror(store), how, credentials)
 
 
 class Mirror:

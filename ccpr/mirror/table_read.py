@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.types import arrow_schema, check_readable
 from ccpr.matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.filters import Filter, FilterTuple, conditions, parse_filters
@@ -125,8 +125,8 @@ def plan_read(
     hidden : the server's own key columns, too.
     reading : see `reading_of`.
 
-    Raises PointNotReached, PointGone, TableMissingInMirror (also for a column), BadFilter, BadOption, BadName,
-    MirrorDamaged.
+    Raises PointNotReached, PointGone, TableMissingInMirror (also for a column), ObjectUnsupported, BadFilter,
+    BadOption, BadName, MirrorDamaged.
     """
     if isinstance(columns, str):
         remedy = f'Write columns=["{columns}"].'
@@ -136,7 +136,7 @@ def plan_read(
     point = point_at(opened, at)
     ref = point.table(table)
     described = opened.manifest(ref).table
-    conditions(parsed, described)
+    check_readable(described, (condition.column for condition in conditions(parsed, described)))
     chosen = choose_columns(described, columns, hidden=hidden)
     return TableRead(opened.store.url, point.lsn, ref, point.at, chosen, parsed, reading)
 

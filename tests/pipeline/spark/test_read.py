@@ -110,7 +110,7 @@ def test_what_is_not_there_is_an_error_with_code_subject_and_remedy(
 ) -> None:
     url = recorded_mirror("dml").store.url
     with pytest.raises(
-        Exception, match=r"TABLE_NOT_IN_POINT: no such table.*\[table gd_dml\.nope at point .*\] See `ccpr tables"
+        Exception, match=r"TABLE_NOT_IN_POINT: no such table.*\[table gd_dml\.nope at point .*\] Its tables are"
     ):
         load(spark, mirror=url, table="gd_dml.nope")
     with pytest.raises(Exception, match=r"POINT_NOT_REACHED: point 999 is not reached.*See `ccpr points"):
