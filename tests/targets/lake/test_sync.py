@@ -16,6 +16,8 @@ from ccpr.targets.lake.rules import Mapped, TableRules
 from ccpr.targets.lake.sync import LakeScope
 from tests.support.lakes import Published, source
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize(
     ("rules", "readers"),
