@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.iterations import start_arrow
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
 from ccpr.cli.show import at_option
@@ -72,6 +73,7 @@ def query(
 
     All tables are of one point; nothing that a statement does changes the mirror.
     """
+    start_arrow()
     from ccpr.mirror.sql import PointDatabase
     from ccpr.mirror.table_read import first_rows
     from ccpr.service.workspace import Workspace
