@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ccpr.base.wording import size_text
+from ccpr.base.wording import first_names, size_text
 from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.asking import confirm
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
 from ccpr.cli.row_files import EXTENSIONS, check_extension, write_rows
-from ccpr.cli.show import at_option
-from ccpr.cli.tables import full_name
+from ccpr.cli.tables import table_of
+from ccpr.cli.times import AT_HELP, at_option
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.errors import BadOption, StoreFailed
 from ccpr.state.settings import SETTINGS
@@ -47,9 +48,7 @@ def export(
     file_format: Annotated[
         str, typer.Option("--format", help="Of the files in a folder: parquet, csv, jsonl or ndjson.", callback=_format)
     ] = "parquet",
-    at: Annotated[
-        str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")
-    ] = None,
+    at: Annotated[str | None, typer.Option(help=f"{AT_HELP} The newest one if not given.")] = None,
     invalid_text: Annotated[
         str | None,
         typer.Option(help=f"{SETTINGS['invalid_text'].help} If not given, as the subscription says."),
@@ -58,6 +57,7 @@ def export(
         str | None,
         typer.Option(help=f"{SETTINGS['zero_dates'].help} If not given, likewise."),
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write over files that are there, without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export rows as they were at a point: those of a table to a file, or those of all tables to files in a folder. All
@@ -75,9 +75,10 @@ def export(
         reading = reading_of(invalid_text or settings.invalid_text, zero_dates or settings.zero_dates)
         known = {ref.qualified_name: ref.kind for ref in point.tables.values()}
         if table is not None:
-            files = {full_name(table, known): out_file}
+            files = {table_of(mirror, point, table).qualified_name: out_file}
         else:
             files = _files(out_file, sorted(one for one, kind in known.items() if kind is Kind.TABLE), file_format)
+        _agree(list(files.values()), yes=yes, as_json=as_json)
         done = [_export(mirror, point, one, file, reading) for one, file in files.items()]
     if as_json:
         show_json(done[0] if table is not None else done)
@@ -106,6 +107,13 @@ def _files(folder: Path, tables: list[str], file_format: str) -> dict[str, Path]
         text = f"could not make the folder: {error.strerror or error}"
         raise StoreFailed(text, subject=str(folder), remedy="Choose another --out.") from error
     return {one: folder / f"{one}.{file_format}" for one in tables}
+
+
+def _agree(files: list[Path], *, yes: bool, as_json: bool) -> None:
+    """Files that are there are written over only if somebody says so. Raises NotConfirmed."""
+    there = first_names(str(file) for file in files if file.exists())
+    if there:
+        confirm(f"write over {there}?", subject=f"file {there}", yes=yes, as_json=as_json)
 
 
 def _export(mirror: "Mirror", point: "Point", table: str, file: Path, reading: "Reading") -> dict[str, Any]:

@@ -46,7 +46,11 @@ def write_rows(
         temporary.replace(file)
     except OSError as error:
         text = f"could not write the file: {error.strerror or error}"
-        raise StoreFailed(text, subject=str(file), remedy="Choose another --out, or free space.") from error
+        raise StoreFailed(
+            text,
+            subject=str(file),
+            remedy="Check that the folder is there, can be written and has space, or choose another --out.",
+        ) from error
     finally:
         with suppress(OSError):  # what cannot be removed is what could not be made, which is said above
             temporary.unlink()

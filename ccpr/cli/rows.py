@@ -12,8 +12,8 @@ from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import start_arrow
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
-from ccpr.cli.show import at_option
-from ccpr.cli.tables import full_name
+from ccpr.cli.tables import table_of
+from ccpr.cli.times import AT_HELP, at_option
 from ccpr.matrixone.errors import CcprError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ccpr.mirror.sql import PointDatabase
 
-At = Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")]
+At = Annotated[str | None, typer.Option(help=f"{AT_HELP} The newest one if not given.")]
 MOST_SHOWN = 1000  # rows on a screen; --limit for more
 
 
@@ -40,7 +40,7 @@ def head(
     with handle_errors(as_json=as_json), Workspace() as workspace:
         mirror, subscription = workspace.mirror(name), Subscription.from_row(workspace.log.row(name))
         point = mirror.point(at_option(at))
-        full = full_name(table, {ref.qualified_name for ref in point.tables.values()})
+        full = table_of(mirror, point, table).qualified_name
         read = plan_read(mirror, full, point.lsn, reading=subscription.settings.reading)
         rows = _first(read.batches(mirror=mirror), count)
         if as_json:

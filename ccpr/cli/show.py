@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,9 +9,10 @@ import typer
 from ccpr.base.failure import Failure
 from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.output import clock_text, handle_errors, out, show_json, show_table, time_text
-from ccpr.matrixone.schema import zero_dates_of
-from ccpr.mirror.points import LaggingTable, parse_at
+from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.times import AT_HELP, at_option, clock_text, time_text, utc_text, zone_text
+from ccpr.matrixone.schema import Kind, zero_dates_of
+from ccpr.mirror.points import LaggingTable
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.states import IterationState
 
@@ -86,7 +86,8 @@ def subscriptions(as_json: AsJson = False) -> None:
 
 def tables(
     name: Name,
-    at: Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC).")] = None,
+    at: Annotated[str | None, typer.Option(help=f"{AT_HELP} The newest one if not given.")] = None,
+    whole: Annotated[bool, typer.Option("--all", help="Hidden index tables, too; --json lists them anyway.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the tables of a point: the newest one, or that of --at."""
@@ -123,6 +124,7 @@ def tables(
     cells = [
         (ref.qualified_name, ref.kind.value, ref.table_id, ref.objects, ref.rows, size_text(ref.bytes), ref.lsn)
         for ref in refs
+        if whole or ref.kind is not Kind.INDEX
     ]
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
     show_table(
@@ -130,6 +132,8 @@ def tables(
         cells,
         empty="the point has no tables",
     )
+    if hidden := len(refs) - len(cells):
+        out.print(f"and {counted(hidden, 'hidden index table')} (--all)", style="dim", markup=False)
     for late in _behind(point.behind):
         where = "has no point yet" if late["lsn"] is None else f"is at point {late['lsn']}"
         out.print(f"behind: {late['table']} {where}", style="yellow", markup=False)
@@ -164,7 +168,7 @@ def points(
                 {
                     "lsn": point.lsn,
                     "snapshot_ts": point.at.physical,
-                    "at": clock_text(point.at),
+                    "at": utc_text(point.at),
                     "snapshot": point.snapshot,
                     "committed_at": point.committed_at.isoformat(),
                     "tables_changed": point.tables_changed,
@@ -198,7 +202,14 @@ def points(
         ]
         show_table(("point", "lake", "table", "version", "uri"), shown, empty="no lake shows a point")
         return
-    columns = ("point", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied", "tables behind")
+    columns = (
+        "point",
+        f"upstream's clock ({zone_text()})",
+        "tables changed",
+        "objects copied",
+        "bytes copied",
+        "tables behind",
+    )
     show_table(columns, cells, empty="no point yet")
 
 
@@ -226,14 +237,6 @@ def _behind(late: Mapping[int, LaggingTable]) -> list[dict[str, Any]]:
         {"table_id": table_id, "table": entry.qualified_name, "lsn": entry.lsn}
         for table_id, entry in sorted(late.items(), key=lambda item: item[1].qualified_name)
     ]
-
-
-def at_option(text: str | None) -> int | datetime | None:
-    """The value of --at. Raises typer.BadParameter."""
-    try:
-        return None if text is None else parse_at(text)
-    except ValueError as error:
-        raise typer.BadParameter("an lsn or an ISO time such as 2026-11-21T01:15:00", param_hint="--at") from error
 
 
 def _error_text(row: dict[str, Any]) -> str:

@@ -17,7 +17,8 @@ from rich.text import Text
 from ccpr.base.copy_meter import CopyMeter
 from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.output import clock_text, counted, drawn_table, handle_errors, json_text, out, show_json, time_text
+from ccpr.cli.output import counted, drawn_table, handle_errors, json_text, out, show_json
+from ccpr.cli.times import clock_text, time_text, zone_text
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.state.errors import StateUnavailable
@@ -212,7 +213,7 @@ def _in_full(status: "SubscriptionStatus") -> Group:
     details.add("newest point", _newest(status) if status.newest_point is not None else "none yet")
     details.add("lag", _lag(status))
     if status.watermark:
-        details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock (UTC)")
+        details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock ({zone_text()})")
     if status.clock_skew_seconds is not None:
         details.add("clock skew", f"{status.clock_skew_seconds:+.1f} s (ours less the upstream's)")
     if status.capabilities is not None:
@@ -278,7 +279,7 @@ def _add_follower(details: _Details, follower: "FollowerStatus") -> None:
     if follower.is_unfinished:
         details.add("", "a command is under way with it; if that was interrupted, type it again")
     if follower.task is not None:
-        watermark = clock_text(Timestamp(follower.watermark)) + " (UTC)" if follower.watermark else "none"
+        watermark = clock_text(Timestamp(follower.watermark)) + f" ({zone_text()})" if follower.watermark else "none"
         details.add("", f"task {follower.task}, watermark {watermark}")
     _add_last_error(details, follower.last_error)
 

@@ -150,7 +150,7 @@ def _reading(
 
 
 def _of_mirror(mirror: Any, database: str, at: str | None) -> "Read":
-    from ccpr.cli.show import at_option
+    from ccpr.cli.times import at_option
     from ccpr.mirror.table_read import plan_read
 
     lsn = mirror.point(at_option(at)).lsn  # one point for all tables, whatever comes meanwhile

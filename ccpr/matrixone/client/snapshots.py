@@ -199,12 +199,12 @@ def flush_tables(
     connections: int = 4,
 ) -> bool:
     """Request that these tables' rows are written into objects now: 0.5 s a table that has something to write, 1 ms
-        for the others.
+    for the others.
 
-        Pass every table of the database that has rows, including hidden index tables: the snapshot is flushed when all of
+    Pass every table of the database that has rows, including hidden index tables: the snapshot is flushed when all of
     them are. None is begun after `enough` is set. Returns False if the role has no privilege for it (it must be a user
-        of account sys with role moadmin), or if not all requests could be made. Nothing is an error, since the caller waits
-        anyway: neither a table that was dropped meanwhile nor a lost connection.
+    of account sys with role moadmin), or if not all requests could be made. Nothing is an error, since the caller waits
+    anyway: neither a table that was dropped meanwhile nor a lost connection.
     """
     ids = list(dict.fromkeys(table_ids))
     if not ids:
