@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.base.wording import first_names, seconds_text, size_text
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli import completion
+from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.output import handle_errors, out, show_json, show_table
 from ccpr.cli.tables import full_name
-from ccpr.cli.times import AT_HELP, at_option, clock_text, time_text, utc_text
+from ccpr.cli.times import at_option, clock_text, time_text, utc_text
 from ccpr.matrixone.schema import Kind
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.errors import TableMissingInMirror
@@ -26,9 +27,13 @@ def schema(
     name: Name,
     table: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help="The table, view or sequence, t or db.t; if not given, all of them."),
+        typer.Argument(
+            metavar="TABLE",
+            help="The table, view or sequence, t or db.t; if not given, all of them.",
+            autocompletion=completion.tables,
+        ),
     ] = None,
-    at: Annotated[str | None, typer.Option(help=f"{AT_HELP} The newest one if not given.")] = None,
+    at: At = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how tables are defined at a point, as CREATE TABLE, and its views, sequences (with their value), functions
@@ -142,5 +147,5 @@ def history(
         )
         for point in found
     ]
-    columns = ("point", "committed", "took", "objects", "bytes", "tables that changed")
+    columns = ("point", "committed", "snapshot to commit", "objects", "bytes", "tables that changed")
     show_table(columns, cells, empty="no point yet", right=(2, 3, 4))

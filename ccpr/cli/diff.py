@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, Name, TableName
 from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.cli.row_files import json_row
 from ccpr.cli.tables import full_name
@@ -19,7 +19,7 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "ye
 
 def diff(
     name: Name,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, t or db.t.")],
+    table: TableName,
     since: Annotated[
         str, typer.Option("--from", help="The earlier point: its lsn, a time (ISO), or how long ago: -10m.")
     ],

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, At, Name, TableName
 from ccpr.cli.iterations import start_arrow
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
 from ccpr.cli.tables import table_of
-from ccpr.cli.times import AT_HELP, at_option
+from ccpr.cli.times import at_option
 from ccpr.matrixone.errors import CcprError
 
 if TYPE_CHECKING:
@@ -21,13 +21,12 @@ if TYPE_CHECKING:
 
     from ccpr.mirror.sql import PointDatabase
 
-At = Annotated[str | None, typer.Option(help=f"{AT_HELP} The newest one if not given.")]
 MOST_SHOWN = 1000  # rows on a screen; --limit for more
 
 
 def head(
     name: Name,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, t or db.t.")],
+    table: TableName,
     count: Annotated[int, typer.Option("--rows", "-n", min=1, max=100_000, help="How many rows.")] = 10,
     at: At = None,
     as_json: AsJson = False,

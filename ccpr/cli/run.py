@@ -113,7 +113,9 @@ def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]"
         copied += f", {outcome.objects_direct:,} straight from storage"
     whole = f"of {counted(outcome.objects_total, 'object')}, {size_text(outcome.bytes_total)} live"
     tables = f"{counted(outcome.tables_changed, 'table')} changed, {outcome.tables} in the point"
-    out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; took {seconds:.1f} s", markup=False)
+    out.print(
+        f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; the command took {seconds:.1f} s", markup=False
+    )
     if outcome.quarantined:
         out.print("quarantined", style="bold yellow", end=": ")
         out.print(f"{', '.join(outcome.quarantined)}; see ccpr status", markup=False)

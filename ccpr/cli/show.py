@@ -8,9 +8,9 @@ import typer
 
 from ccpr.base.failure import Failure
 from ccpr.base.wording import seconds_text, size_text
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
-from ccpr.cli.times import AT_HELP, at_option, clock_text, time_text, utc_text, zone_text
+from ccpr.cli.times import at_option, clock_text, time_text, utc_text, zone_text
 from ccpr.matrixone.schema import Kind, zero_dates_of
 from ccpr.mirror.points import LaggingTable
 from ccpr.state.errors import StateUnreadable
@@ -86,7 +86,7 @@ def subscriptions(as_json: AsJson = False) -> None:
 
 def tables(
     name: Name,
-    at: Annotated[str | None, typer.Option(help=f"{AT_HELP} The newest one if not given.")] = None,
+    at: At = None,
     whole: Annotated[bool, typer.Option("--all", help="Hidden index tables, too; --json lists them anyway.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -150,14 +150,27 @@ def points(
     in_lakes: Annotated[
         bool, typer.Option("--lake", help="Which version of which lake table shows each point; the lakes are read.")
     ] = False,
+    drop_before: Annotated[
+        int | None,
+        typer.Option(
+            "--drop-before",
+            metavar="LSN",
+            min=1,
+            help="Drop all points before this one, whatever the retention says: when files of old points are damaged, "
+            "or space is needed at once. Their files go when no reader can have them open any more (--retain-files).",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before points are dropped.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the points that can be read."""
+    """List the points that can be read; or drop old ones."""
     from ccpr.service.workspace import Workspace
     from ccpr.state.history import PointHistory
     from ccpr.state.quarantine import Quarantine
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
+        if drop_before is not None:
+            _drop_points(workspace, name, drop_before, yes=yes, as_json=as_json)
         task_id = workspace.log.row(name).task_id
         found = PointHistory(workspace.log.engine, task_id).global_points()
         behind = Quarantine(workspace.log.engine, task_id).behind_by_point()
@@ -211,6 +224,24 @@ def points(
         "tables behind",
     )
     show_table(columns, cells, empty="no point yet")
+
+
+def _drop_points(workspace: "Workspace", name: str, before: int, *, yes: bool, as_json: bool) -> None:
+    """Raises PointsNeeded, NotConfirmed."""
+    from ccpr.cli.asking import confirm
+    from ccpr.cli.iterations import open_iteration
+    from ccpr.pipeline.steps.release import sweep
+    from ccpr.state.history import PointHistory
+
+    found = PointHistory(workspace.log.engine, workspace.log.row(name).task_id).global_points()
+    gone = sum(point.lsn < before for point in found)
+    if gone:
+        subject = f"{counted(gone, 'point')} before {before} of subscription {name}"
+        confirm(f"drop {subject}?", subject=subject, yes=yes, as_json=as_json)
+    with open_iteration(workspace, name) as iteration:
+        dropped = sweep(iteration, before=before).points_dropped
+    if not as_json:
+        out.print(f"{counted(dropped, 'point')} dropped", markup=False)
 
 
 def _in_lakes(workspace: "Workspace", name: str) -> "dict[str, dict[int, tuple[LakeTable, ...]]]":

@@ -117,14 +117,20 @@ def test_index_tables_are_shown_only_if_asked_for(points: dict[str, int]) -> Non
         assert hidden(*words, "--all")
 
 
-def test_a_file_that_is_there_is_written_over_only_if_somebody_says_so(points: dict[str, int], tmp_path: Path) -> None:
+def test_a_person_is_asked_before_a_file_is_written_over(
+    points: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "rows.parquet"
     file.write_bytes(b"mine")
     words = ("export", NAME, "bookings", "--out", str(file))
-    assert refused(*words, code=4)["code"] == "NOT_CONFIRMED"
+    monkeypatch.setattr("ccpr.cli.asking.is_interactive", lambda: True)
+    answered = CliRunner().invoke(app, [*words], input="n\n", catch_exceptions=False)
+    assert answered.exit_code == 4
+    assert "write over" in answered.stderr
     assert file.read_bytes() == b"mine"
-    command(*words, "--yes")
+    assert CliRunner().invoke(app, [*words, "--yes"], catch_exceptions=False).exit_code == 0
     assert sorted(pq.read_table(file).column("id").to_pylist()) == [1, 2, 3]
+    command(*words)  # a script is not asked
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
@@ -137,3 +143,21 @@ def test_a_folder_that_takes_no_file_is_an_error_that_says_so(points: dict[str, 
 def test_a_wrong_option_is_wrong_usage(points: dict[str, int], tmp_path: Path) -> None:
     assert refused("export", NAME, "bookings", "--out", str(tmp_path / "x.foo"), code=2)["code"] == "BAD_OPTION"
     assert json.loads(ccpr("query", NAME, "SELECT 1", "--timezone", "Nowhere", "--json").stdout)["error"]
+
+
+def test_a_dry_run_checks_what_would_be_done(points: dict[str, int], tmp_path: Path) -> None:
+    known = command("subscriptions")
+    file, uri = tmp_path / "ccpr.yaml", known[0]["upstream"]
+    text = """version: 1
+upstreams:
+  main: {uri: "%s", password: any}
+subscriptions:
+  shop: {upstream: main, database: shop, with_indexes: true}
+  other: {upstream: main, database: %s}
+"""
+    for database, code in (("nowhere", "DATABASE_MISSING"), ("shop", "SCOPE_OVERLAP")):
+        file.write_text(text % (uri.replace(":***", ""), database))
+        found = command("config", "apply", "--file", str(file), "--dry-run", code=1)
+        (failed,) = found["failed"]
+        assert (failed["subscription"], failed["error"]["code"], found["done"]) == ("other", code, [])
+    assert [one["task_id"] for one in command("subscriptions")] == [one["task_id"] for one in known]
