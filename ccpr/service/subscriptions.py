@@ -25,6 +25,7 @@ from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.errors import ScopeConflict
 from ccpr.service.errors import ScopeOverlap, UpstreamDiffers
 from ccpr.service.mirror_places import check_empty, check_place, check_writable, readable_subscriptions
+from ccpr.service.names_meant import similar_names
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.credentials import Vault
@@ -102,8 +103,10 @@ def checked(workspace: Workspace, wanted: Wanted, vault: Vault) -> tuple[Subscri
     _check_storage(settings)
     with Session.connect(wanted.endpoint, wanted.password) as session:
         check_interface(session)
-        publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
-        check_admission(session, publication, wanted.database, wanted.table, listed=wanted.publication is not None)
+        database, table, publisher = wanted.database, wanted.table, wanted.publisher
+        with similar_names(session, database, table, publisher):
+            publication = choose_publication(session, database, table, wanted.publication, publisher)
+            check_admission(session, publication, database, table, listed=wanted.publication is not None)
         capabilities = probe(session)
         subscription = Subscription.new(
             wanted.name,

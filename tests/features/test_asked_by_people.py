@@ -71,6 +71,18 @@ def test_a_subscription_that_is_nearly_typed_right_is_named(points: dict[str, in
         assert error["remedy"].startswith("Did you mean shop?"), words
 
 
+def test_databases_and_tables_upstream_that_are_nearly_typed_right_are_named(points: dict[str, int]) -> None:
+    words = ("subscribe", "other", "--from", command("subscriptions")[0]["upstream"].replace("***", "any"))
+    for scope, code, name in (
+        (("--database", "shpo"), "DATABASE_MISSING", "shop"),
+        (("--database", "shpo", "--publisher", "sys"), "DATABASE_MISSING", "shop"),
+        (("--database", "shop", "--table", "bokings"), "TABLE_MISSING", "bookings"),
+    ):
+        error = refused(*words, *scope)
+        assert error["code"] == code
+        assert error["remedy"].startswith(f"Did you mean {name}?"), scope
+
+
 def test_a_view_is_said_to_be_one(points: dict[str, int], tmp_path: Path) -> None:
     for words in (("head", NAME, "coded"), ("export", NAME, "shop.coded", "--out", str(tmp_path / "v.csv"))):
         error = refused(*words)
