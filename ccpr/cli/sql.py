@@ -38,7 +38,7 @@ def sql(
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; UTF-8.")] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before DROP … PURGE; needed where nobody can be asked.")
+        bool, typer.Option("--yes", "-y", help="Do not ask before DROP … PURGE; needed without a terminal.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
