@@ -6,14 +6,16 @@ report what has changed since it was reported last.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import dagster as dg
 
 from ccpr.dagster import metadata
-from ccpr.dagster.events import MIRROR, Runless
+from ccpr.dagster.events import MIRROR
 from ccpr.dagster.health import REPLICA_CURRENT, Health, error_shown, objective_of, says_of, short
+from ccpr.dagster.keys import Runless, prefixed
 from ccpr.dagster.replication import Replication, as_failure
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
@@ -64,8 +66,9 @@ def follower_asset(subscription: str, follower: Follower, group: str) -> dg.Asse
     )
 
 
-def follower_check(subscription: str, follower: Follower) -> dg.AssetChecksDefinition:
-    key, name = follower_key(subscription, follower.name, follower.database), follower.name
+def follower_check(subscription: str, follower: Follower, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
+    key = prefixed(follower_key(subscription, follower.name, follower.database), prefix)
+    name = follower.name
 
     @dg.asset_check(asset=key, name=REPLICA_CURRENT, description=DESCRIPTION)
     def check(replication: Replication) -> dg.AssetCheckResult:

@@ -18,13 +18,15 @@ import dagster as dg
 from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import first_names
-from ccpr.dagster.events import Runless, idle
+from ccpr.dagster.events import idle
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health_sensor import read_verdicts
-from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
+from ccpr.dagster.keys import Runless, remember_prefix, with_prefix
+from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, LSN_TAG, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import changed, health_events, keep_failures, kept_failures, report
+from ccpr.dagster.target_health import target_events
 from ccpr.matrixone.client.errors import HistoryUnreadable, NotFlushedYet, StaleRead
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.errors import CcprError
@@ -69,7 +71,7 @@ def build_log_sensor() -> dg.SensorDefinition:
     """The sensor that polls `mo_ccpr_log` and asks for runs of the job, one iteration of one subscription each."""
 
     @dg.sensor(
-        name="ccpr_log_sensor",
+        name=LOG_SENSOR,
         job_name=SYNC_JOB,
         minimum_interval_seconds=SENSOR_SECONDS,
         default_status=dg.DefaultSensorStatus.STOPPED,
@@ -85,6 +87,7 @@ def build_log_sensor() -> dg.SensorDefinition:
 
 def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
     end = time.monotonic() + TICK_SECONDS
+    remember_prefix(context.instance, replication.key_prefix)
     if late := kept_failures(context.instance):
         raise IterationsFailed(late)
     try:
@@ -112,7 +115,7 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
         context.log.info(printable(tick.describe()))
     return dg.SensorResult(
         run_requests=tick.requests,
-        asset_events=tick.events,
+        asset_events=with_prefix(tick.events, replication.key_prefix),
         skip_reason=None if tick.requests else printable(tick.describe()),
         dynamic_partitions_requests=partitions,
     )
@@ -136,6 +139,9 @@ def _report_health(
         others = sorted(news - requested - set(tick.served))  # theirs comes with their runs
         if shown := [*tick.served, *others[:NEWS_PER_TICK]]:
             tick.events.extend(health_events(instance, workspace, shown, all_too=bool(tick.served)))
+        tick.events.extend(
+            target_events(instance, workspace, [row for row in rows if row.subscription_name not in requested])
+        )
         tick.events.extend(follower_events(instance, workspace))
     return printable("; ".join(f"{name}: {tick.failed[name]}" for name in failed))
 

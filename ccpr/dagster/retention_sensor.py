@@ -32,7 +32,7 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 
 from ccpr.dagster.events import APPLIED_TABLES
 from ccpr.dagster.health import REPLICA_CURRENT
-from ccpr.dagster.metadata import SUBSCRIPTION_TAG, SYNC_JOB
+from ccpr.dagster.metadata import RETENTION_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB
 from ccpr.state.database import stored_time
 
 DAYS_VARIABLE = "CCPR_DAGSTER_DAYS"
@@ -59,7 +59,7 @@ def build_retention_sensor() -> dg.SensorDefinition:
     """The sensor that deletes what Dagster would keep for ever."""
 
     @dg.sensor(
-        name="dagster_retention_sensor",
+        name=RETENTION_SENSOR,
         minimum_interval_seconds=3600,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Deletes Dagster's records of iterations that are older than CCPR_DAGSTER_DAYS (14), but for those "

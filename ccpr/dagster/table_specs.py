@@ -7,7 +7,7 @@ there is a limit for all subscriptions together. The process of a run loads none
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -18,7 +18,8 @@ from ccpr.dagster import metadata
 from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.dagster.events import MIRROR
 from ccpr.dagster.followers import follower_asset, follower_check
-from ccpr.dagster.replica_current import health_asset, health_check
+from ccpr.dagster.health_assets import health_asset, health_check, target_asset, target_check
+from ccpr.dagster.keys import prefixed
 from ccpr.dagster.tables import column_schema, table_key, target_key, upstream_key
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table
@@ -48,6 +49,12 @@ class Loaded:
     checks: list[dg.AssetChecksDefinition] = field(default_factory=list)
     left_out: int = 0
     intervals: list[float] = field(default_factory=list)
+    prefix: tuple[str, ...] = ()
+
+    def add(self, spec: dg.AssetSpec) -> None:
+        """A spec with the keys of this package."""
+        deps = [prefixed(dep.asset_key, self.prefix) for dep in spec.deps]
+        self.assets.append(spec.replace_attributes(key=prefixed(spec.key, self.prefix), deps=deps))
 
     def left_out_text(self) -> str:
         return (
@@ -56,9 +63,10 @@ class Loaded:
         )
 
 
-def load_subscriptions(workspace: Workspace | None = None) -> Loaded:
-    """What there is to define. Nothing where the state cannot be read, so that the rest can be loaded, and say why."""
-    loaded = Loaded()
+def load_subscriptions(workspace: Workspace | None = None, prefix: Sequence[str] = ()) -> Loaded:
+    """What there is to define, by keys with a prefix. Nothing where the state cannot be read, so that the rest can be
+    loaded, and say why."""
+    loaded = Loaded(prefix=tuple(prefix))
     with closing(workspace or Workspace()) as opened:
         if not opened.has_catalog:
             return loaded
@@ -70,7 +78,7 @@ def load_subscriptions(workspace: Workspace | None = None) -> Loaded:
         is_run = DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
         for row in rows:
             try:
-                _load_health(row, loaded)
+                _load_health(opened, row, loaded)
                 _load_followers(opened, row, loaded)
                 if not is_run:  # which executes none of the tables
                     room = _load_tables(opened, row, loaded, room)
@@ -84,18 +92,21 @@ def most_tables(text: str) -> int:
     return int(text) if text.isdecimal() else DEFAULT_TABLES
 
 
-def _load_health(row: LogRow, loaded: Loaded) -> None:
+def _load_health(workspace: Workspace, row: LogRow, loaded: Loaded) -> None:
     name, interval = row.subscription_name, Subscription.from_row(row).settings.sync_interval
     loaded.intervals.append(interval)
-    loaded.assets.append(health_asset(name, interval))
-    loaded.checks.append(health_check(name))
+    loaded.add(health_asset(name, interval))
+    loaded.checks.append(health_check(name, loaded.prefix))
+    for target in TargetRecords(workspace.log.engine, row.task_id).all():
+        loaded.add(target_asset(name, target))
+        loaded.checks.append(target_check(name, target.name, loaded.prefix))
 
 
 def _load_followers(workspace: Workspace, row: LogRow, loaded: Loaded) -> None:
     name = row.subscription_name
     for follower in FollowerRecords(workspace.log.engine, row.task_id).all():
-        loaded.assets.append(follower_asset(name, follower, _group("followers", name)))
-        loaded.checks.append(follower_check(name, follower))
+        loaded.add(follower_asset(name, follower, _group("followers", name)))
+        loaded.checks.append(follower_check(name, follower, loaded.prefix))
 
 
 def _load_tables(workspace: Workspace, row: LogRow, loaded: Loaded, room: int) -> int:
@@ -108,7 +119,8 @@ def _load_tables(workspace: Workspace, row: LogRow, loaded: Loaded, room: int) -
     loaded.left_out += total - len(tables)
     targets = [one for one in TargetRecords(workspace.log.engine, row.task_id).all() if one.state is TargetState.ACTIVE]
     for table in tables:
-        loaded.assets.extend(_specs(row.subscription_name, table, targets))
+        for spec in _specs(row.subscription_name, table, targets):
+            loaded.add(spec)
     return room - len(tables)
 
 

@@ -57,6 +57,13 @@ def target_key(subscription: str, target: str, database: str, table: str) -> dg.
     return metadata.asset_key(subscription, TARGETS, target, database, table)
 
 
+def newest_reported(instance: dg.DagsterInstance, tasks: Iterable[str]) -> dict[str, int]:
+    """Lsn of the newest point of each subscription whose changes were reported, by task id."""
+    keys = {_POSITION + task: task for task in tasks}
+    found = instance.daemon_cursor_storage.get_cursor_values(set(keys))
+    return {keys[key]: _parsed(text, 2**63 - 1)[2] for key, text in found.items()}
+
+
 def report_tables(instance: dg.DagsterInstance, workspace: Workspace, subscription: str) -> int:
     """Report the tables that changed with the newest point, and go on with those that were not reported yet. Returns
     how many. Raises SubscriptionMissing, and errors of the catalog database."""

@@ -93,7 +93,8 @@ class TargetStatus:
     ----------
     source_database : of a subscription to several databases the one whose tables it gets; else empty.
     lsn : the point to which it was synced last; None before the first.
-    lag_seconds : age of that point, by the last iteration's snapshot and our clock; None before the first.
+    lag_seconds : how long ago the upstream was what it shows, by the last iteration's snapshot and our clock; None
+        before the first point.
     behind : tables that were not synced, with the statements that would change their definition if those wait for a
         person.
     last_error : how the last attempt failed as a whole.
@@ -347,16 +348,22 @@ def target_statuses(
     workspace: Workspace, read: ReadRow, newest: GlobalPoint | None, lag: Lag
 ) -> tuple[TargetStatus, ...]:
     """Of a subscription. Raises StateUnreadable."""
-    found = TargetRecords(workspace.log.engine, read.row.task_id).all()
-    return tuple(_target(one, newest, read, lag, workspace.clock()) for one in found)
+    engine, task_id = workspace.log.engine, read.row.task_id
+    history, now = PointHistory(engine, task_id), workspace.clock()
+    found = TargetRecords(engine, task_id).all()
+    lsn = None if newest is None else newest.lsn
+    return tuple(
+        _target(one, None if one.lsn in (None, lsn) else history.next_after(one.lsn), read, lag, now) for one in found
+    )
 
 
-def _target(found: Target, newest: GlobalPoint | None, read: ReadRow, lag: Lag, now: float) -> TargetStatus:
-    """At the newest point a target is as old as the replica. Otherwise it is older by the time that has passed upstream
-    since its point."""
+def _target(found: Target, missing: GlobalPoint | None, read: ReadRow, lag: Lag, now: float) -> TargetStatus:
+    """`missing`: the oldest point that it lacks. Without one a target is as old as the replica: it shows what the
+    upstream had until then, however long ago its own point was made. Else it is older by what has passed upstream since
+    that point."""
     age = None if found.snapshot_ts is None else lag.seconds
-    if age is not None and found.snapshot_ts is not None and newest is not None and found.lsn != newest.lsn:
-        age += max(0.0, (read.row.watermark - found.snapshot_ts) / 1e9)
+    if age is not None and missing is not None:
+        age += max(0.0, (read.row.watermark - missing.at.physical) / 1e9)
     error = None
     if (failing := found.failing) is not None:
         first, last = failing.first.timestamp(), failing.last.timestamp()

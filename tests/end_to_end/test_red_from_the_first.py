@@ -16,7 +16,8 @@ import typer.testing
 
 from ccpr.cli.main import app
 from ccpr.dagster import metadata
-from ccpr.dagster.health import health_of, quick_verdict, read_all_health
+from ccpr.dagster.all_health import read_all_health
+from ccpr.dagster.replica_health import health_of, quick_verdict
 from ccpr.dagster.reporter import DagsterReporter
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream

@@ -8,7 +8,7 @@ import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.dagster.health import health_of
+from ccpr.dagster.replica_health import health_of
 from ccpr.dagster.replication import Replication
 from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.dialects import Dialect
