@@ -53,7 +53,7 @@ class AllHealth:
             metadata=self._metadata(),
         )
         shown = {metadata.IS_CURRENT: 0 if self.failing else 1, **self._metadata(), metadata.SUBSCRIPTIONS: self._all()}
-        yield dg.AssetMaterialization(dg.AssetKey(HEALTH), self.says, metadata=shown, tags={metadata.ALL_TAG: "yes"})
+        yield dg.AssetMaterialization(dg.AssetKey(HEALTH), self.says, metadata=shown)
 
     def _metadata(self) -> dict[str, int | dg.TableMetadataValue]:
         failing = self.failing

@@ -51,7 +51,7 @@ def build_definitions(
         return spec
 
     whole = Loaded(prefix=loaded.prefix)
-    whole.add(build_all_health())
+    whole.add(build_all_health(loaded.subscriptions))
     return dg.Definitions(
         assets=dg.map_asset_specs(completed, [*others, *steps, *whole.assets, *loaded.assets]),
         asset_checks=[all_health_check(loaded.prefix), *loaded.checks],

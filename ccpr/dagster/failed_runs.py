@@ -65,6 +65,8 @@ def record_failed_run(
 def _origin(instance: dg.DagsterInstance) -> RemoteJobOrigin | None:
     """Of the job in the code location that this instance knows by its sensor, so that the run is shown among the job's.
     None before the location was first loaded."""
+    if instance.schedule_storage is None:  # of one in memory
+        return None
     for state in instance.all_instigator_state():
         if state.origin.instigator_name == HEALTH_SENSOR:
             return RemoteJobOrigin(state.origin.repository_origin, SYNC_JOB)

@@ -32,9 +32,10 @@ TARGET_DESCRIPTION = (
 )
 
 
-def build_all_health() -> dg.AssetSpec:
+def build_all_health(subscriptions: Sequence[str]) -> dg.AssetSpec:
     return dg.AssetSpec(
         HEALTH,
+        deps=list(map(health_key, subscriptions)),
         group_name=GROUP,
         kinds={"matrixone"},
         description="Start here: is all current? The check is green, or names the subscriptions that are not, each "
@@ -47,7 +48,7 @@ def health_asset(subscription: str, interval: float) -> dg.AssetSpec:
     """The asset with the time series of one subscription."""
     return dg.AssetSpec(
         health_key(subscription),
-        deps=[HEALTH, APPLIED_TABLES],
+        deps=[APPLIED_TABLES],
         group_name=GROUP,
         kinds={"matrixone"},
         description="How this subscription is, over time: `is_current` (1 or 0), `lag_seconds` when it was looked at, "

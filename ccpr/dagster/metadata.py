@@ -96,7 +96,6 @@ COLUMN_LINEAGE = "dagster/column_lineage"
 LSN_TAG = "ccpr/iteration_lsn"
 SUBSCRIPTION_TAG = "ccpr/subscription"
 ATTEMPT_TAG = "ccpr/attempt"
-ALL_TAG = "ccpr/all"  # of events about all subscriptions
 WHY_TAG = "ccpr/why"  # in words
 ITERATION_TAG = "ccpr/iteration"  # subscription and lsn in one: a tick asks for the runs of all due iterations at once
 

@@ -42,12 +42,14 @@ class Loaded:
     Attributes
     ----------
     left_out : tables for which there was no room.
-    intervals : of the subscriptions, in seconds.
+    subscriptions, intervals : their names and intervals in seconds.
+    prefix : of the keys of all.
     """
 
     assets: list[dg.AssetSpec] = field(default_factory=list)
     checks: list[dg.AssetChecksDefinition] = field(default_factory=list)
     left_out: int = 0
+    subscriptions: list[str] = field(default_factory=list)
     intervals: list[float] = field(default_factory=list)
     prefix: tuple[str, ...] = ()
 
@@ -94,6 +96,7 @@ def most_tables(text: str) -> int:
 
 def _load_health(workspace: Workspace, row: LogRow, loaded: Loaded) -> None:
     name, interval = row.subscription_name, Subscription.from_row(row).settings.sync_interval
+    loaded.subscriptions.append(name)
     loaded.intervals.append(interval)
     loaded.add(health_asset(name, interval))
     loaded.checks.append(health_check(name, loaded.prefix))
