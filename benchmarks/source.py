@@ -49,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--copies", type=int, default=_OBJECTS, help="of the object of 15 MB")
     parser.add_argument("--weed", default=shutil.which("weed"), help="the program of SeaweedFS")
     arguments = parser.parse_args()
     source = recordings_with("wide_and_large") / "wide_and_large"
@@ -56,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch, ExitStack() as held:  # on disk like a mirror
         work = Path(scratch)
         os.environ[KEY_FILE_VARIABLE] = str(work / "key")
-        recording = large_objects(source, work / "large", _OBJECTS)
+        recording = large_objects(source, work / "large", arguments.copies)
         objects = _input(recording)
         names = objects.column("name").to_pylist()
         bare = work / "bare"

@@ -1,29 +1,44 @@
 """A mirror to read from: its points, the tables of a point, a table by its name."""
 
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Unpack
 
-from ccpr.api.table import Table
+from ccpr.api.scan import Scan
+from ccpr.api.table import Selection, Table
 from ccpr.api.values import At, Location, Point, TableInfo, plain_at, point_of
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
-from ccpr.mirror.errors import MirrorNotFound
+from ccpr.mirror.errors import MirrorNotFound, TableMissingInMirror
 from ccpr.mirror.layout import HEAD
 from ccpr.mirror.mirror import Mirror as StoredMirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.points import TableRef
 from ccpr.mirror.table_read import point_at, reading_of
 
+if TYPE_CHECKING:
+    from ccpr.mirror.buckets import Credentials
+
 _READERS = 8  # manifests are small: on an object store waiting is most of the time
 
 
-def open_mirror(location: Location, *, invalid_text: str = "escape", zero_dates: str = "null") -> "Mirror":
+def open_mirror(
+    location: Location,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    invalid_text: str = "escape",
+    zero_dates: str = "null",
+) -> "Mirror":
     """Open a mirror for reading.
 
     Parameters
     ----------
     location : the mirror's folder as a path or `file:///` URL, or `s3://bucket/prefix`, behind it if needed
-        `?region=…&endpoint_override=host:port&scheme=http`. Credentials of an object store come from the environment
-        (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`), its files or the machine's role, never from the URL.
+        `?region=…&endpoint_override=host:port&scheme=http`, and never with credentials.
+    storage_options : of an object store: `access_key_id`, `secret_access_key`, `session_token`, `region`,
+        `endpoint_url`, each also with `aws_` before it. Without credentials those of the environment
+        (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`), its files or the machine's role are used. They are kept in
+        memory only, for this mirror, and are in no text that is made of it.
     invalid_text : how text is read that is not UTF-8, since MatrixOne stores any bytes in a text column. ``escape``:
         each byte that is not part of a character is a private character, U+10FE80 to U+10FEFF, so that nothing is
         lost; ``replace``: it is U+FFFD (not in the keys of changes); ``binary``: text columns are read as bytes;
@@ -43,12 +58,17 @@ def open_mirror(location: Location, *, invalid_text: str = "escape", zero_dates:
     BadName
         Not a path or a URL of these kinds.
     BadOption
-        `invalid_text` or `zero_dates` is none of these.
+        `invalid_text`, `zero_dates` or an option of the store is none of these.
     StoreFailed
         The object store does not answer, or refuses.
     """
     how = reading_of(invalid_text, zero_dates)
-    store = open_store(os.fspath(location))
+    url, credentials = os.fspath(location), None
+    if storage_options:
+        from ccpr.api.storage_options import with_options  # loads a client library that a local mirror does not need
+
+        url, credentials = with_options(url, storage_options)
+    store = open_store(url, credentials=credentials)
     if store.size(HEAD) is None:
         raise MirrorNotFound("no point of a mirror is here", subject=store.url)
     return Mirror(StoredMirror(store), how)
@@ -57,8 +77,10 @@ def open_mirror(location: Location, *, invalid_text: str = "escape", zero_dates:
 class Mirror:
     """A mirror of tables of one upstream; made by `open_mirror`."""
 
-    def __init__(self, mirror: StoredMirror, reading: Reading = DEFAULT_READING) -> None:
-        self._mirror, self._reading = mirror, reading
+    def __init__(
+        self, mirror: StoredMirror, reading: Reading = DEFAULT_READING, credentials: "Credentials | None" = None
+    ) -> None:
+        self._mirror, self._reading, self._credentials = mirror, reading, credentials
 
     @property
     def url(self) -> str:
@@ -83,9 +105,10 @@ class Mirror:
 
         Parameters
         ----------
-        at : an lsn, a datetime, a text (an lsn, or an ISO time such as ``2026-11-21T09:30``), a `Point`; None = the
-            newest point. A time without a zone is UTC. The newest point that is not later is taken; an lsn of an
-            iteration that found nothing new reads as the point before it.
+        at : a number is always an lsn, a datetime always a time. A text is an lsn if it has digits only (from 10^15 on
+            nanoseconds since 1970), and else an ISO time such as ``2026-11-21T09:30``. A `Point` is itself. None = the
+            newest point. A time without a zone is UTC. Of a time the newest point that is not later is taken; an lsn of
+            an iteration that found nothing new reads as the point before it.
 
         Raises
         ------
@@ -116,10 +139,35 @@ class Mirror:
         with ThreadPoolExecutor(_READERS) as pool:
             return list(pool.map(self._info, refs))
 
-    def table(self, name: str) -> Table:
-        """A table by its name, `database.table`; letter case counts. Nothing is read yet: the name is looked up at the
-        point that is read, since tables come, go and are renamed."""
-        return Table(self._mirror, name, self._reading)
+    def table(self, name: str, at: At = None) -> Table:
+        """A table by its name, `database.table`; letter case counts.
+
+        The name is looked up at once, and again at each point that is read: tables come, go and are renamed.
+
+        Parameters
+        ----------
+        at : the point at which the table has this name, and which it shows where a call names no other; see `point`.
+            None = it is looked up at the newest point, and always shows the newest one.
+
+        Raises
+        ------
+        TableMissingInMirror
+            The point has no such table. The remedy names those whose names are alike.
+        PointNotReached, PointGone, BadOption, MirrorDamaged, StoreFailed
+            See `point` and `points`.
+        """
+        point = point_at(self._mirror, plain_at(at))
+        if at is not None or name not in point.names():  # a table that lags now may be read at another point
+            try:
+                point.table(name)
+            except TableMissingInMirror as error:
+                remedy = f"{error.remedy} A table that another point shows: table({name!r}, at=…)."
+                raise TableMissingInMirror(error.message, subject=error.subject, remedy=remedy) from None
+        return Table(self._mirror, name, self._reading, None if at is None else point.lsn)
+
+    def scan(self, name: str, at: At = None, **selection: Unpack[Selection]) -> Scan:
+        """What is to be read of a table, as a value: ``table(name).scan(at, …)``."""
+        return Table(self._mirror, name, self._reading).scan(at, **selection)
 
     def _info(self, ref: TableRef) -> TableInfo:
         columns = self._mirror.manifest(ref).table.user_columns

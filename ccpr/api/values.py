@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from numbers import Integral
 from os import PathLike
 from typing import TypeAlias, Union
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror import points
-from ccpr.mirror.points import LaggingTable
+from ccpr.mirror.errors import BadOption
+from ccpr.mirror.points import FIRST_INSTANT, LaggingTable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Location: TypeAlias = str | PathLike[str]  # of a mirror: a path, file:///path or s3://bucket/prefix
@@ -83,5 +85,13 @@ def time_of(at: Timestamp) -> datetime:
 
 
 def plain_at(at: At) -> int | str | datetime | None:
-    """What `ccpr.mirror.table_read.point_at` takes."""
-    return at.lsn if isinstance(at, Point) else at
+    """What `ccpr.mirror.table_read.point_at` takes. A whole number is an lsn and never a time. Raises BadOption."""
+    if isinstance(at, Point):
+        return at.lsn
+    if not isinstance(at, Integral) or isinstance(at, bool):
+        return at
+    number = int(at)  # numpy's, too
+    if number >= FIRST_INSTANT:
+        remedy = "Give a time as a datetime, or as an ISO text such as 2026-11-20T12:30:00."
+        raise BadOption("a number is an lsn, and this one is too large", subject=f"at = {number}", remedy=remedy)
+    return number

@@ -1,9 +1,10 @@
-"""A defect as an error. The others are in the errors.py of the lowest room that raises or catches them."""
+"""A defect as an error, and a missing extra. The others are in the errors.py of the lowest room that raises or catches
+them."""
 
 import traceback
 from typing import Self
 
-from ccpr.matrixone.errors import Transient
+from ccpr.matrixone.errors import Terminal, Transient
 
 
 class UnexpectedError(Transient):
@@ -18,6 +19,15 @@ class UnexpectedError(Transient):
     @classmethod
     def of(cls, error: Exception) -> Self:
         return cls(f"{type(error).__name__}: {error}"[:1000], subject=raised_at(error))
+
+
+class ExtraMissing(Terminal):
+    """What was asked for needs packages that are not installed, since only some users need them. An extra of this
+    program brings them: spark, dagster, dagster-spark, emulator, duckdb, lake, pandas, polars, or all of these."""
+
+    code = "EXTRA_MISSING"
+    about = "extra"
+    default_remedy = "pip install 'matrixone-ccpr[all]'"
 
 
 def raised_at(error: Exception) -> str:

@@ -1,10 +1,13 @@
-"""Long lists, sizes and times as people read them, and commands with the names filled in."""
+"""Long lists, sizes and times as people read them, commands with the names filled in, and which of many names was
+meant."""
 
 import re
 import shlex
 from collections.abc import Iterable, Mapping
 
 _COMMAND, _PLACEHOLDER = re.compile(r"`ccpr [^`]*`"), re.compile(r"\b[A-Z]{2,}\b")
+
+_LIKE = 0.75  # of difflib: 1 = the same
 
 
 def first_names(names: Iterable[str], most: int = 5) -> str:
@@ -44,3 +47,20 @@ def filled(text: str, names: Mapping[str, str]) -> str:
         return shlex.quote(name) if name else word[0]
 
     return _COMMAND.sub(lambda command: _PLACEHOLDER.sub(named, command[0]), text)
+
+
+def meant(typed: str, known: Iterable[str], kind: str) -> str:
+    """A sentence about a typed name that is not known: those like it, else the first that are. Letter case does not
+    count, and of `database.table` the database may be missing. `kind` is the plural of what has the names."""
+    from difflib import get_close_matches  # which only mistakes need
+
+    names = sorted(known)
+    by_text: dict[str, list[str]] = {}
+    for name in names:
+        for text in {name.casefold(), name.rpartition(".")[2].casefold()}:
+            by_text.setdefault(text, []).append(name)
+    wanted = typed.casefold()
+    like = [wanted] if wanted in by_text else get_close_matches(wanted, by_text, cutoff=_LIKE)
+    if like:
+        return f"Did you mean {' or '.join(dict.fromkeys(name for text in like for name in by_text[text][:3]))}?"
+    return f"Its {kind} are {first_names(names, 10)}." if names else f"It has no {kind}."

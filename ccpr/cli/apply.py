@@ -1,4 +1,4 @@
-"""`ccpr apply`: make the state folder what a file says."""
+"""`ccpr config apply`: make the state folder what a file says."""
 
 import sys
 from collections.abc import Sequence

@@ -74,8 +74,8 @@ def warn_of_relay(served: "RelayService") -> None:
         )
     if not served.has_logins():
         err.print(
-            "nobody can log in at the relay yet; let a cluster follow with: ccpr follow NAME, or add a user with: "
-            "ccpr relay user add USER",
+            "nobody can log in at the relay yet; let a cluster follow with: ccpr follower add NAME, or add a user "
+            "with: ccpr relay user add USER",
             style="yellow",
         )
 

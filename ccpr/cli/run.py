@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ccpr.base.extras import require
 from ccpr.base.wording import size_text
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 def _engine(value: str) -> str:
     if value not in ("auto", "process", "spark"):
         raise typer.BadParameter("auto, process or spark")
+    if value == "spark":  # before an iteration begins, which would end with the error
+        require("spark", "pyspark", "pandas", otherwise="`--engine process` copies without Spark.")
     return value
 
 

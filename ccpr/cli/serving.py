@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from ccpr.base.extras import require
 from ccpr.base.loops import Guard
 from ccpr.cli.output import json_text
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
+from ccpr.pipeline.spark.connect import require_client
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.server import WarmSpark
 from ccpr.pipeline.spark.supervisor import Supervisor
@@ -70,6 +72,8 @@ class Serving:
     """
 
     def __init__(self, workspace: Workspace, options: ServeOptions, until: threading.Event) -> None:
+        if options.spark:
+            require_client()
         metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook)
         reporter = _reporter(workspace) if options.dagster else None
         spark = (
@@ -148,6 +152,7 @@ class StatusPage:
 
 
 def _reporter(workspace: Workspace) -> "DagsterReporter":
+    require("dagster", "dagster", otherwise="With --no-dagster nothing is reported there.")
     from ccpr.dagster.reporter import DagsterReporter
 
     return DagsterReporter(workspace)

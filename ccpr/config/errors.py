@@ -10,7 +10,7 @@ class ConfigInvalid(Terminal):
     code = "CONFIG_INVALID"
     about = "file and line"
     default_remedy = (
-        "Correct the named lines. docs/reference/ccpr-yaml.md has all keys; `ccpr init` writes a file to start from."
+        "Correct the named lines. docs/reference/ccpr-yaml.md has all keys; `ccpr config init` writes a first file."
     )
 
 

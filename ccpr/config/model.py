@@ -171,8 +171,8 @@ class Spark(Part):
 
 
 class ConfigFile(Part):
-    """Upstreams, subscriptions with targets and followers, and what they share. `ccpr apply` makes the state folder
-    so."""
+    """Upstreams, subscriptions with targets and followers, and what they share. `ccpr config apply` makes the state
+    folder so."""
 
     version: Literal[1] = Field(default=1, description="Of the file's format.")
     upstreams: dict[str, Upstream] = Field(default_factory=dict, description="Clusters to replicate from, by name.")

@@ -12,6 +12,7 @@ import dagster as dg
 from ccpr.base.loops import unexpected
 from ccpr.dagster.keys import remember_prefix
 from ccpr.dagster.metadata import SUBSCRIPTION_TAG, WHY_TAG
+from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication, as_failure
 from ccpr.dagster.reporting import health_events, report
@@ -111,7 +112,7 @@ def _resync() -> dg.JobDefinition:
     def resync(
         context: dg.OpExecutionContext, replication: Replication, spark: SparkResource, config: ResyncConfig
     ) -> None:
-        options = IterationOptions(resync=Resync(config.table or None), is_extra=True)
+        options = IterationOptions(resync=Resync(config.table or None), check_list=check_by_schema, is_extra=True)
         with _action(context, replication) as (workspace, name), workspace.iteration(name, options) as iteration:
             outcome = drive(iteration, spark.copy_engine(iteration.note_copier)).ended
             context.add_output_metadata({"point": outcome.lsn, "objects_copied": outcome.objects_copied})

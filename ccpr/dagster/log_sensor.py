@@ -23,6 +23,7 @@ from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health_sensor import read_verdicts
 from ccpr.dagster.keys import Runless, remember_prefix, with_prefix
 from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, LSN_TAG, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
+from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import changed, health_events, keep_failures, kept_failures, report
@@ -275,7 +276,7 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bo
     """None if there is work for a run: rows have changed, finding out takes more time than a tick has, or `in_run`."""
     if not row.watermark:
         return None  # the first iteration lists and copies everything
-    options = IterationOptions(timeouts=SHORT_TIMEOUTS)
+    options = IterationOptions(timeouts=SHORT_TIMEOUTS, check_list=check_by_schema)
 
     def check_time() -> None:
         if time.monotonic() >= end:

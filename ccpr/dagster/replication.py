@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from ccpr.base.loops import unexpected
+from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.iteration import Iteration
@@ -70,7 +71,7 @@ class Replication(dg.ConfigurableResource):
 
     def _open(self, subscription: str, is_extra: bool) -> Iteration:
         if self._iteration is None:
-            options = IterationOptions(allow_resync=self.allow_resync, is_extra=is_extra)
+            options = IterationOptions(allow_resync=self.allow_resync, check_list=check_by_schema, is_extra=is_extra)
             self._iteration = self._held.enter_context(self.workspace.iteration(subscription, options))
         return self._iteration
 

@@ -1,6 +1,7 @@
 """What can be wrong with a mirror, and with what a reader asks of it."""
 
 from ccpr.matrixone.errors import Terminal, Transient
+from ccpr.matrixone.objects.errors import ObjectMismatch
 
 
 class MirrorNotFound(Terminal):
@@ -44,14 +45,6 @@ class KeyChanged(Terminal):
     code = "KEY_CHANGED"
     about = "table"
     default_remedy = "Read the table as a whole at the later point, and replace what was made of the earlier one."
-
-
-class ExtraMissing(Terminal):
-    """A package is not installed that only some users of this program need."""
-
-    code = "EXTRA_MISSING"
-    about = "package"
-    default_remedy = "Install it with pip."
 
 
 class QueryFailed(Terminal):
@@ -100,8 +93,8 @@ class MirrorDamaged(Terminal):
     code = "MIRROR_DAMAGED"
     about = "file of the mirror"
     default_remedy = (
-        "`ccpr verify NAME` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a lost "
-        "manifest again. Else restore the named file from a copy."
+        "`ccpr verify NAME --repair` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a "
+        "lost manifest again. Else restore the named file from a copy."
     )
 
 
@@ -123,4 +116,32 @@ class StoreConflict(Terminal):
     default_remedy = (
         "Another program may write to this mirror, or it was put together from copies: `ccpr verify NAME` says which "
         "files are what was written."
+    )
+
+
+class TableWithoutKey(Terminal):
+    """The table has neither a primary key nor the hidden one, so its rows at two points cannot be matched."""
+
+    code = "TABLE_WITHOUT_KEY"
+    about = "table"
+    default_remedy = (
+        "Hidden index tables have no key: leave the table out of the target. "
+        "For another table report this text with its DDL."
+    )
+
+
+class KeysNotUnique(ObjectMismatch):
+    """Two visible rows of one point have the same key."""
+
+
+class KeysNotBytes(Terminal):
+    """The packed key of two rows is the same, and a text in their keys is not: so the upstream goes by a collation for
+    which other letters are the same. Rows that are found by such a key would be the wrong ones in a target, which tells
+    texts apart by their bytes (decision keys-are-bytes)."""
+
+    code = "KEYS_NOT_BYTES"
+    about = "table"
+    default_remedy = (
+        "Give the columns of its key COLLATE utf8mb4_bin upstream, or leave the table out of targets. "
+        "The mirror has it, and each point can be read as a whole."
     )

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.wording import meant
 from ccpr.matrixone.objects.invalid_text import original, stored_bytes
 from ccpr.matrixone.objects.types import ZERO_DATE_TYPES, arrow_type, is_decimal_text
 from ccpr.matrixone.objects.zero_dates import without_zero_dates
@@ -284,7 +285,7 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[Condition, ...]
             raise BadFilter(
                 f"the table has no column {filter_.column}",
                 subject=subject,
-                remedy=f"Its columns are {', '.join(column.name for column in table.user_columns)}.",
+                remedy=meant(filter_.column, (column.name for column in table.user_columns), "columns"),
             )
         column = by_name[filter_.column]
         found.append(Condition(column, _mask_of(filter_, column, subject)))

@@ -29,6 +29,7 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.wording import meant
 from ccpr.matrixone.definitions import Definitions, definitions_json, definitions_of
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
@@ -56,7 +57,7 @@ from ccpr.mirror.layout import (
     object_path,
 )
 from ccpr.mirror.point_files import PointFile, PointFiles, write_point
-from ccpr.mirror.points import Point, TableRef, instant_text, nanoseconds_of
+from ccpr.mirror.points import FIRST_INSTANT, Point, TableRef, instant_text, nanoseconds_of
 from ccpr.mirror.pruning import prune, stats_tell_of
 from ccpr.mirror.store import Store
 
@@ -136,8 +137,8 @@ class Mirror:
         return [name for name, lsn in names if lsn is not None and lsn < first]
 
     def point(self, at: int | datetime | None = None) -> Point:
-        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), None
-        for the newest.
+        """The point that shows `at`: an lsn (below FIRST_INSTANT), a time (nanoseconds, or a datetime, UTC without a
+        zone), None for the newest.
 
         An idle iteration makes no point: its lsn reads as the point before it. A datetime counts to the end of its
         microsecond, so that a point is found by its own time.
@@ -154,7 +155,7 @@ class Mirror:
         newest = f"; the newest is lsn {head.newest_point}, reached up to {instant_text(head.watermark)}"
         if at is None:
             at = head.newest_point
-        if isinstance(at, int) and at < 10**15:
+        if isinstance(at, int) and at < FIRST_INSTANT:
             asked, late, reached = f"lsn {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
         else:
             instant, slack = (at, 0) if isinstance(at, int) else (nanoseconds_of(at), 999)
@@ -239,12 +240,11 @@ class Mirror:
             While batches are taken; MirrorDamaged names the table.
         """
         tests = conditions(filters, manifest.table)
-        with files_of(manifest.table.qualified_name):
-            if names is None and filters:
-                names = stats_columns(self.data_objects(manifest, filters).column("stats").combine_chunks()).column(
-                    "name"
-                )
-        part = manifest if names is None else manifest.only(names)
+        if names is not None:
+            part = manifest.only(names)
+        else:
+            with files_of(manifest.table.qualified_name):
+                part = self.part_for(manifest, filters)
         return self._rows(part, tuple(columns), at, tuple(filters), tests)
 
     def _rows(
@@ -264,6 +264,13 @@ class Mirror:
                 chosen = satisfying(batch, read, tests)
                 if chosen.num_rows:
                     yield chosen if read == columns else chosen.select(places)
+
+    def part_for(self, manifest: Manifest, filters: Sequence[Filter]) -> Manifest:
+        """The table with those of its data objects that can hold a row of which all filters are true."""
+        if not filters:
+            return manifest
+        wanted = stats_columns(self.data_objects(manifest, filters).column("stats").combine_chunks())
+        return manifest.only(wanted.column("name"))
 
     def data_objects(self, manifest: Manifest, filters: Sequence[Filter] = ()) -> pa.Table:
         """The live data objects that can hold a row of which all filters are true (MANIFEST_SCHEMA).
@@ -343,8 +350,9 @@ def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = 
     by_name = {column.name: column for column in table.columns}
     missing = [name for name in names if name not in by_name]
     if missing:
+        remedy = meant(missing[0], (column.name for column in table.user_columns), "columns")
         raise TableMissingInMirror(
-            f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy="Check the spelling."
+            f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy=remedy
         )
     chosen = tuple(by_name[name] for name in names)
     check_readable(table, chosen)

@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ccpr.base.wording import meant
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, integer_of, text_of
 from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 
+FIRST_INSTANT = 10**15  # a whole number from here on is nanoseconds since 1970, one below is an lsn
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -131,14 +133,19 @@ class Point:
                 remedy="`ccpr points NAME` shows which tables are behind; each iteration tries them again."
                 + ("" if late.lsn is None else f" It can be read with --at {late.lsn}."),
             )
-        if len(found) != 1:
-            what = (
-                "no such table in the point"
-                if not found
-                else "several tables are written this way; a dot in a name makes it ambiguous"
-            )
-            raise TableMissingInMirror(what, subject=f"table {qualified_name} at lsn {self.lsn}")
+        subject = f"table {qualified_name} at lsn {self.lsn}"
+        if not found:
+            remedy = meant(qualified_name, self.names(), "tables")
+            raise TableMissingInMirror("no such table in the point", subject=subject, remedy=remedy)
+        if len(found) > 1:
+            text = "several tables are written this way; a dot in a name makes it ambiguous"
+            raise TableMissingInMirror(text, subject=subject)
         return found[0]
+
+    def names(self) -> set[str]:
+        """`db.t` of all tables but those of indexes, lagging ones too."""
+        shown = {ref.qualified_name for ref in self.tables.values() if ref.kind is not Kind.INDEX}
+        return shown | {late.qualified_name for late in self.behind.values()}
 
 
 def instant_text(nanoseconds: int) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ccpr.matrixone.objects.content import Content, FileContent
-from ccpr.mirror.buckets import CLIENT_ERRORS, open_bucket
+from ccpr.mirror.buckets import CLIENT_ERRORS, Credentials, open_bucket
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.ranged import BlockCache, ranged
 from ccpr.mirror.store import Chunk, StoredFile, check_name, check_same, summed
@@ -180,7 +180,7 @@ def _mapped(path: str, size: int) -> pa.Buffer:
         return source.read_buffer()
 
 
-def open_s3(url: str) -> ObjectStore:
+def open_s3(url: str, credentials: Credentials | None = None) -> ObjectStore:
     """The store of `s3://bucket/prefix?…`; does not connect yet. Raises BadName."""
-    bucket = open_bucket(url)
+    bucket = open_bucket(url, credentials)
     return ObjectStore(bucket.files, bucket.root, bucket.url)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ccpr.base.extras import require
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.duckdb_rows import ZONE, quoted, rows_of
@@ -33,12 +34,13 @@ class PointDatabase:
     ----------
     database : whose tables need no qualification.
     zone : the time zone in which TIMESTAMP is shown, compared with literals and taken apart, by its name. Raises
-        BadOption for one that DuckDB does not know.
+        BadOption for one that DuckDB does not know; ExtraMissing without DuckDB.
     """
 
     def __init__(
         self, mirror: Mirror, point: Point, database: str, reading: Reading = DEFAULT_READING, zone: str = ZONE
     ) -> None:
+        require("duckdb", "duckdb")
         import duckdb
 
         self._mirror, self._reading, self._database = mirror, reading, database
@@ -123,7 +125,7 @@ class PointDatabase:
         """DuckDB does not tell names apart that differ in letter case only: it would read one for the other."""
         if same := [other for other in self._names if other != name and other.lower() == name.lower()]:
             message = f"{name} and {same[0]} differ in letter case only, and DuckDB takes them for one table"
-            remedy = f"Read it alone: `ccpr head {name}`, or `ccpr export`."
+            remedy = f"Read it alone: `ccpr head NAME {name}`, or `ccpr export`."
             raise QueryFailed(message, subject=f"query {sql.strip():.80}", remedy=remedy)
 
 

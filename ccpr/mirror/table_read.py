@@ -92,6 +92,19 @@ class TableRead:
         return as_asked(batches, self.columns, self.reading, f"table {self.ref.qualified_name}")
 
 
+def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The batches with at most so many rows; None = all. Nothing is read that is not needed for them."""
+    if limit is None:
+        yield from batches
+        return
+    left = limit
+    for batch in batches if limit > 0 else ():
+        yield batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            return
+
+
 def plan_read(
     mirror: Mirror | str,
     table: str,
@@ -141,7 +154,7 @@ def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:
 
     Raises PointNotReached, PointGone, BadOption.
     """
-    remedy = "Write an lsn, or an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone)."
+    remedy = "Give an lsn, a datetime, or an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone)."
     if isinstance(at, str):
         try:
             at = parse_at(at.strip())

@@ -29,7 +29,6 @@ from ccpr.pipeline.object_list import (
     conflicting_objects,
     deduplicate,
     diff_objects,
-    validate,
 )
 from ccpr.pipeline.options import Resync
 from ccpr.pipeline.passing_snapshots import PassingSnapshots
@@ -156,7 +155,7 @@ class Listing:
 
         def check(rows: pa.Table, subject: str) -> pa.Table:
             rows = deduplicate(rows, subject)
-            validate(rows, ref.at, subject)
+            self.passing.options.check_list(rows, ref.at, subject)
             return rows
 
         listed = self._each_table(with_retry(read), check, subject, found.failures)

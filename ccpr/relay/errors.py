@@ -95,8 +95,8 @@ class FollowerGone(Terminal):
     code = "FOLLOWER_GONE"
     about = "follower"
     default_remedy = (
-        "`ccpr unfollow NAME --downstream FOLLOWER` forgets it. To have it again, drop the database there, which is "
-        "read-only, and type `ccpr follow` again."
+        "`ccpr follower remove NAME FOLLOWER` forgets it. To have it again, drop the database there, which is "
+        "read-only, and type `ccpr follower add` again."
     )
 
 
@@ -107,9 +107,9 @@ class FollowerStopped(Transient):
     code = "FOLLOWER_STOPPED"
     about = "follower"
     default_remedy = (
-        "The message is that cluster's. When its cause is gone, it goes on by itself; the same `ccpr follow`, typed "
-        "again, resumes it at once. "
-        "To load everything again: `ccpr unfollow NAME --downstream FOLLOWER --drop-database`, then `ccpr follow`."
+        "The message is that cluster's. When its cause is gone, it goes on by itself; the same `ccpr follower add`, "
+        "typed again, resumes it at once. "
+        "To load everything again: `ccpr follower remove NAME FOLLOWER --drop-database`, then `ccpr follower add`."
     )
 
 
@@ -130,7 +130,7 @@ class FollowerPaused(Terminal):
 
     code = "FOLLOWER_PAUSED"
     about = "follower"
-    default_remedy = "To go on, type the same `ccpr follow` again."
+    default_remedy = "To go on, type the same `ccpr follower add` again."
 
 
 class FollowerFailing(Transient):

@@ -187,7 +187,7 @@ def unfollow(
         raise FollowUnfit(
             "it is being promoted",
             subject=f"follower {follower_name}",
-            remedy=f"Type `ccpr promote {name} --downstream {follower_name}` again, so that it comes to its end. "
+            remedy=f"Type `ccpr follower promote {name} {follower_name}` again, so that it comes to its end. "
             "`--force` forgets it, and leaves everything there as it is.",
         )
     records.change(follower_name, stage=Stage.LEAVING.value)  # from now on the relay does not know it

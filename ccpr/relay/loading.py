@@ -1,5 +1,5 @@
 """A point of a mirror as a database of another cluster, physically and by that cluster's own statement: for `ccpr
-restore` and `ccpr promote`.
+restore` and `ccpr follower promote`.
 
 For the time of the copy a relay serves the one point under a name of its own, with texts without the mark of a replica,
 so that the tables are ordinary ones afterwards. What was loaded is compared with the point before the subscription

@@ -160,8 +160,8 @@ def _begin(records: FollowerRecords, mirror: Mirror, name: str) -> tuple[Followe
         raise FollowUnfit(
             f"it is {follower.stage}",
             subject=subject,
-            remedy="Type `ccpr follow` or `ccpr unfollow` again, so that it comes to its end. `ccpr restore` makes a "
-            "database of a point without a follower.",
+            remedy="Type `ccpr follower add` or `ccpr follower remove` again, so that it comes to its end. "
+            "`ccpr restore` makes a database of a point without a follower.",
         )
     if follower.stage is not Stage.FOLLOWING and follower.promoted_lsn is not None:
         return follower, follower.promoted_lsn
@@ -309,7 +309,7 @@ def _clone(promotion: Promotion, downstream: Downstream) -> None:
 
 
 def _as_copy(promotion: Promotion) -> str:
-    return f"ccpr promote {promotion.source.name} --downstream {promotion.name} --as {promotion.copy}"
+    return f"ccpr follower promote {promotion.source.name} {promotion.name} --as {promotion.copy}"
 
 
 def _described(promotion: Promotion, loaded: Loaded | None) -> Promoted:

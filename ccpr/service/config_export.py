@@ -1,5 +1,5 @@
-"""The state as a configuration file: what `ccpr apply` would find unchanged. Passwords leave as names of environment
-variables."""
+"""The state as a configuration file: what `ccpr config apply` would find unchanged. Passwords leave as names of
+environment variables."""
 
 import json
 import re
@@ -114,7 +114,7 @@ def export_config(workspace: Workspace) -> Exported:
 
 def _head(variables: Iterable[str]) -> str:
     lines = [f"#   export {name}=…" for name in variables]
-    return "\n".join(["# Written by `ccpr export-config`; read by `ccpr apply`.", *lines, ""])
+    return "\n".join(["# Written by `ccpr config export`; read by `ccpr config apply`.", *lines, ""])
 
 
 def _password(workspace: Workspace, one: Subscription) -> str:

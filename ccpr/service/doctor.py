@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
+from ccpr.base.extras import absent
 from ccpr.base.file_modes import closed_folder, is_open_to_others
 from ccpr.base.wording import first_names
 from ccpr.matrixone.client import snapshots
@@ -224,6 +225,9 @@ def _logins(workspace: Workspace) -> str:
 
 
 def _java(workspace: Workspace) -> Check:
+    if absent("pyspark"):
+        found = "Spark is not installed; all is copied by this program itself"
+        return Check("here", "Java for Spark", Verdict.SKIPPED, found)
     try:
         if workspace.home.is_dir():
             java = find_java(workspace.home / "java")

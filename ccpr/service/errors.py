@@ -95,5 +95,5 @@ class FollowerInUse(Terminal):
     code = "FOLLOWER_IN_USE"
     about = "follower"
     default_remedy = (
-        "First end it: `ccpr unfollow NAME --downstream FOLLOWER`. With --force it is forgotten, and stays as it is."
+        "First end it: `ccpr follower remove NAME FOLLOWER`. With --force it is forgotten, and stays as it is."
     )

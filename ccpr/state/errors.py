@@ -239,7 +239,7 @@ class FollowerMissing(Terminal):
 
     code = "FOLLOWER_MISSING"
     about = "follower"
-    default_remedy = "See `ccpr status NAME` for the names, or make one with `ccpr follow`."
+    default_remedy = "See `ccpr status NAME` for the names, or make one with `ccpr follower add`."
 
 
 class FollowerExists(Terminal):
@@ -247,7 +247,7 @@ class FollowerExists(Terminal):
 
     code = "FOLLOWER_EXISTS"
     about = "follower"
-    default_remedy = "Choose another name with --downstream; see `ccpr status NAME`."
+    default_remedy = "Choose another name; `ccpr follower list NAME` has those that there are."
 
 
 class FollowerLoginLost(Terminal):
@@ -257,9 +257,9 @@ class FollowerLoginLost(Terminal):
     code = "FOLLOWER_LOGIN_LOST"
     about = "follower"
     default_remedy = (
-        "Restore the key file that sealed them. Else type its `ccpr follow` again with --new-login: its database there "
-        "is dropped and loaded again, as no cluster takes another login for a subscription that it has. "
-        "`ccpr unfollow NAME --downstream FOLLOWER --force` only forgets it."
+        "Restore the key file that sealed them. Else type its `ccpr follower add` again with --new-login: its database "
+        "there is dropped and loaded again, as no cluster takes another login for a subscription that it has. "
+        "`ccpr follower remove NAME FOLLOWER --force` only forgets it."
     )
 
 

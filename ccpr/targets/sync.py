@@ -21,7 +21,7 @@ from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.delta.change_rows import readable_part
 from ccpr.mirror.delta.delta import Delta, TableAt, run_split, table_delta
 from ccpr.mirror.delta.duplicates import find_duplicates
-from ccpr.mirror.delta.keys import KeysNotUnique
+from ccpr.mirror.errors import KeysNotUnique
 from ccpr.mirror.mirror import Mirror
 from ccpr.schema.choices import DuplicateKeys
 from ccpr.state.checkpoint.store import NOWHERE, Location

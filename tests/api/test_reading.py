@@ -4,6 +4,7 @@ mirror is; and it touches nothing but the mirror."""
 import json
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -140,7 +141,7 @@ def test_every_recorded_table_has_the_servers_rows_at_every_point(
         names = {table.name for table in mirror.tables(point)}
         for table in snapshot.expected_tables():
             assert f"{database}.{table}" in names
-            rows = mirror.table(f"{database}.{table}").to_arrow(at=point)
+            rows = mirror.table(f"{database}.{table}", at=point).to_arrow()
             assert_rows_equal(rows, snapshot.expected(table))
             compared += 1
     assert compared
@@ -168,7 +169,7 @@ def test_hidden_columns_come_on_request(mirror: ccpr.Mirror) -> None:
 
 def test_what_is_not_there_is_a_typed_error(mirror: ccpr.Mirror, orders: ccpr.Table) -> None:
     with pytest.raises(ccpr.TableMissingInMirror, match=r"no such table.*\[table shop\.nope at lsn 3\]"):
-        mirror.table("shop.nope").to_arrow()
+        mirror.scan("shop.nope")
     with pytest.raises(ccpr.TableMissingInMirror, match="no column colour"):
         orders.to_arrow(columns=["id", "colour"])
     with pytest.raises(ccpr.BadOption, match=r'one text, not a list.*columns=\["id"\]'):
@@ -177,8 +178,6 @@ def test_what_is_not_there_is_a_typed_error(mirror: ccpr.Mirror, orders: ccpr.Ta
         orders.to_batches(filters=[("colour", "=", "red")])
     with pytest.raises(ccpr.BadFilter, match=r"str '5' cannot be compared.*\[column id of table shop\.orders\]"):
         orders.to_batches(filters=[("id", "=", "5")])
-    for error in (ccpr.TableMissingInMirror, ccpr.BadOption, ccpr.BadFilter, ccpr.MirrorDamaged, ccpr.StoreFailed):
-        assert issubclass(error, ccpr.CcprError)
 
 
 def test_rows_are_streamed_a_block_at_a_time(orders: ccpr.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,11 +313,35 @@ def test_what_is_public_is_listed_documented_and_typed() -> None:
     reference = (ROOT / "docs" / "reference" / "python.md").read_text()
     for name in ccpr.__all__:
         public = getattr(ccpr, name)
-        if name not in ("At", "Location", "FilterTuple"):  # aliases of types
+        if name not in ("At", "Location", "FilterTuple", "__version__"):  # aliases of types, a text
             assert public.__doc__, name
         assert f"`{name}" in reference or f".{name}" in reference, f"{name} is not in docs/reference/python.md"
-    for kind in (ccpr.Mirror, ccpr.Table, ccpr.Changes, ccpr.Point, ccpr.TableInfo):
+    for kind in (ccpr.Mirror, ccpr.Table, ccpr.Scan, ccpr.Changes, ccpr.Point, ccpr.TableInfo):
         for name, member in vars(kind).items():
             if not name.startswith("_") and (callable(member) or isinstance(member, property)):
                 assert member.__doc__, f"{kind.__name__}.{name}"
                 assert name in reference, f"{kind.__name__}.{name} is not in docs/reference/python.md"
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert ccpr.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+ERRORS_BEFORE = (
+    "BadFilter", "BadName", "BadOption", "CcprError", "ExtraMissing", "KeyChanged", "MirrorDamaged", "MirrorNotFound",
+    "ObjectDamaged", "ObjectMismatch", "ObjectUnsupported", "PointGone", "PointNotReached", "StoreFailed",
+    "StoreNotShared", "TableMissingInMirror", "ValueRefused",
+)  # fmt: skip
+
+
+def test_errors_are_in_a_module_of_their_own_and_where_they_were_before() -> None:
+    reference = (ROOT / "docs" / "reference" / "python.md").read_text()
+    for name in ccpr.errors.__all__:
+        error = getattr(ccpr.errors, name)
+        assert issubclass(error, ccpr.CcprError)
+        assert error.__doc__
+        assert f"`{name}`" in reference, f"{name} is not in docs/reference/python.md"
+    for name in ERRORS_BEFORE:
+        assert getattr(ccpr, name) is getattr(ccpr.errors, name)
+    with pytest.raises(AttributeError, match="no attribute 'PointLost'"):
+        ccpr.PointLost  # noqa: B018 # pyright: ignore[reportAttributeAccessIssue]

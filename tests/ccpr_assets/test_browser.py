@@ -47,6 +47,7 @@ LOCATIONS = """query {
 }"""
 RUNS = "query { runsOrError(limit: 5) { ... on Runs { results { status } } } }"
 pytestmark = [
+    pytest.mark.browser,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(BROWSER is None, reason="no Chromium: scripts/test-components installs it as root"),
 ]

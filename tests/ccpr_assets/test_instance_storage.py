@@ -14,9 +14,9 @@ from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.mirror.errors import BadName
 from ccpr.state.subscription import check_subscription_name
 from ccpr_assets.jobs import STEPS
-from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Daemon
 from tests.support.mariadb import MariaDb
+from tests.support.replica import NAME, Replica, replaying
 
 SETTINGS = Path(__file__).resolve().parents[2] / "dagster.yaml"
 DATABASE = "dagster"

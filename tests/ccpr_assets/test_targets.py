@@ -9,9 +9,9 @@ import dagster as dg
 import pytest
 
 from ccpr.dagster import metadata
-from tests.end_to_end.replica import NAME, replaying
 from tests.support.dagster_fixtures import Sync
 from tests.support.mariadb import MariaDb
+from tests.support.replica import NAME, replaying
 from tests.targets.target_database import Place, new_database
 
 TARGET_DATABASES = dg.AssetKey("target_databases")

@@ -16,7 +16,7 @@ from ccpr.cli.main import app
 DESTROYS = [
     ("drop", "nobody", "--purge"),
     ("sql", "DROP SUBSCRIPTION nobody PURGE"),
-    ("unfollow", "nobody", "--downstream", "b", "--drop-database"),
+    ("follower", "remove", "nobody", "b", "--drop-database"),
 ]
 
 

@@ -20,7 +20,7 @@ from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
 from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
-from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.support.replica import NAME, Replica, replaying
 
 STEPS = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
 pytestmark = pytest.mark.recordings

@@ -88,9 +88,12 @@ def test_every_dependency_has_its_reason() -> None:
         *project["dependencies"],
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
-    page = re.split(r"[^\w-]+", (DOCS / "dependencies.md").read_text("utf-8").lower())
+    text = (DOCS / "dependencies.md").read_text("utf-8").lower()
+    page = re.split(r"[^\w-]+", text)
     names = {re.split(r"[\[<>=]", name)[0].lower() for name in wanted} - {project["name"]}
     assert names - set(page) == set()
+    extras = project["optional-dependencies"].keys() - {"dev", "docs"}
+    assert [extra for extra in extras if f"`[{extra}]`" not in text] == [], "each extra says what it is for"
 
 
 def test_every_error_code_that_a_page_names_exists() -> None:

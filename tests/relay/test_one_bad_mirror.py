@@ -14,8 +14,8 @@ from ccpr.relay.server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.service.relay_marks import RelayMark, left_out_by_relays, relay_addresses
 from ccpr.service.workspace import Workspace
-from tests.end_to_end.replica import command
 from tests.relay.test_logins import Folder, folder, names
+from tests.support.replica import command
 from tests.support.wire_client import Connect
 
 __all__ = ["folder"]

@@ -1,5 +1,5 @@
-"""The stages of `ccpr promote` as a table: which follows which, and what a command does that begins at one of them,
-since the one before it was killed when it recorded it."""
+"""The stages of `ccpr follower promote` as a table: which follows which, and what a command does that begins at one of
+them, since the one before it was killed when it recorded it."""
 
 import signal
 import subprocess
@@ -80,7 +80,7 @@ def test_killed_at_the_record_of_a_stage_the_next_command_does_what_is_left(
     followed: Relayed, client: NativeClient, killed: Killed
 ) -> None:
     when = "after" if killed.after else "before"
-    words = [killed.recorded, when, "promote", "replica", "--downstream", "b"]
+    words = [killed.recorded, when, "follower", "promote", "replica", "b"]
     died = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, timeout=120, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr
     copies = [copy for copy in client.databases.values() if copy is not None and copy.watermark]

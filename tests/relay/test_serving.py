@@ -14,9 +14,9 @@ from ccpr.relay.errors import RelayListen
 from ccpr.relay.server import Listen, Relay
 from ccpr.service.workspace import Workspace
 from ccpr.state.pins import Pins
-from tests.end_to_end.replica import replaying
 from tests.relay.conftest import PASSWORD, Relayed
 from tests.support.relayed import relaying
+from tests.support.replica import replaying
 from tests.support.wire_client import Client, Connect
 
 pytestmark = pytest.mark.recordings

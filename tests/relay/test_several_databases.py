@@ -17,11 +17,8 @@ from ccpr.relay.offers import Offers
 from ccpr.relay.server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.service.workspace import Workspace
-from tests.end_to_end.conftest import home
-from tests.end_to_end.replica import command
 from tests.support.native_client import NativeClient
-
-__all__ = ["home"]
+from tests.support.replica import command
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from ccpr.dagster.retention_sensor import DAYS_VARIABLE, Purged, kept_days, purg
 from ccpr_assets.applied_tables import applied_tables
 from ccpr_assets.jobs import STEPS
 from sensors.retention import dagster_retention_sensor
-from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.mariadb import MariaDb
+from tests.support.replica import NAME, Replica, replaying
 
 RUNS, IDLE = 2, 3
 OF_IDLE = 5  # applied_tables; the subscription's check and series, and those over all

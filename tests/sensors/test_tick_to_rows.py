@@ -23,8 +23,8 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import Failures, LogRow
 from ccpr.state.states import State
-from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
+from tests.support.replica import NAME, Replica, replaying
 
 pytestmark = pytest.mark.recordings
 APPLIED = dg.AssetKey("applied_tables")

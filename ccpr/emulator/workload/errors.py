@@ -8,7 +8,9 @@ class RecordUnusable(Terminal):
 
     code = "LOAD_RECORD_UNUSABLE"
     about = "file"
-    default_remedy = "Name the file that `ccpr load run --record` has written, or begin a new load with another file."
+    default_remedy = (
+        "Name the file that `ccpr workload run --record` has written, or begin a new load with another file."
+    )
 
 
 class LoadLost(Terminal):
@@ -29,6 +31,6 @@ class LoadDiffers(Terminal):
     code = "LOAD_DIFFERS"
     about = "what was compared"
     default_remedy = (
-        "Keep record and rows, and report them. `ccpr load check` names the first keys that differ; other writers than "
-        "`ccpr load run` must not touch the tables."
+        "Keep record and rows, and report them. `ccpr workload check` names the first keys that differ; other writers "
+        "than `ccpr workload run` must not touch the tables."
     )

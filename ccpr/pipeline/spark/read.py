@@ -20,7 +20,8 @@ from ccpr.mirror.layout import HEAD
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.table_read import TASK_BYTES, TableRead, plan_read
-from ccpr.pipeline.spark.tasks import StoreNotShared, in_tasks, refuse_unshared_store
+from ccpr.pipeline.spark.errors import StoreNotShared
+from ccpr.pipeline.spark.tasks import in_tasks, refuse_unshared_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

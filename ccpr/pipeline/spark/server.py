@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ccpr.base.file_modes import create_file, make_folder
 from ccpr.matrixone.errors import CcprError
-from ccpr.pipeline.spark.connect import check_session, failure_of, warm_connection
+from ccpr.pipeline.spark.connect import check_session, failure_of, require_client, warm_connection
 from ccpr.pipeline.spark.errors import SparkCodeDiffers
 from ccpr.pipeline.spark.identity import loaded_code, source_digest
 from ccpr.pipeline.spark.locks import held, is_held
@@ -131,10 +131,11 @@ class WarmSpark:
         imported what they need, and Java has compiled what plans a job, so that the first copies are as quick as later
         ones (decision warm-up-jobs).
 
-        Raises JavaMissing, SparkUnavailable, SparkCodeDiffers if this program is older than its files, and what
-        `check_session` raises of the new server.
+        Raises ExtraMissing, JavaMissing, SparkUnavailable, SparkCodeDiffers if this program is older than its files,
+        and what `check_session` raises of the new server.
         """
         cancelled = cancelled or threading.Event()
+        require_client()
         if self.settings.remote is not None:
             raise SparkUnavailable(
                 "a Spark Connect server is named already; there is nothing to start",

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ccpr.mirror.errors import BadOption, PointNotReached, TableMissingInMirror
+from ccpr.pipeline.spark.errors import StoreNotShared
 from ccpr.pipeline.spark.read import plan_read, read_table
-from ccpr.pipeline.spark.tasks import StoreNotShared
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.recorded_mirror import database_of_recording
