@@ -55,26 +55,27 @@ def follower_key(subscription: str, follower: str, database: str) -> dg.AssetKey
     return metadata.asset_key(subscription, FOLLOWERS, follower, database)
 
 
-def follower_asset(subscription: str, follower: Follower, group: str) -> dg.AssetSpec:
+def follower_asset(subscription: str, follower: str, database: str, group: str) -> dg.AssetSpec:
     return dg.AssetSpec(
-        follower_key(subscription, follower.name, follower.database),
+        follower_key(subscription, follower, database),
         deps=[MIRROR],
         group_name=group,
         kinds={"matrixone"},
-        description=f"Database {printable(follower.database)} of another MatrixOne, which takes its points from the "
+        description=f"Database {printable(database)} of another MatrixOne, which takes its points from the "
         f"relay: `ccpr status {printable(subscription)}`.",
     )
 
 
-def follower_check(subscription: str, follower: Follower, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
-    key = prefixed(follower_key(subscription, follower.name, follower.database), prefix)
-    name = follower.name
+def follower_check(
+    subscription: str, follower: str, database: str, prefix: Sequence[str] = ()
+) -> dg.AssetChecksDefinition:
+    key = prefixed(follower_key(subscription, follower, database), prefix)
 
     @dg.asset_check(asset=key, name=REPLICA_CURRENT, description=DESCRIPTION)
     def check(replication: Replication) -> dg.AssetCheckResult:
         try:
             row = replication.workspace.log.row(subscription)
-            found = FollowerRecords(replication.workspace.log.engine, row.task_id).get(name)
+            found = FollowerRecords(replication.workspace.log.engine, row.task_id).get(follower)
             return follower_health(replication.workspace, row, found).result()
         except CcprError as error:
             raise as_failure(error) from error

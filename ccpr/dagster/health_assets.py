@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import dagster as dg
 
+from ccpr.dagster import metadata
 from ccpr.dagster.all_health import read_all_health
 from ccpr.dagster.events import APPLIED_TABLES, MIRROR
 from ccpr.dagster.health import (
@@ -15,6 +16,7 @@ from ccpr.dagster.health import (
     health_key,
     longest_silence,
 )
+from ccpr.dagster.inventory import Destination
 from ccpr.dagster.keys import prefixed
 from ccpr.dagster.replica_health import DESCRIPTION, read_health
 from ccpr.dagster.replication import Replication, as_failure
@@ -22,7 +24,6 @@ from ccpr.dagster.target_health import read_targets
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.state.errors import TargetMissing
-from ccpr.state.targets import Target
 
 GROUP = "health"
 TARGET_DESCRIPTION = (
@@ -59,14 +60,15 @@ def health_asset(subscription: str, interval: float) -> dg.AssetSpec:
     )
 
 
-def target_asset(subscription: str, target: Target) -> dg.AssetSpec:
+def target_asset(subscription: str, target: Destination) -> dg.AssetSpec:
     return dg.AssetSpec(
         health_key(subscription, target.name),
         deps=[health_key(subscription), MIRROR],
         group_name=GROUP,
-        kinds={target.dialect.server if target.dialect is not None else "delta"},
-        description=f"How {'lake' if target.lake is not None else 'target'} {printable(target.name)} is, over time: "
-        "the point that it shows, how old that is, and the tables that wait, with the statement and what to do.",
+        kinds={target.kind},
+        description=f"How {'lake' if target.is_lake else 'target'} {printable(target.name)} is, over time: the point "
+        "that it shows, how old that is, and the tables that wait, with the statement and what to do.",
+        metadata={metadata.URI: target.uri},
     )
 
 

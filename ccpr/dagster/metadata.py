@@ -91,6 +91,7 @@ STORED_ROWS = "stored_rows"  # versions that a tombstone hides, too
 DDL = "ddl"
 URI = "dagster/uri"  # of a lake's table, as an engine opens it
 LAKE_VERSION = "lake_version"  # of that table, which shows the point
+TABLE_NAME = "dagster/table_name"
 COLUMN_SCHEMA = "dagster/column_schema"
 COLUMN_LINEAGE = "dagster/column_lineage"
 LSN_TAG = "ccpr/iteration_lsn"
