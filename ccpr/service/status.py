@@ -351,10 +351,15 @@ def target_statuses(
     engine, task_id = workspace.log.engine, read.row.task_id
     history, now = PointHistory(engine, task_id), workspace.clock()
     found = TargetRecords(engine, task_id).all()
-    lsn = None if newest is None else newest.lsn
-    return tuple(
-        _target(one, None if one.lsn in (None, lsn) else history.next_after(one.lsn), read, lag, now) for one in found
-    )
+    return tuple(_target(one, _missing(one, newest, history), read, lag, now) for one in found)
+
+
+def _missing(found: Target, newest: GlobalPoint | None, history: PointHistory) -> GlobalPoint | None:
+    """The oldest point that a target lacks, or one of its tables; None if it has the newest."""
+    if found.lsn is None or newest is None:
+        return None
+    reached = found.lsn if not found.behind or found.needed_lsn is None else min(found.lsn, found.needed_lsn)
+    return None if reached == newest.lsn else history.next_after(reached)
 
 
 def _target(found: Target, missing: GlobalPoint | None, read: ReadRow, lag: Lag, now: float) -> TargetStatus:

@@ -25,6 +25,7 @@ from tests.sensors.driving import ProcessCopying
 from tests.targets.target_database import Place
 
 __all__ = ["place", "storage"]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
