@@ -142,7 +142,7 @@ class _Reported:
         table, ref = point.table, point.ref
         if ref is None:
             return self._materialization(table, point.lsn, {metadata.STATE: "dropped upstream", **(more or {})})
-        rows = _visible(self.mirror, ref, self.at)
+        rows = visible_rows(self.mirror, ref, self.at)
         shown = {
             metadata.STATE: "replicated",
             **({} if rows is None else {metadata.ROW_COUNT: rows}),
@@ -176,12 +176,12 @@ def short_enough(key: dg.AssetKey, shown: Mapping[str, Any], tags: Mapping[str, 
     return event
 
 
-def _visible(mirror: Mirror, ref: TableRef, at: Timestamp) -> int | None:
+def visible_rows(mirror: Mirror, ref: TableRef, at: Timestamp) -> int | None:
     """None where it would take too long, and in a bucket, where each object would be downloaded."""
     if not isinstance(mirror.store, LocalStore):
         return None
     try:
-        return count_visible(mirror, mirror.manifest(ref), at)
+        return countvisible_rows(mirror, mirror.manifest(ref), at)
     except CcprError:
         return None  # damaged, or expired meanwhile: its readers and `ccpr verify` say so
 
