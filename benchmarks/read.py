@@ -2,7 +2,7 @@
 the figures as one JSON object.
 
 A million rows of six columns, which the emulator's storage engine writes as MatrixOne would: objects of 131,072 rows,
-sorted by the key, of which the filter needs one or two. The same rows are in one Parquet file (zstd), which pyarrow
+sorted by the key; the filter needs one or two of them. The same rows are in one Parquet file (zstd), which pyarrow
 reads with the same filter, with one thread as ours and with all. Each figure is the median of some rounds in one
 process, in seconds of wall time; the files are in the page cache. The last line is `ratio=<whole / filtered>
 whole_s=… filtered_s=… parquet_s=… parquet_filtered_s=… parquet_threads_s=…`.

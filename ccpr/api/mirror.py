@@ -33,7 +33,7 @@ def open_mirror(
 
     Parameters
     ----------
-    location : the mirror's folder as a path or `file:///` URL, or `s3://bucket/prefix`, behind it if needed
+    location : the mirror's folder as a path or `file:///` URL, or `s3://bucket/prefix`, followed if needed by
         `?region=…&endpoint_override=host:port&scheme=http`, and never with credentials.
     storage_options : of an object store: `access_key_id`, `secret_access_key`, `session_token`, `region`,
         `endpoint_url`, each also with `aws_` before it. Without credentials those of the environment
@@ -71,7 +71,7 @@ def open_mirror(
     store = open_store(url, credentials=credentials)
     if store.size(HEAD) is None:
         raise MirrorNotFound("no point of a mirror is here", subject=store.url)
-    return Mirror(StoredMirror(store), how)
+    return Mirror(StoredMirror(store), how, credentials)
 
 
 class Mirror:

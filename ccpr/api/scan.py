@@ -40,7 +40,7 @@ class Scan:
         self.table, self.lsn, self.limit = read.ref.qualified_name, read.lsn, limit
 
     def __repr__(self) -> str:
-        return f"<ccpr.Scan of {self.table} at lsn {self.lsn}>"
+        return f"<ccpr.Scan of {self.table} at point {self.lsn}>"
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,7 +64,7 @@ class Scan:
         """How many rows there are, without decoding them.
 
         Of a file its metadata is read, of the ones that name deleted rows the row ids, of the youngest files the commit
-        times. With filters also the columns that these are on, in blocks of which the minima and maxima leave it open.
+        times. With filters also their columns, in blocks whose minima and maxima do not decide them.
         """
         found = self._mirror.manifest(self._read.ref)
         return count_rows(self._mirror, found, self._read.at, self._read.filters, limit=self.limit)

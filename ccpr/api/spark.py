@@ -32,8 +32,8 @@ def read_table(
 
     Parameters
     ----------
-    spark : a session of Spark 4.1. This package has to be installed where its driver and its workers run, and all of
-        them have to see the mirror.
+    spark : a session of Spark 4.1. This package must be installed where its driver and its workers run, and all of
+        them must see the mirror.
     mirror : an open mirror, or its place.
     table : `database.table`.
     at, columns, filters, hidden : as of `ccpr.Table`. Workers apply the filters, and skip files and blocks by them;

@@ -21,7 +21,7 @@ def with_options(url: str, options: Mapping[str, str]) -> tuple[str, Credentials
     """
     if not url.startswith("s3://"):
         raise BadOption(
-            "storage options are for object stores", subject=_SUBJECT, remedy="Leave them out, or give s3://bucket/…"
+            "storage options are for object stores", subject=_SUBJECT, remedy="Omit them, or give s3://bucket/…"
         )
     given = _checked(options)
     login = {name: given.pop(name) for name in (_KEY, _SECRET, _TOKEN) if name in given}
@@ -44,9 +44,7 @@ def _checked(options: Mapping[str, str]) -> dict[str, str]:
             remedy = f"There are {', '.join(_KNOWN)}; each also with aws_ before it."
             raise BadOption(f"there is no option {name!r:.60}", subject=_SUBJECT, remedy=remedy)
         if not isinstance(value, str) or not value:
-            raise BadOption(
-                f"{name} is not a text", subject=_SUBJECT, remedy="Give texts; leave out what is not known."
-            )
+            raise BadOption(f"{name} is not a text", subject=_SUBJECT, remedy="Give texts; omit unknown options.")
         if found.setdefault(short, value) != value:
             raise BadOption(f"{short} is given twice", subject=_SUBJECT, remedy="Give it once.")
     return found

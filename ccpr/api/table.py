@@ -51,7 +51,7 @@ class Table:
         self.name, self.lsn = name, lsn
 
     def __repr__(self) -> str:
-        point = "" if self.lsn is None else f" at lsn {self.lsn}"
+        point = "" if self.lsn is None else f" at point {self.lsn}"
         return f"<ccpr.Table {self.name}{point} of {self._mirror.store.url}>"
 
     @property
@@ -77,7 +77,7 @@ class Table:
         at : the point: an lsn, a datetime, a text (an lsn or an ISO time), a `Point`; None = the table's own, or the
             newest. See `Mirror.point`.
         columns : names, in the order wanted; None = all of the user's, in declared order.
-        filters : tuples `(column, operator, value)`; only rows of which all are true are read. Operators are `=` (also
+        filters : tuples `(column, operator, value)`; only rows that satisfy all are read. Operators are `=` (also
             `==`), `!=` (also `<>`), `<`, `<=`, `>`, `>=`, `in` and `not in` (a list of values), and without a value
             `is null`, `is not null`. Files and blocks without such a row are not read, as far as their minima and
             maxima show.

@@ -93,5 +93,5 @@ def plain_at(at: At) -> int | str | datetime | None:
     number = int(at)  # numpy's, too
     if number >= FIRST_INSTANT:
         remedy = "Give a time as a datetime, or as an ISO text such as 2026-11-20T12:30:00."
-        raise BadOption("a number is an lsn, and this one is too large", subject=f"at = {number}", remedy=remedy)
+        raise BadOption("a number is a point, and this one is too large", subject=f"at = {number}", remedy=remedy)
     return number

@@ -8,13 +8,13 @@ from ccpr.matrixone.errors import Terminal, Transient
 
 
 class UnexpectedError(Transient):
-    """A service met an error that this program does not expect, in one of the things that it does again and again: an
-    iteration, the sync of a target, a question to a follower's cluster, a notice. It is a defect of this program, or of
-    what it depends on. Everything else goes on, and what failed is tried again."""
+    """A service met an error that this program does not expect, in one of its repeated tasks: an iteration, the sync of
+    a target, a question to a follower's cluster, a notice. It is a defect of this program, or of a library that it
+    uses. All other tasks go on, and the failed one is tried again."""
 
     code = "UNEXPECTED"
     about = "module and line"
-    default_remedy = "Report the lines that the service has logged, with the version and what stood before them."
+    default_remedy = "Report the lines that the service has logged, with the version and the lines before them."
 
     @classmethod
     def of(cls, error: Exception) -> Self:
@@ -22,8 +22,8 @@ class UnexpectedError(Transient):
 
 
 class ExtraMissing(Terminal):
-    """What was asked for needs packages that are not installed, since only some users need them. An extra of this
-    program brings them: spark, dagster, dagster-spark, emulator, duckdb, lake, pandas, polars, or all of these."""
+    """This feature needs packages that are not installed, since only some users need them. An extra of this program
+    brings them: spark, dagster, dagster-spark, emulator, duckdb, lake, pandas, polars, or all of these."""
 
     code = "EXTRA_MISSING"
     about = "extra"

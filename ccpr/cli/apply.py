@@ -35,13 +35,13 @@ def apply(
         typer.Option(
             "--yes",
             "-y",
-            help="Do not ask before the plan is done; needed where nobody can be asked and the plan drops something.",
+            help="Do not ask before the plan is done; needed without a terminal if the plan drops something.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create and alter subscriptions, targets, followers and Spark's settings as a file says: show the plan, ask, do
-    it. What is not in the file stays without --prune. Nobody is asked upstream about what does not change."""
+    it. Anything not in the file stays without --prune. The upstream is asked only about what changes."""
     from ccpr.config.reading import read_file, read_text
     from ccpr.service.configuring import perform, plan
     from ccpr.service.workspace import Workspace
@@ -64,7 +64,7 @@ def apply(
 
 
 def _agree(found: "Plan", *, yes: bool, as_json: bool) -> None:
-    """A person is asked about every plan; where nobody can be, only about what drops something."""
+    """A terminal is asked about every plan. Without one only a plan that drops something needs `--yes`."""
     destructive = [_line(action) for action in found.actions if action.destructive]
     subject = "; ".join(destructive) or counted(len(found.actions), "step")
     confirm("do this?", subject=subject, yes=yes, as_json=as_json, harmless=not destructive)
@@ -96,7 +96,7 @@ def _show(wanted: "Wanted", found: "Plan") -> None:
         for change in action.changes:
             out.print(f"      {change.setting}: {change.before} → {change.after}")
     if found.unlisted:
-        out.print(f"  not in the file, and left alone without --prune: {', '.join(found.unlisted)}", style="dim")
+        out.print(f"  not in the file, and untouched without --prune: {', '.join(found.unlisted)}", style="dim")
     steps = counted(len(found.actions), "step") if found.actions else "nothing to do"
     out.print(f"plan: {steps}; {counted(found.unchanged, 'subscription')} as the file says")
 

@@ -28,7 +28,7 @@ def schema(
         typer.Argument(metavar="TABLE", help="The table, view or sequence, t or db.t; if not given, all of them."),
     ] = None,
     at: Annotated[
-        str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")
+        str | None, typer.Option(help="A point: its number, or a time (ISO, UTC); the newest one if not given.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +48,7 @@ def schema(
             refs = {full: refs[full]} if full in refs else {}
             others = [(database, one) for database, one in others if f"{database}.{one.name}" == full]
             if not refs and not others:
-                raise TableMissingInMirror("the point has no such table", subject=f"table {table} at lsn {point.lsn}")
+                raise TableMissingInMirror("the point has no such table", subject=f"table {table} at point {point.lsn}")
         found = [mirror.manifest(ref).table for _, ref in sorted(refs.items())]
     if as_json:
         tables = [

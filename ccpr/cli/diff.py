@@ -20,7 +20,7 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "ye
 def diff(
     name: Name,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, t or db.t.")],
-    since: Annotated[str, typer.Option("--from", help="The earlier point: its lsn, or a time (ISO, UTC).")],
+    since: Annotated[str, typer.Option("--from", help="The earlier point: its number, or a time (ISO, UTC).")],
     until: Annotated[
         str | None, typer.Option("--to", help="The later point, likewise; the newest one if not given.")
     ] = None,

@@ -44,7 +44,7 @@ class Entry:
     handling : the same in plain words.
     meaning : sentences; what has happened.
     about : what kind of thing the error names.
-    remedy : what a person does, where the message has nothing more exact.
+    remedy : what the operator does, where the message has nothing more exact.
     again : what the program itself does about it.
     """
 
@@ -104,12 +104,12 @@ def markdown() -> str:
         "Generated from the code by `make reference`; do not edit. `ccpr explain CODE` shows one of them.",
         "",
         "An error is of one of four kinds. **Transient**: trying again may help, and the program does it by",
-        "itself, for as long as it takes; so is every error of a server that no rule knows. **Unknown**: it is",
-        "not known whether something happened; it is looked up before anything is repeated. **Refused**: a",
-        "server says that no retry can help. Where it said otherwise before, it is asked once more, by a new",
-        "login, and tried again until that is certain (decision ends-are-confirmed). **Terminal**: somebody has",
-        "to act. The remedy below is what is said where the error knows nothing more exact; often it names the",
-        "statement to run.",
+        "itself, for as long as it takes. Every error of a server that no rule knows is transient.",
+        "**Unknown**: the outcome of an action is not known; it is looked up before anything is repeated.",
+        "**Refused**: a server says that no retry can help. If it said otherwise before, it is asked once more",
+        "by a new login, and tried again until the answer is certain (decision ends-are-confirmed).",
+        "**Terminal**: an operator must act. The remedy below is shown if the error knows nothing more exact;",
+        "often the error itself names the statement to run.",
         "",
         "A failed iteration leaves a text in `mo_ccpr_log.error_message`. It is",
         "`R:<failures in a row>:<first>:<last>:<text>` for what is tried again (after the interval, doubled",

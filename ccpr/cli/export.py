@@ -48,7 +48,7 @@ def export(
         str, typer.Option("--format", help="Of the files in a folder: parquet, csv, jsonl or ndjson.", callback=_format)
     ] = "parquet",
     at: Annotated[
-        str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")
+        str | None, typer.Option(help="A point: its number, or a time (ISO, UTC); the newest one if not given.")
     ] = None,
     invalid_text: Annotated[
         str | None,

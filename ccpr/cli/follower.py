@@ -46,12 +46,12 @@ def add(
         ),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before --new-login; needed where nobody can be asked.")
+        bool, typer.Option("--yes", "-y", help="Do not ask before --new-login; needed without a terminal.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Let a database of another MatrixOne follow the subscription: its own CREATE DATABASE … FROM, with the relay as
-    the upstream. `ccpr relay serve` has to run. The database must not exist there, and is read-only. If it is
+    the upstream. `ccpr relay serve` must run. The database must not exist there, and is read-only. If it is
     interrupted, type the same again."""
     from ccpr.relay.following import Destination
     from ccpr.relay.following import follow as follow_from
@@ -117,9 +117,7 @@ def remove(
     ] = False,
     yes: Annotated[
         bool,
-        typer.Option(
-            "--yes", "-y", help="Do not ask before the database is dropped; needed where nobody can be asked."
-        ),
+        typer.Option("--yes", "-y", help="Do not ask before the database is dropped; needed without a terminal."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -42,7 +42,7 @@ def init(
         if asks and database is None:
             database = typer.prompt("Database")
         if not source or not database:
-            raise typer.BadParameter("give --from and --database; there is nobody to ask", param_hint="--from")
+            raise typer.BadParameter("give --from and --database; there is no terminal to ask on", param_hint="--from")
         if is_several(database) and (table or to):
             text = "it is of one database, and several are named; see docs/reference/ccpr-yaml.md"
             raise typer.BadParameter(text, param_hint="--table" if table else "--to")

@@ -92,7 +92,7 @@ app = typer.Typer(
     cls=Commands,
     help="Cross-cluster physical replication of MatrixOne databases, from the outside.",
     epilog="Each command has --help, and --json for scripts. "
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (run) tables of a target are behind, 4 not confirmed "
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (run) tables of a target lag, 4 not confirmed "
     "(--yes), 130 interrupted.",
     no_args_is_help=True,
     context_settings=HELP,

@@ -66,7 +66,7 @@ err = Screen(stderr=True)
 
 @contextmanager
 def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
-    """A typed error becomes its text and an exit code: 2 for wrong usage of the command line, 4 for what nobody
+    """A typed error becomes its text and an exit code: 2 for wrong usage of the command line, 4 for what was not
     confirmed, 1 for all other errors. `done` is what had been done before the error, for scripts.
     """
     try:

@@ -76,7 +76,7 @@ def show_plan(found: "Plan", *, whole: bool = False) -> None:
     _show_tables(found, whole=whole)
     _show_changes(found, whole=whole)
     for table, failure in found.failures.items():
-        out.print("left behind", style="bold yellow", end=" ")
+        out.print("lagging", style="bold yellow", end=" ")
         out.print(f"{table}: {failure}", markup=False)
     if found.unreplicated:
         names = first_names((f"{other} ({kind})" for other, kind in found.unreplicated), most=10)

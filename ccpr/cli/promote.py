@@ -56,8 +56,8 @@ def promote(
     )
     if done.points_missed:
         err.print(
-            f"{counted(done.points_missed, 'later point')} left out: tables were behind there; see: ccpr points {name}",
+            f"{counted(done.points_missed, 'later point')} skipped: tables lag there; see: ccpr points {name}",
             style="yellow",
             markup=False,
         )
-    out.print(f"it follows {name} no more; if the source is gone for good: ccpr drop {name} --force", markup=False)
+    out.print(f"it no longer follows {name}; if the source is gone for good: ccpr drop {name} --force", markup=False)

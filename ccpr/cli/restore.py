@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ccpr.mirror.points import Point
 
 Compared = Annotated[
-    str, typer.Option(help="What of the copy is compared: none, count (rows), sum (and figures of each column).")
+    str, typer.Option(help="How the copy is compared: none, count (rows), sum (and figures of each column).")
 ]
 CopyListen = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Where the other cluster fetches from, for the time of the copy.")
@@ -32,7 +32,7 @@ def restore(
     name: Annotated[str | None, typer.Argument(help="The subscription; not with --mirror.")] = None,
     into: Annotated[str, typer.Option("--into", help="mysql://sys#user:env:NAME@host:port of the MatrixOne.")] = "",
     at: Annotated[
-        str | None, typer.Option("--at", help="The point: its lsn or a time; the newest if not given.")
+        str | None, typer.Option("--at", help="The point: its number or a time; the newest if not given.")
     ] = None,
     database: Annotated[
         str | None, typer.Option(help="Which database, where the mirror has several; restore them one by one.")
@@ -84,7 +84,7 @@ def restore(
     try:
         point = None if at is None else parse_at(at)
     except ValueError as error:
-        raise typer.BadParameter("an lsn, a number of nanoseconds or an ISO time", param_hint="--at") from error
+        raise typer.BadParameter("the number of a point, nanoseconds or an ISO time", param_hint="--at") from error
     with handle_errors(as_json=as_json), Workspace() as workspace:
         tables = tuple(one.rpartition(".")[2] for one in table or ())
         if mirror is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ccpr.mirror.sql import PointDatabase
 
-At = Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC); the newest one if not given.")]
+At = Annotated[str | None, typer.Option(help="A point: its number, or a time (ISO, UTC); the newest one if not given.")]
 MOST_SHOWN = 1000  # rows on a screen; --limit for more
 
 

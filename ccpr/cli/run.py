@@ -38,7 +38,7 @@ def _engine(value: str) -> str:
 
 Engine = Annotated[
     str,
-    typer.Option(help="What copies: process, spark, or auto, which takes what will be done sooner.", callback=_engine),
+    typer.Option(help="What copies: process, spark, or auto, which takes the faster one.", callback=_engine),
 ]
 
 
@@ -60,7 +60,7 @@ def run(
     continues where it stopped.
 
     The exit code is 1 also if a target failed: the mirror's point stays, and the next run tries the target again. It is
-    3 if all is done but for tables of a target that are behind: they wait for a person, as the output says.
+    3 if all is done but for lagging tables of a target; the output says why they lag.
     """
     from ccpr.pipeline.options import IterationOptions
     from ccpr.service.workspace import Workspace

@@ -86,7 +86,7 @@ def subscriptions(as_json: AsJson = False) -> None:
 
 def tables(
     name: Name,
-    at: Annotated[str | None, typer.Option(help="A point: its lsn, or a time (ISO, UTC).")] = None,
+    at: Annotated[str | None, typer.Option(help="A point: its number, or a time (ISO, UTC).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the tables of a point: the newest one, or that of --at."""
@@ -132,7 +132,7 @@ def tables(
     )
     for late in _behind(point.behind):
         where = "has no point yet" if late["lsn"] is None else f"is at point {late['lsn']}"
-        out.print(f"behind: {late['table']} {where}", style="yellow", markup=False)
+        out.print(f"lagging: {late['table']} {where}", style="yellow", markup=False)
     for table, columns in unreadable.items():
         for column, reason in columns.items():
             out.print(f"cannot be read: column {column} of {table}: {reason}", style="yellow", markup=False)
@@ -144,7 +144,7 @@ def tables(
 def points(
     name: Name,
     in_lakes: Annotated[
-        bool, typer.Option("--lake", help="Which version of which lake table shows each point; the lakes are read.")
+        bool, typer.Option("--lake", help="The version of each lake table that shows each point; the lakes are read.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -198,7 +198,7 @@ def points(
         ]
         show_table(("point", "lake", "table", "version", "uri"), shown, empty="no lake shows a point")
         return
-    columns = ("point", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied", "tables behind")
+    columns = ("point", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied", "lagging tables")
     show_table(columns, cells, empty="no point yet")
 
 
@@ -233,7 +233,7 @@ def at_option(text: str | None) -> int | datetime | None:
     try:
         return None if text is None else parse_at(text)
     except ValueError as error:
-        raise typer.BadParameter("an lsn or an ISO time such as 2026-11-21T01:15:00", param_hint="--at") from error
+        raise typer.BadParameter("a point or an ISO time such as 2026-11-21T01:15:00", param_hint="--at") from error
 
 
 def _error_text(row: dict[str, Any]) -> str:
@@ -283,7 +283,7 @@ def _target(found: "TargetStatus") -> dict[str, Any]:
 
 
 def _targets_text(targets: list[dict[str, Any]]) -> str:
-    """How many there are, and which are not as they should be."""
+    """How many there are, and which have trouble."""
     bad = [target for target in targets if target["state"] in ("failing", "behind")]
     if not bad:
         return str(len(targets) or "-")

@@ -49,7 +49,7 @@ def status(
     """Show state, step, lag, what is pending and the last error of subscriptions. It does not disturb a run.
 
     Exit code 0: no errors. 1: the last attempt of a subscription failed, an error has stopped it, tables of it are
-    quarantined, one of its targets failed or has tables that are behind, or something is wrong with a follower.
+    quarantined, one of its targets failed or has lagging tables, or something is wrong with a follower.
     """
     from ccpr.pipeline.lag import LagMeter
     from ccpr.service.status import read_all, read_status
@@ -149,7 +149,7 @@ def _drawn(found: "Sequence[SubscriptionStatus]", *, whole: bool) -> Table | Gro
 
 
 def _overview(found: "Sequence[SubscriptionStatus]") -> Table | Group:
-    """One line each; a column that is empty for all is left out."""
+    """One line each; a column that is empty for all is skipped."""
     now = time.time()
     columns: dict[str, list[str | Text]] = {
         "name": [Text(one.name) for one in found],
@@ -260,7 +260,7 @@ def _add_target(details: _Details, target: "TargetStatus") -> None:
     for table in target.behind:
         failure = table.failure
         style = "red" if table.again else "yellow"
-        details.add("", Text(f"behind: {table.table}: {failure.code}: {failure.message}", style=style))
+        details.add("", Text(f"lagging: {table.table}: {failure.code}: {failure.message}", style=style))
         details.add("", "\n".join(f"{statement};" for statement in table.statements) or f"remedy: {failure.remedy}")
     _add_last_error(details, target.last_error)
     if target.next_attempt is not None:
@@ -324,7 +324,7 @@ def _pending(status: "SubscriptionStatus") -> str:
 
 def _owner(status: "SubscriptionStatus") -> str:
     if status.lease_expires is None:
-        return "nobody at the moment"
+        return "none at the moment"
     return f"{status.owner}, lease until {time_text(status.lease_expires)}"
 
 
@@ -332,7 +332,7 @@ def _way(status: "SubscriptionStatus") -> str:
     """Which way the bytes of objects come."""
     if not status.objects_from:
         return "the upstream (get_object)"
-    told = f"storage, {status.objects_from}; what is not there from the upstream"
+    told = f"storage, {status.objects_from}; missing objects from the upstream"
     copied = counted(status.objects_copied, "object")
     return f"{told}; last {status.objects_direct:,} of {copied} from storage" if status.objects_copied else told
 

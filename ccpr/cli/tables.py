@@ -1,4 +1,4 @@
-"""Names of tables as they are typed: the database may be left out where it is clear which one is meant."""
+"""Names of tables as they are typed: the database may be omitted where it is clear which one is meant."""
 
 from collections.abc import Collection
 

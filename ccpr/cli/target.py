@@ -79,7 +79,7 @@ def list_(name: Name, as_json: AsJson = False) -> None:
         )
         for one in found
     ]
-    columns = ("target", "of", "database", "dialect", "DDL policy", "state", "point", "tables behind")
+    columns = ("target", "of", "database", "dialect", "DDL policy", "state", "point", "lagging tables")
     show_table(columns, cells, empty=f"no targets; add one with: ccpr target add {name} TARGET --to …")
 
 
@@ -119,8 +119,8 @@ def rebuild(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.")],
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild a table of a target from the newest point of the mirror, and sync the others. The table may have been
-    dropped there or released, or somebody else may have changed its rows. Readers see the old one until the new one is
+    """Rebuild a table of a target from the newest point of the mirror, and sync the others. It repairs a table that was
+    dropped or released there, or whose rows another user changed. Readers see the old one until the new one is
     complete. The upstream is not asked.
     """
     from ccpr.service.target_sync import TargetOutcome, rebuild_table

@@ -75,5 +75,5 @@ def verify(
 
 
 def _affected(damage: "Damage") -> str:
-    points = "; ".join(f"lsn {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items())
+    points = "; ".join(f"point {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items())
     return points or "no point that is kept"

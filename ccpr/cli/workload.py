@@ -34,7 +34,7 @@ def run(
     rate: Annotated[float, typer.Option(min=0, help="Changes a second; 0: as many as it takes.")] = 100.0,
     seconds: Annotated[float, typer.Option(min=0, help="For how long; 0: until Ctrl-C or --changes.")] = 0.0,
     changes: Annotated[int, typer.Option(min=0, help="After how many changes it ends; 0: never.")] = 0,
-    seed: Annotated[int, typer.Option(help="What the changes follow from.")] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of the changes.")] = 1,
     rows: Annotated[int, typer.Option(min=1, max=10**7, help="How many orders there are at most.")] = 10_000,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Changes in a transaction.")] = 10,
     database: Annotated[str, typer.Option(help="The database, which is made.")] = DATABASE,
@@ -63,7 +63,7 @@ def run(
         if record.exists():
             known = Record.read(record)
             if known.database != database:
-                raise RecordUnusable(f"it is of the database {known.database}", subject=str(record))
+                raise RecordUnusable(f"it belongs to database {known.database}", subject=str(record))
         else:
             known = Record(database, Load(seed, rows, batch))
             with connected(endpoint, password) as connection:
@@ -85,7 +85,7 @@ def check(
     mirror: Annotated[
         str | None, typer.Option("--mirror", metavar="NAME", help="Compare a point of this subscription's mirror.")
     ] = None,
-    at: Annotated[str | None, typer.Option(help="The point: its lsn, or a time (ISO, UTC).")] = None,
+    at: Annotated[str | None, typer.Option(help="The point: its number, or a time (ISO, UTC).")] = None,
     target: Annotated[
         str | None, typer.Option("--target", metavar="NAME.TARGET", help="Compare a target of a subscription.")
     ] = None,
@@ -96,8 +96,8 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Compare every row with what the record says: an upstream, a point of a mirror, or a target. Each says itself how
-    many steps it has, in the row that every transaction counts. The exit code is 1 if a row differs, or if changes
-    lack that were acknowledged."""
+    many steps it has, in the row that every transaction counts. The exit code is 1 if a row differs, or if
+    acknowledged changes are missing."""
     from ccpr.emulator.workload.comparison import compare
     from ccpr.emulator.workload.errors import LoadDiffers
     from ccpr.emulator.workload.record import Record
@@ -176,7 +176,7 @@ def _figures(done: "Played") -> dict[str, Any]:
 
 def _line(done: "Played") -> str:
     rate = done.changes / done.seconds if done.seconds else 0.0
-    late = f", {done.late:.1f} s behind the rate" if done.late >= 1 else ""
+    late = f", {done.late:.1f} s late" if done.late >= 1 else ""
     return f"{done.changes:,} changes in {done.seconds:.0f} s, {rate:.1f} a second{late}"
 
 

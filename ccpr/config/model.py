@@ -72,12 +72,12 @@ class Mirror(Part):
 
 @with_settings(FilePart.OBJECTIVE)
 class Objective(Part):
-    """How fresh a replica has to be."""
+    """How fresh a replica must be."""
 
 
 @with_settings(FilePart.POLICY)
 class Policy(Part):
-    """Settings of subscriptions. What is not said has its default."""
+    """Settings of subscriptions. A setting that is not given has its default."""
 
 
 @with_settings(FilePart.TARGET)
@@ -178,9 +178,7 @@ class ConfigFile(Part):
     upstreams: dict[str, Upstream] = Field(default_factory=dict, description="Clusters to replicate from, by name.")
     mirrors: dict[str, Mirror] = Field(default_factory=dict, description="Places for mirrors, by name.")
     policies: dict[str, Policy] = Field(default_factory=dict, description="Settings that subscriptions share, by name.")
-    objectives: dict[str, Objective] = Field(
-        default_factory=dict, description="How fresh replicas have to be, by name."
-    )
+    objectives: dict[str, Objective] = Field(default_factory=dict, description="How fresh replicas must be, by name.")
     subscriptions: dict[Name, Subscription] = Field(default_factory=dict, description="Subscriptions, by name.")
     spark: Spark | None = Field(default=None, description="Where Spark runs.")
 

@@ -181,7 +181,7 @@ def visible_rows(mirror: Mirror, ref: TableRef, at: Timestamp) -> int | None:
     if not isinstance(mirror.store, LocalStore):
         return None
     try:
-        return countvisible_rows(mirror, mirror.manifest(ref), at)
+        return count_visible(mirror, mirror.manifest(ref), at)
     except CcprError:
         return None  # damaged, or expired meanwhile: its readers and `ccpr verify` say so
 

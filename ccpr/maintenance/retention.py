@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
-from ccpr.maintenance.strays import find_strays
+from ccpr.maintenance.orphans import find_orphans
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
@@ -45,7 +45,7 @@ class Retention:
 
     A point stays if it is among the newest `points`, or was the newest point at some time during the last `seconds`
     before the watermark; so the newest of the older ones stays, too. The newest point always stays, and all points
-    since the newest one that shows a table which is behind, or since one that a target needs or a relay has pinned.
+    since the newest one that shows a table which lags, or since one that a target needs or a relay has pinned.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ def sweep(
     *,
     confirm: Callable[[], None],
     grace_seconds: int,
-    strays: bool = False,
+    orphans: bool = False,
 ) -> Swept:
     """Drop points that do not have to stay, and delete files that are due.
 
@@ -117,14 +117,14 @@ def sweep(
     age_seconds : at most so much time has passed since the newest snapshot, by which files become due. It counts
         towards the time that readers of a dropped point have, not against it.
     grace_seconds : how long files stay that no point names any more.
-    strays : look for files of attempts that came to nothing, which lists the whole mirror.
+    orphans : look for files of attempts that came to nothing, which lists the whole mirror.
     """
     points, watermark, behind, needed, (waiting, first, last) = _look(history, quarantine, ledger)
     now = watermark // _SECOND
     latest = now + math.ceil(age_seconds) + grace_seconds
     oldest = retention.oldest_kept(points, watermark, behind, needed)
     dropped = [point for point in points if oldest is not None and point.lsn < oldest]
-    if not (dropped or strays) and (not waiting or (now < first and last <= latest)):
+    if not (dropped or orphans) and (not waiting or (now < first and last <= latest)):
         return Swept(0, 0, waiting)
     if dropped and oldest is not None:
         confirm()
@@ -138,7 +138,7 @@ def sweep(
                 paths += mirror.points_not_needed(oldest)
                 quarantine.drop_before(connection, oldest)
                 ledger.schedule_deletion(connection, paths, latest)
-    if strays and (found := list(find_strays(history, ledger, mirror))):
+    if orphans and (found := list(find_orphans(history, ledger, mirror))):
         confirm()
         with transaction(history.engine) as connection:
             ledger.schedule_deletion(connection, found, latest)

@@ -18,7 +18,7 @@ CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0
 # What `pyarrow.fs` raises. Google's client has answers that are no OSError: too many requests, unknown.
 CLIENT_ERRORS = OSError, pa.ArrowException
 _OPTIONS = {"s3": ("endpoint_override", "region", "scheme"), "gs": ("endpoint_override", "scheme")}
-_REMEDY = "Write s3://bucket/prefix, if needed with ?region=…&endpoint=http://host:port behind it."
+_REMEDY = "Write s3://bucket/prefix, if needed followed by ?region=…&endpoint=http://host:port."
 
 
 @dataclass(frozen=True, slots=True)

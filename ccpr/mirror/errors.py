@@ -16,7 +16,7 @@ class MirrorNotFound(Terminal):
 
 
 class BadOption(Terminal):
-    """What a table is to be read by is missing or cannot be understood: a point, columns, an option of Spark's data
+    """An option of the read is missing or cannot be understood: a point, columns, an option of Spark's data
     source."""
 
     code = "BAD_OPTION"
@@ -48,7 +48,8 @@ class KeyChanged(Terminal):
 
 
 class QueryFailed(Terminal):
-    """DuckDB cannot run a statement of `ccpr query`: it is not SQL as DuckDB knows it, or names what is not there."""
+    """DuckDB cannot run a statement of `ccpr query`: it is not SQL as DuckDB knows it, or names a missing table or
+    column."""
 
     code = "QUERY_FAILED"
     about = "query"
@@ -88,7 +89,7 @@ class PointGone(Terminal):
 
 
 class MirrorDamaged(Terminal):
-    """A file of the mirror is missing or is not what was written."""
+    """A file of the mirror is missing or differs from what was written."""
 
     code = "MIRROR_DAMAGED"
     about = "file of the mirror"
@@ -109,7 +110,8 @@ class StoreFailed(Transient):
 
 
 class StoreConflict(Terminal):
-    """A file of a mirror that never changes once written exists already, with other bytes. Nothing is overwritten."""
+    """A file of the mirror exists already, with other bytes, though such files never change once written. Nothing is
+    overwritten."""
 
     code = "STORE_CONFLICT"
     about = "file"
@@ -135,9 +137,9 @@ class KeysNotUnique(ObjectMismatch):
 
 
 class KeysNotBytes(Terminal):
-    """The packed key of two rows is the same, and a text in their keys is not: so the upstream goes by a collation for
-    which other letters are the same. Rows that are found by such a key would be the wrong ones in a target, which tells
-    texts apart by their bytes (decision keys-are-bytes)."""
+    """The packed keys of two rows are equal, but a text in the keys differs: the upstream uses a collation that treats
+    different letters as equal. Such a key would find the wrong rows in a target, which compares texts by their bytes
+    (decision keys-are-bytes)."""
 
     code = "KEYS_NOT_BYTES"
     about = "table"

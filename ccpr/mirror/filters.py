@@ -293,7 +293,7 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[Condition, ...]
 
 
 def satisfying(batch: pa.RecordBatch, columns: Sequence[Column], tests: Iterable[Condition]) -> pa.RecordBatch:
-    """The rows of which all conditions are true; `columns` are those of the batch."""
+    """The rows that satisfy all conditions; `columns` are those of the batch."""
     masks = [test.mask(_filtered(batch.column(columns.index(test.column)), test.column)) for test in tests]
     return batch.filter(reduce(pc.and_, masks)) if masks else batch
 

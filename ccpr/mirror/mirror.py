@@ -110,7 +110,7 @@ class Mirror:
             return Head.from_json(value)
 
     def identity(self) -> Identity | None:
-        """Whose mirror it is; None if nobody has written here, or in format 1."""
+        """Whose mirror it is; None if nothing was written here, or in format 1."""
         if self.store.size(IDENTITY) is None:
             return None
         value = self.files.read_json(IDENTITY)
@@ -152,11 +152,11 @@ class Mirror:
                 subject=self.store.url,
                 remedy="Run the first iteration: `ccpr run NAME`.",
             )
-        newest = f"; the newest is lsn {head.newest_point}, reached up to {instant_text(head.watermark)}"
+        newest = f"; the newest is point {head.newest_point}, reached up to {instant_text(head.watermark)}"
         if at is None:
             at = head.newest_point
         if isinstance(at, int) and at < FIRST_INSTANT:
-            asked, late, reached = f"lsn {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
+            asked, late, reached = f"point {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
         else:
             instant, slack = (at, 0) if isinstance(at, int) else (nanoseconds_of(at), 999)
             asked, reached = instant_text(instant), instant <= head.watermark
@@ -166,7 +166,7 @@ class Mirror:
         files = PointFiles(self.files, head)
         found = files.find(late)
         if found is None:
-            message = f"{asked} is before the oldest point, lsn {head.oldest_point}"
+            message = f"{asked} is before the oldest point, {head.oldest_point}"
             raise PointGone(message, subject=self.store.url)
         return files.load(found)
 
@@ -204,7 +204,7 @@ class Mirror:
         filters: Sequence[Filter] = (),
         hidden: bool = False,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a table at a point of which all filters are true: the schema, and one batch a block at most.
+        """The rows of a table at a point that satisfy all filters: the schema, and one batch a block at most.
 
         Raises TableMissingInMirror for an unknown table or column, BadFilter; and while batches are taken what `rows`
         raises.
@@ -222,7 +222,7 @@ class Mirror:
         filters: Sequence[Filter] = (),
         names: Sequence[str] | pa.Array | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a table that are visible at a time and of which all filters are true, one batch a block at most.
+        """The rows of a table that are visible at a time and satisfy all filters, one batch a block at most.
 
         The time is the point's, not that of the manifest: an appendable object that stayed live may hold rows that were
         committed in between. Objects and blocks without a row that is asked for are not read, as far as zone maps tell.
@@ -266,14 +266,14 @@ class Mirror:
                     yield chosen if read == columns else chosen.select(places)
 
     def part_for(self, manifest: Manifest, filters: Sequence[Filter]) -> Manifest:
-        """The table with those of its data objects that can hold a row of which all filters are true."""
+        """The table with those of its data objects that can hold a row that satisfies all filters."""
         if not filters:
             return manifest
         wanted = stats_columns(self.data_objects(manifest, filters).column("stats").combine_chunks())
         return manifest.only(wanted.column("name"))
 
     def data_objects(self, manifest: Manifest, filters: Sequence[Filter] = ()) -> pa.Table:
-        """The live data objects that can hold a row of which all filters are true (MANIFEST_SCHEMA).
+        """The live data objects that can hold a row that satisfies all filters (MANIFEST_SCHEMA).
 
         The object list has a zone map of one column, the one that the rows are sorted by. Which one that is, the
         smallest object says; nothing else is opened.

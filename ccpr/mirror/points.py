@@ -1,4 +1,4 @@
-"""A mirror's points as values, and how a person names a point."""
+"""A mirror's points as values, and how users name a point."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -117,7 +117,7 @@ class Point:
 
     @property
     def consistent(self) -> bool:
-        """Whether all tables together are a state that the upstream had: no table is behind."""
+        """Whether all tables together are a state that the upstream had: no table lags."""
         return not self.behind
 
     def table(self, qualified_name: str) -> TableRef:
@@ -126,14 +126,14 @@ class Point:
         found = [ref for ref in self.tables.values() if ref.qualified_name == qualified_name]
         late = next((entry for entry in self.behind.values() if entry.qualified_name == qualified_name), None)
         if late is not None and not found:
-            state = "has no point yet" if late.lsn is None else f"is at lsn {late.lsn}"
+            state = "has no point yet" if late.lsn is None else f"is at point {late.lsn}"
             raise PointNotReached(
                 f"the table is in quarantine and {state}",
-                subject=f"table {qualified_name} at lsn {self.lsn}",
-                remedy="`ccpr points NAME` shows which tables are behind; each iteration tries them again."
+                subject=f"table {qualified_name} at point {self.lsn}",
+                remedy="`ccpr points NAME` shows which tables lag; each iteration tries them again."
                 + ("" if late.lsn is None else f" It can be read with --at {late.lsn}."),
             )
-        subject = f"table {qualified_name} at lsn {self.lsn}"
+        subject = f"table {qualified_name} at point {self.lsn}"
         if not found:
             remedy = meant(qualified_name, self.names(), "tables")
             raise TableMissingInMirror("no such table in the point", subject=subject, remedy=remedy)
@@ -156,7 +156,7 @@ def instant_text(nanoseconds: int) -> str:
 
 
 def parse_at(text: str) -> int | datetime:
-    """Parse what a person writes for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC without a zone).
+    """Parse what users write for a point: an lsn, nanoseconds since 1970, or an ISO time (UTC without a zone).
 
     Raises ValueError.
     """

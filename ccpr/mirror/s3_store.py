@@ -173,7 +173,7 @@ class ObjectStore:
 
 
 def _mapped(path: str, size: int) -> pa.Buffer:
-    """A file that this process has just written, of which an object need not be in memory for its upload."""
+    """A file that this process has just written, so that an object need not be in memory for its upload."""
     if size == 0:  # an empty file cannot be mapped
         return pa.py_buffer(b"")
     with pa.memory_map(path) as source:

@@ -150,7 +150,7 @@ class PointTable(ds.Dataset):
     def scanner(
         self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: Any
     ) -> ds.Scanner:
-        """The rows of which `filter` is true. Blocks that cannot hold one are not read, as far as it is understood."""
+        """The rows that satisfy `filter`. Blocks that cannot hold one are not read, as far as it is understood."""
         mirror, name, lsn, reading = self._read_of
         wanted = list(self._schema.names if columns is None else columns)
         needed, filters = set(wanted), tuple[Filter, ...]()

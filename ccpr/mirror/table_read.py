@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.types import arrow_schema, check_readable
 from ccpr.matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.filters import Filter, FilterTuple, conditions, parse_filters
@@ -39,7 +39,7 @@ class TableRead:
     ref : the table there; names its manifest.
     at : the time at which rows are cut.
     columns : what to read, in this order.
-    filters : only rows of which all are true; objects and blocks that cannot hold one are not read.
+    filters : only rows that satisfy all; objects and blocks that cannot hold one are not read.
     reading : how values are given that Arrow does not hold; filters do not see it.
     """
 
@@ -125,8 +125,8 @@ def plan_read(
     hidden : the server's own key columns, too.
     reading : see `reading_of`.
 
-    Raises PointNotReached, PointGone, TableMissingInMirror (also for a column), BadFilter, BadOption, BadName,
-    MirrorDamaged.
+    Raises PointNotReached, PointGone, TableMissingInMirror (also for a column), ObjectUnsupported, BadFilter,
+    BadOption, BadName, MirrorDamaged.
     """
     if isinstance(columns, str):
         remedy = f'Write columns=["{columns}"].'
@@ -136,7 +136,7 @@ def plan_read(
     point = point_at(opened, at)
     ref = point.table(table)
     described = opened.manifest(ref).table
-    conditions(parsed, described)
+    check_readable(described, (condition.column for condition in conditions(parsed, described)))
     chosen = choose_columns(described, columns, hidden=hidden)
     return TableRead(opened.store.url, point.lsn, ref, point.at, chosen, parsed, reading)
 
@@ -154,14 +154,14 @@ def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:
 
     Raises PointNotReached, PointGone, BadOption.
     """
-    remedy = "Give an lsn, a datetime, or an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone)."
+    remedy = "Give a point, a datetime, or an ISO time such as 2026-11-20T12:30:00 (UTC unless it names a zone)."
     if isinstance(at, str):
         try:
             at = parse_at(at.strip())
         except ValueError as error:
-            message = f"at = {at!r:.80} is neither an lsn nor a time"
+            message = f"at = {at!r:.80} is neither a point nor a time"
             raise BadOption(message, subject=mirror.store.url, remedy=remedy) from error
     if isinstance(at, bool) or not isinstance(at, int | datetime | None):
-        message = f"at = {at!r:.80} ({type(at).__name__}) is neither an lsn nor a time"
+        message = f"at = {at!r:.80} ({type(at).__name__}) is neither a point nor a time"
         raise BadOption(message, subject=mirror.store.url, remedy=remedy)
     return mirror.point(at)

@@ -1,8 +1,8 @@
 """How many rows of a table a reader sees at a point: what is stored, less what tombstones hide, what was committed
-later and what was rolled back; of these, with filters, the rows of which all are true.
+later and what was rolled back; of these, with filters, the rows that satisfy all.
 
 As few columns as possible are read: of an object its metadata, of tombstones the row ids, of appendable objects the
-commit times. With filters the columns that they are on, in those blocks only of which the zone maps say neither that no
+commit times. With filters their columns, only in those blocks whose zone maps say neither that no
 row satisfies them nor that each does. Source: decision counting-decodes-no-rows.
 """
 

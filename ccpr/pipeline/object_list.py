@@ -141,7 +141,7 @@ def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> Ob
     Parameters
     ----------
     known : LISTED_SCHEMA, the live objects that the mirror's last point has of the same tables.
-    complete : ids of tables of which the list is complete (a full list) and not a difference: what it does not name is
+    complete : ids of tables whose list is complete (a full list) and not a difference: what it does not name is
         gone.
 
     An object that was born and is gone within the interval is in neither result and is never fetched (decision

@@ -62,7 +62,7 @@ def export_config(workspace: Workspace) -> Exported:
     rows, bad = workspace.log.all_rows()
     if bad:
         raise StateUnreadable(
-            "its row cannot be read, so that the file would leave it out",
+            "its row cannot be read, so the file would lack it",
             subject=f"subscription {bad[0].subscription_name}",
         )
     rows = sorted(rows, key=lambda row: row.subscription_name)

@@ -1,8 +1,8 @@
-"""What a configuration file changes: a plan, made from the file and the state without asking anybody, and its
+"""What a configuration file changes: a plan, made from the file and the state alone, and its
 execution by the functions that the commands and `ccpr sql` call.
 
 What is not in the file stays, unless it is pruned. A setting that the file does not name has its default. What is done
-with followers is the relay's, which is above this package: whoever makes a plan gives it (`Following`).
+with followers is the relay's, which is above this package: the maker of a plan gives it (`Following`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -128,8 +128,8 @@ class Plan:
 
 
 def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: bool = False) -> Plan:
-    """Asks nobody and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict, ConfigEmpty,
-    StateUnreadable."""
+    """Asks no upstream and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict,
+    ConfigEmpty, StateUnreadable."""
     if prune and "subscriptions" not in wanted.document.value:
         raise ConfigEmpty("it says nothing about subscriptions", subject=wanted.document.source)
     rows, _ = workspace.log.all_rows()
@@ -190,7 +190,7 @@ class _Comparison:
             if bool(target.source_database) != (one.database == EVERYTHING):
                 text = "a subscription to one database has no choice of it"
                 if one.database == EVERYTHING:
-                    text = "it has to say of which `database` it is"
+                    text = "it must name its `database`"
                 self.problems.append(Problem((*path, "targets", target.name), text))
         row = self._rows.get(one.name)
         if row is None:
@@ -279,7 +279,7 @@ class _Comparison:
             yield Action(Verb.FOLLOW, subscription.name, follower=one.name, about=about, do=do)
             return
         if known.stage is not Stage.FOLLOWING:
-            self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or take it out"))
+            self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or remove it here"))
         before, _ = parse_uri(known.uri)
         fixed = {
             "uri": ((before.host.lower(), before.port), (one.endpoint.host.lower(), one.endpoint.port)),

@@ -244,7 +244,7 @@ def _java(workspace: Workspace) -> Check:
 
 
 def connect_once(endpoint: Endpoint, password: str) -> Session:
-    """One attempt with short timeouts, for a person who waits."""
+    """One attempt with short timeouts, as its caller waits."""
     return Session.connect(
         endpoint, password, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retry=NO_RETRY
     )
@@ -430,7 +430,7 @@ def _tables(upstream: CheckedUpstream, wanted: Subscription, found: DatabaseTabl
         text += f", partitioned: {first_names(found.partitioned)} (so all are listed one by one)"
     if found.unreplicated:
         names = first_names(f"{name} ({kind})" for name, kind in found.unreplicated)
-        remedy = "Views, external and cluster tables are not replicated. Nothing has to be done if they are not needed."
+        remedy = "Views, external and cluster tables are not replicated. If they are not needed, no action is required."
         yield Check("upstream", "tables", Verdict.WARNING, f"{text}; not replicated: {names}", remedy)
     else:
         yield Check("upstream", "tables", Verdict.OK, text)

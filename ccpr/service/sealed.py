@@ -21,7 +21,7 @@ class Sealed:
 
 
 def unopened(workspace: Workspace) -> list[Sealed]:
-    """The logins that the key file does not open. Rows that cannot be read are left out: others report them."""
+    """The logins that the key file does not open. Rows that cannot be read are skipped: others report them."""
     return [one for one, opens in _all(workspace) if not _works(opens)] if workspace.has_catalog else []
 
 

@@ -128,11 +128,11 @@ _KINDS = {
     "v": ("view", "it has no rows; points of whole databases have its definition (`ccpr schema`)"),
     "S": ("sequence", "no table; points of whole databases have its definition and value (`ccpr schema`)"),
     "e": ("external table", "its rows are in files outside of MatrixOne"),
-    "cluster": ("cluster table", "the upstream gives its definition to nobody"),
+    "cluster": ("cluster table", "the upstream never gives its definition"),
     "temporary": ("temporary table", "it is of one session"),
     "unpublished": ("table", "the publication does not list it"),
-    "partitioned": ("partitioned table", "what its partitions are is not known"),
-    "excluded": ("table", "the patterns of the subscription leave it out"),
+    "partitioned": ("partitioned table", "its partitions are not known"),
+    "excluded": ("table", "the patterns of the subscription exclude it"),
     "capitals": ("database", "the upstream makes a snapshot of a database by its name in lower case only"),
     "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters"),
 }
@@ -168,10 +168,10 @@ class SubscriptionStatus:
     bytes_to_copy : of all objects of step 3, there or not; None in other steps.
     copier : who copies in step 3 and why, as last chosen; None in other steps, or if that was not noted.
     snapshots : recorded names upstream and what they are for: open, current, previous, orphan (to be dropped).
-    owner, lease_expires : who runs it, and until when unless renewed (seconds since 1970); None if nobody runs it.
-    next_attempt : when the sensor will run it, seconds since 1970; None while it runs or waits for a person.
+    owner, lease_expires : who runs it, and until when unless renewed (seconds since 1970); None if nothing runs it.
+    next_attempt : when the sensor will run it, seconds since 1970; None while it runs or requires operator action.
     capabilities : what was found out about the upstream; None if nothing was.
-    warnings : what a person has to know to understand the rest.
+    warnings : what readers must know to understand the rest.
     waiting : None unless the iteration under way waits for something upstream for longer than usual.
     unreadable_columns : of the newest point, table -> column -> why this release cannot read it. It is copied all the
         same.
@@ -179,7 +179,7 @@ class SubscriptionStatus:
         rows included that are still stored. Readers get null for them, unless they ask for something else.
     not_replicated : what the database had at the last iteration and is not replicated, with the reason. Of very many
         the first ones.
-    forgotten_pins : snapshots of the relay that nobody has used for long.
+    forgotten_pins : snapshots of the relay that are unused for long.
     relays : where relays of this state folder listen now that serve it, HOST:PORT.
     objects_from : the storage that objects are read from; empty if the upstream is asked for them.
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
@@ -225,7 +225,7 @@ class SubscriptionStatus:
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
-        """Of a subscription of which nothing is known but the error."""
+        """Of a subscription that is known by its error only."""
         return cls(
             name=name,
             task_id=task_id,
@@ -312,7 +312,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
 
 
 def state_word(read: ReadRow, work: "OpenWork | None", *, held: bool) -> Shown:
-    """After the commit no snapshot is open, and whoever has the lease syncs targets."""
+    """After the commit no snapshot is open, and the holder of the lease syncs targets."""
     from_copied = work is not None and work.step is not None and work.step.name == "apply"
     ends = work is None and read.row.iteration_lsn > 0
     return shown(read.row.state, held=held, failing=read.last_error is not None, applying=from_copied or ends)
@@ -393,7 +393,7 @@ def _target(found: Target, missing: GlobalPoint | None, read: ReadRow, lag: Lag,
 
 
 def next_attempt(row: LogRow, now: float, *, held: bool) -> float | None:
-    """When the sensor will run it, not before now; None while it runs or waits for a person."""
+    """When the sensor will run it, not before now; None while it runs or requires operator action."""
     if held or row.state != State.RUNNING:
         return None
     try:

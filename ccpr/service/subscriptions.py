@@ -12,7 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ccpr.config.sql.parser import READABLE, Select, Value
+from ccpr.config.sql.parser import READABLE
+from ccpr.config.sql.statements import Select, Value
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.capabilities import check_interface, probe
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri

@@ -50,7 +50,7 @@ class TargetOutcome:
 
 
 class SyncedUnder(Protocol):
-    """What a sync of a target needs of whoever holds the subscription's lease: an iteration has it."""
+    """What a sync of a target needs of the holder of the subscription's lease: an iteration has it."""
 
     @property
     def subscription(self) -> Subscription: ...
@@ -155,7 +155,7 @@ def sync_one_lake(
 
 
 def pin_points(records: TargetRecords, newest: int) -> None:
-    """Let retention keep the newest point and all later ones for targets that have none yet. By whoever holds the
+    """Let retention keep the newest point and all later ones for targets that have none yet. By the holder of the
     lease, before a sync begins that iterations do not wait for: no point of it can expire."""
     for target in records.all():
         if target.needed_lsn is None and target.state is TargetState.ACTIVE:
@@ -178,7 +178,7 @@ def rebuild_table(
     if newest is None or target.state is TargetState.RELEASED:
         what = "the mirror has no point yet" if newest is None else "the target was released as a whole"
         raise TargetTableUnknown(
-            what, subject=f"target {target_name}", remedy="Run `ccpr run`. A released target has to be added again."
+            what, subject=f"target {target_name}", remedy="Run `ccpr run`. A released target must be added again."
         )
     with _opened_sync(workspace, iteration, target, history, newest, progress) as sync:
         result = sync.rebuild(table)

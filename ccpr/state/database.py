@@ -143,7 +143,7 @@ def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 @contextmanager
 def together(engine: sa.Engine) -> Iterator[None]:
     """One transaction in the place of those that this thread begins in the block: of many small ones the beginnings and
-    ends are half the cost. In SQLite everybody else waits for its end, so nothing in it may wait for anything else.
+    ends are half the cost. In SQLite all others wait for its end, so nothing in it may wait for anything else.
 
     Nothing is repeated in the block; who opens it may be `repeatable` as a whole.
     """

@@ -232,7 +232,7 @@ class PointHistory:
 
     @repeatable
     def count_tables(self) -> int:
-        """How many tables there are now, index tables left out."""
+        """How many tables there are now, without index tables."""
         newest = (
             sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
             .where(table_points.c.task_id == self.task_id)
@@ -349,7 +349,7 @@ def newest_points(engine: sa.Engine) -> dict[str, int]:
 def as_mirror_point(
     point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, LaggingTable], definitions: str = ""
 ) -> Point:
-    """The point as the mirror publishes it. It does not show tables that are behind."""
+    """The point as the mirror publishes it. It does not show lagging tables."""
     refs = {
         table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind
     }

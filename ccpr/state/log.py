@@ -36,7 +36,7 @@ _LONGEST_MESSAGE = 5000  # characters of `error_message`
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run iteration `lsn` of one subscription, until somebody raises the fence.
+    """The right to run iteration `lsn` of one subscription, until the fence is raised.
 
     Attributes
     ----------
@@ -206,7 +206,7 @@ class CcprLog:
         except StateUnavailable as error:
             raise CommitOutcomeUnknown(
                 f"the connection was lost during the commit ({lost.message})",
-                subject=f"subscription {claim.name}, lsn {claim.lsn}",
+                subject=f"subscription {claim.name}, iteration {claim.lsn}",
             ) from error
         if row is None or row.fence != claim.fence:
             raise _lost(row, claim)
@@ -220,7 +220,7 @@ class CcprLog:
     def fail(self, claim: Claim, context: Context, error: CcprError, *, ends: bool, is_extra: bool = False) -> None:
         """Store a failure in `error_message`.
 
-        `R:<count>:<first>:<last>:<text>` if it is tried again; else, if it `ends` the subscription until somebody acts,
+        `R:<count>:<first>:<last>:<text>` if it is tried again; else, if it `ends` the subscription,
         `N:<first>:<text>` and state error. An attempt that `is_extra` after another failure does not count: the wait
         stays as it was.
         """
@@ -251,7 +251,7 @@ class CcprLog:
             if event is not None:
                 if row.iteration_lsn != claim.lsn:
                     raise LeaseLost(
-                        "the iteration has been committed", subject=f"subscription {claim.name}, lsn {claim.lsn}"
+                        "the iteration has been committed", subject=f"subscription {claim.name}, iteration {claim.lsn}"
                     )
                 pair = after(event, row.pair, claim.name)
                 values = {**values, "state": pair.state, "iteration_state": pair.iteration}
@@ -290,7 +290,7 @@ class CcprLog:
                 row.publication_name,
             ):
                 raise SubscriptionBusy(
-                    "it was altered by somebody else meanwhile",
+                    "another process altered it meanwhile",
                     subject=f"subscription {row.subscription_name}",
                     remedy="Alter it again.",
                 )
@@ -418,7 +418,7 @@ def _without_owner(row: LogRow) -> dict[str, Any]:
 
 
 def _lost(row: LogRow | None, claim: Claim) -> LeaseLost:
-    subject = f"subscription {claim.name}, lsn {claim.lsn}"
+    subject = f"subscription {claim.name}, iteration {claim.lsn}"
     state = State.DROPPED if row is None else State(row.state)
     if state is State.DROPPED:
         return LeaseLost("the subscription was dropped meanwhile", subject=subject, remedy="Nothing is left to do.")

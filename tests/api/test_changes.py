@@ -76,7 +76,7 @@ def test_without_since_all_rows_are_upserts(orders: ccpr.Table, shop: Shop) -> N
 
 
 def test_changes_backwards_are_a_typed_error(orders: ccpr.Table) -> None:
-    with pytest.raises(ccpr.BadOption, match="since is lsn 3, which is later than until, lsn 1"):
+    with pytest.raises(ccpr.BadOption, match="since is point 3, which is later than until, point 1"):
         orders.changes(3, 1)
 
 
@@ -84,7 +84,7 @@ def test_a_table_that_neither_point_has_is_a_typed_error(mirror: ccpr.Mirror) ->
     customers = mirror.table("shop.customers")
     assert customers.changes(1).upserts.num_rows == 1
     with pytest.raises(
-        ccpr.TableMissingInMirror, match=r"table shop\.customers up to lsn 2.*Its tables are shop\.orders"
+        ccpr.TableMissingInMirror, match=r"table shop\.customers up to point 2.*Its tables are shop\.orders"
     ):
         customers.changes(1, 2)
 
@@ -186,7 +186,7 @@ def test_a_point_that_is_no_longer_retained_is_a_typed_error(shop: Shop, orders:
     third = mirror.write_point(shop.published[2], {}, [replace(files[1], path=second)])
     mirror.publish_head(replace(head, oldest_point=2, point=third))
     (shop.root / files[2].path).rename(shop.root / "gone")
-    with pytest.raises(ccpr.PointGone, match="lsn 1 is before the oldest point, lsn 2"):
+    with pytest.raises(ccpr.PointGone, match="point 1 is before the oldest point, 2"):
         orders.changes(1)
     assert orders.changes(2).to_arrow().num_rows == 0
 

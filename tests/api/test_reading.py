@@ -26,6 +26,8 @@ from tests.support.recorded import Snapshot
 from tests.support.recorded_mirror import database_of_recording
 from tests.support.spark_fixtures import RecordedMirror
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 HEAVY = {"pyspark", "pandas", "polars", "pandera", "dagster", "sqlalchemy", "duckdb", "pymysql"}
 MODULES = 350
@@ -66,14 +68,14 @@ def test_a_point_is_found_by_every_way_of_naming_it(mirror: ccpr.Mirror, orders:
 @pytest.mark.parametrize(
     ("at", "kind", "said"),
     [
-        ("yesterday", ccpr.BadOption, "at = 'yesterday' is neither an lsn nor a time"),
+        ("yesterday", ccpr.BadOption, "at = 'yesterday' is neither a point nor a time"),
         (1.5, ccpr.BadOption, r"at = 1\.5 \(float\) is neither"),
         (True, ccpr.BadOption, r"at = True \(bool\)"),
         (date(2026, 1, 1), ccpr.BadOption, r"\(date\) is neither"),
-        (99, ccpr.PointNotReached, "lsn 99 is not reached; the newest is lsn 3"),
+        (99, ccpr.PointNotReached, "point 99 is not reached; the newest is point 3"),
         (START + timedelta(days=1), ccpr.PointNotReached, "is not reached"),
-        (START - timedelta(days=1), ccpr.PointGone, "is before the oldest point, lsn 1"),
-        (0, ccpr.PointGone, "lsn 0 is before the oldest point"),
+        (START - timedelta(days=1), ccpr.PointGone, "is before the oldest point, 1"),
+        (0, ccpr.PointGone, "point 0 is before the oldest point"),
     ],
 )
 def test_a_point_that_is_not_there_is_a_typed_error(
@@ -114,7 +116,7 @@ def test_a_table_that_lags_is_named_by_its_point(shop: Shop, orders: ccpr.Table,
     newest = mirror.points()[-1]
     assert (newest.consistent, newest.lagging, newest.tables) == (False, (late,), ("shop.customers",))
     for read in (orders.to_arrow, lambda: orders.schema, lambda: orders.changes(1), lambda: orders.changes(None)):
-        with pytest.raises(ccpr.PointNotReached, match=r"table shop\.orders at lsn 5"):
+        with pytest.raises(ccpr.PointNotReached, match=r"table shop\.orders at point 5"):
             read()
     assert orders.to_arrow(at=4).num_rows == shop.rows(last).num_rows
 
@@ -168,7 +170,7 @@ def test_hidden_columns_come_on_request(mirror: ccpr.Mirror) -> None:
 
 
 def test_what_is_not_there_is_a_typed_error(mirror: ccpr.Mirror, orders: ccpr.Table) -> None:
-    with pytest.raises(ccpr.TableMissingInMirror, match=r"no such table.*\[table shop\.nope at lsn 3\]"):
+    with pytest.raises(ccpr.TableMissingInMirror, match=r"no such table.*\[table shop\.nope at point 3\]"):
         mirror.scan("shop.nope")
     with pytest.raises(ccpr.TableMissingInMirror, match="no column colour"):
         orders.to_arrow(columns=["id", "colour"])

@@ -81,15 +81,15 @@ def test_a_column_that_is_not_there_is_said_with_one_like_it(orders: ccpr.Table)
 def test_a_table_that_only_older_points_show_is_opened_at_one_of_them(shop: Shop, mirror: ccpr.Mirror) -> None:
     shop.storage.drop_table("shop", "orders")
     shop.publish()
-    with pytest.raises(ccpr.errors.TableMissingInMirror, match="at lsn 4"):
+    with pytest.raises(ccpr.errors.TableMissingInMirror, match="at point 4"):
         mirror.table("shop.orders")
     orders = mirror.table("shop.orders", at=2)
-    assert repr(orders) == f"<ccpr.Table shop.orders at lsn 2 of {mirror.url}>"
+    assert repr(orders) == f"<ccpr.Table shop.orders at point 2 of {mirror.url}>"
     assert (orders.lsn, orders.count(), orders.count(at=1)) == (2, 2490, 2000)
     assert orders.to_arrow().num_rows == pa.table(orders).num_rows == 2490
     changes = orders.changes(since=2)
     assert (changes.until, changes.after, changes.deletes.num_rows) == (4, None, 2490), "up to the newest point"
-    with pytest.raises(ccpr.errors.TableMissingInMirror, match="at lsn 4"):
+    with pytest.raises(ccpr.errors.TableMissingInMirror, match="at point 4"):
         orders.scan(at=4)
 
 
@@ -110,10 +110,10 @@ def test_a_number_is_a_version_and_a_datetime_a_time(orders: ccpr.Table, mirror:
     time = mirror.point(2).time
     for at in (time, time.replace(tzinfo=None), time.isoformat(), str(int(time.timestamp() * 1e9) + 10**6)):
         assert orders.scan(at).lsn == 2
-    with pytest.raises(ccpr.errors.PointNotReached, match=r"lsn 1795253400 is not reached"):
+    with pytest.raises(ccpr.errors.PointNotReached, match=r"point 1795253400 is not reached"):
         orders.scan(int(datetime(2026, 11, 21, 9, 30, tzinfo=UTC).timestamp()))
     for number in (FIRST_INSTANT, time_ns := int(time.timestamp()) * 10**9, np.int64(time_ns)):
-        with pytest.raises(ccpr.errors.BadOption, match=r"a number is an lsn.*Give a time as a datetime"):
+        with pytest.raises(ccpr.errors.BadOption, match=r"a number is a point.*Give a time as a datetime"):
             orders.scan(number)
     with pytest.raises(ccpr.errors.BadOption, match=r"at = 1\.5 \(float\)"):
         orders.scan(1.5)  # pyright: ignore[reportArgumentType]
@@ -127,7 +127,7 @@ def test_a_scan_opens_no_file_until_rows_are_asked_for(
 ) -> None:
     scan = mirror.scan("shop.orders", columns=["id"], filters=[("id", ">=", 2000)])
     assert (scan.table, scan.lsn, scan.limit, scan.schema.names) == ("shop.orders", 3, None, ["id"])
-    assert repr(scan) == "<ccpr.Scan of shop.orders at lsn 3>"
+    assert repr(scan) == "<ccpr.Scan of shop.orders at point 3>"
     assert not opened
     shop.insert(range(5000, 5003))
     shop.publish()

@@ -10,6 +10,8 @@ import ccpr
 from ccpr.mirror.open_store import open_store
 from tests.api.shop import Shop
 
+pytestmark = pytest.mark.integration
+
 KEY, SECRET, TOKEN = "AKIDTHATISGIVEN", "the-secret-that-is-given", "the-token-that-is-given"
 LOGIN = {"access_key_id": KEY, "secret_access_key": SECRET, "session_token": TOKEN}
 

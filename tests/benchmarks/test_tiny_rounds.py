@@ -21,6 +21,7 @@ TINY = {
     "engines": ("--rounds", "1", "--no-cold", "--no-warm-up", "--largest", "6 kB"),
     "get_object": ("--rounds", "1", "--mb", "8"),
     "idle": ("--subscriptions", "1", "--rounds", "1"),
+    "lake": ("--rounds", "1", "--rows", "5000", "--no-spark"),
     "large_object": ("--mb", "8"),
     "latency": ("--commits", "2", "--runs", "1"),
     "many_databases": ("--databases", "2", "--tables", "2"),
@@ -38,7 +39,7 @@ TINY = {
     "startup": ("--repeat", "1", "--helps", "1", "--no-dagster"),
 }
 WITH_SPARK = {"engines", "spark_read"}
-LAST_LINE = re.compile(r"(?:[\w ]+ )?\w+=[^ ]+(?: \w+=[^ ]+)*")  # `name=value …`, perhaps behind words
+LAST_LINE = re.compile(r"(?:[\w ]+:? )?\w+=[^ ]+(?: \w+=[^ ]+)*")  # `name=value …`, perhaps behind words
 
 
 def test_there_is_a_tiny_round_of_every_benchmark() -> None:

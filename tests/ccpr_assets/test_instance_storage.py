@@ -26,7 +26,7 @@ Open = Callable[[], dg.DagsterInstance]
 
 
 def with_mysql(settings: str) -> str:
-    """The settings as a person would change them: without the comment marks of the block `storage`."""
+    """The settings as an operator would change them: without the comment marks of the block `storage`."""
     block = re.search(r"^# storage:\n(?:# .*\n)+", settings, re.MULTILINE)
     assert block is not None
     return settings.replace(block[0], re.sub(r"^# ", "", block[0], flags=re.MULTILINE))

@@ -20,6 +20,8 @@ from ccpr.state.lease import Executor
 from tests.support.recordings_location import SAMPLE
 from tests.support.replica import NAME, replaying
 
+pytestmark = pytest.mark.integration
+
 HEAVY = {
     "dagster",
     "pyspark",

@@ -24,7 +24,7 @@ from tests.relay.test_follow import arrived, client, follow, records
 from tests.support.native_client import NativeClient, NativeTask
 
 __all__ = ["client", "relayed"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 KEY = dg.AssetKey(["replica", "followers", "b", "gd_dml"])
 STOPPED = "N:1795000000:failed to get relation gd_dml.t: no such table"
 

@@ -1,4 +1,4 @@
-"""The tables of a target as assets, against a real server: what it has got, what is behind, and lineage to it."""
+"""The tables of a target as assets, against a real server: what it has got, what lags, and lineage to it."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +18,8 @@ from ccpr.service.workspace import Workspace
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, storage
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import Place, new_database
+
+pytestmark = pytest.mark.integration
 
 __all__ = ["storage"]
 

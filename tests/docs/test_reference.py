@@ -20,6 +20,8 @@ from ccpr.state.tables import METADATA, checkpoints
 from ccpr.targets.registry import TARGET_METADATA
 from tests.docs.pages import DOCS, FENCED, ROOT, name_of, pages
 
+pytestmark = pytest.mark.integration
+
 _FORMAT = (DOCS / "format" / "mirror.md").read_text("utf-8")
 _CODE = re.compile(r"`([^`\n]+)`")
 _MIRRORS = ROOT / "tests" / "fixtures" / "state_0_1_0" / "home" / "mirrors"

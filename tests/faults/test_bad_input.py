@@ -34,7 +34,7 @@ def at_first_point(replica: Replica) -> Replica:
     return replica
 
 
-# ---- what a person writes
+# ---- what users write
 
 
 def test_a_wrong_password_is_reported_at_once(recordings: Path, home: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_stale_read_is_asked_again_for_half_a_minute(at_first_point: Replica, 
     assert replica.run()["lsn"] == 1
     assert replica.unspent_faults() == []
     assert differences(replica) == 6
-    assert 28 <= sum(pauses) <= 35, "by the clock of the pauses, none of which is waited for here"
+    assert 28 <= sum(pauses) <= 35, "by the clock of the pauses; none is waited for here"
     assert replica.command("status", NAME)["last_error"] is None
     replica.assert_equal_to_source(2)
 

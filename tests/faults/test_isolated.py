@@ -105,7 +105,7 @@ def test_a_table_whose_object_cannot_be_fetched_stays_behind_and_returns(
         assert_others_equal(replica, 2, behind=table)
         error = export_error(replica, table)
         assert error["code"] == "POINT_NOT_REACHED"
-        assert "lsn 0" in error["message"]
+        assert "point 0" in error["message"]
         assert_rows_equal(replica.export(table, at=0), pq.read_table(replica.about.expected(1)[table]))
         assert quarantined() == [(table, code, 1, 1)]
         assert global_lsn() == 0

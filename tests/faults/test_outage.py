@@ -50,7 +50,7 @@ def test_a_snapshot_whose_creation_was_cut_off_is_looked_up_by_its_recorded_name
     replica.emulator.inject(CutStatement("create_snapshot", after_effect=after_effect, times=0))
     assert replica.run(code=1)["error"]["code"] == "SNAPSHOT_OUTCOME_UNKNOWN"
     found = failures()
-    assert found is not None, "it is tried again: nobody has to act"
+    assert found is not None, "it is tried again: no action is required"
     assert found.count == 1
     (name,) = (name for name, role in replica.command("status", NAME, code=1)["snapshots"].items() if role == "open")
     replica.emulator.clear_faults()

@@ -118,7 +118,7 @@ def test_a_lost_head_is_published_again_and_points_are_not_rewritten(replica: Re
     for path in points:
         path.unlink()
     (replica.mirror / "head.json").unlink()
-    assert replica.command("verify", NAME)["sound"]
+    assert replica.command("verify", NAME, "--repair")["sound"]
     for snapshot in range(1, 4):
         replica.assert_equal_to_source(snapshot, at=snapshot - 1)
 

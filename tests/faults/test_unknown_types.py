@@ -1,4 +1,4 @@
-"""Columns of types that a release does not know: copied and reported, an error to whoever reads them, and read from the
+"""Columns of types that a release does not know: copied and reported, an error to their readers, and read from the
 same mirror by a release that knows them. Issue 12, item 4."""
 
 import json

@@ -105,6 +105,28 @@ def test_lakes_are_listed_and_dropped_and_their_tables_stay_unless_purged(replic
     assert [path.name for path in (replica.folder / "lake").iterdir()] == [".unfinished"]
 
 
+def test_lakes_are_added_shown_and_dropped_in_sql(replica: Replica) -> None:
+    place = (replica.folder / "lake").as_uri()
+    script = f"CREATE LAKE lake OF {NAME} TO '{place}' WITH (FORMAT = 'delta', KEEP = 7, COPY_ON_WRITE = TRUE)"
+    (created,) = replica.command("sql", script)
+    assert (created["statement"], created["name"], created["uri"]) == ("CREATE LAKE", "lake", place)
+    replica.run()
+    (listed,) = replica.command("lake", "list", NAME)
+    assert (listed["keep"], listed["copy_on_write"], listed["lsn"]) == (7, True, 1)
+    (shown,) = replica.command("sql", f"SHOW LAKES OF {NAME}")
+    assert shown["rows"] == [{"lake": "lake", "uri": place, "format": "delta", "lsn": 1, "tables_behind": 0}]
+    assert_shows(replica, 1, status(replica))
+    drop = f"DROP LAKE IF EXISTS lake OF {NAME}"
+    assert replica.command("sql", f"{drop} PURGE", code=4)["error"]["code"] == "NOT_CONFIRMED"
+    (dropped,) = replica.command("sql", f"{drop} PURGE", "--yes")
+    assert (dropped["existed"], dropped["purged"]) == (True, True)
+    (again,) = replica.command("sql", drop)
+    assert again["existed"] is False
+    for wrong in ("FORMAT = 'orc'", "COLUMNS = 'id'", "DATABASE = 'nobodys'"):
+        refused = replica.command("sql", f"CREATE LAKE lake OF {NAME} TO '{place}' WITH ({wrong})", code=2)
+        assert refused["error"]["code"] == "BAD_SETTING"
+
+
 def test_a_subscription_with_a_lake_can_be_dropped(replica: Replica) -> None:
     add(replica)
     replica.run()

@@ -76,12 +76,12 @@ def test_tables_that_match_are_replicated_and_what_is_left_out_is_said_once(sour
     status = command("status", "s")
     assert [(one["name"], one["reason"]) for one in status["not_replicated"]] == [
         ("order_view", "it has no rows; points of whole databases have its definition (`ccpr schema`)"),
-        ("order_tmp", "the patterns of the subscription leave it out"),
-        ("other", "the patterns of the subscription leave it out"),
+        ("order_tmp", "the patterns of the subscription exclude it"),
+        ("other", "the patterns of the subscription exclude it"),
     ]
     assert status["scope"] == "d (tables order_*, item without *_tmp)"
     shown = typer.testing.CliRunner().invoke(app, ["status", "s"], catch_exceptions=False).stdout
-    assert " ".join(shown.split()).count("table order_tmp, other: the patterns of the subscription leave it out") == 1
+    assert " ".join(shown.split()).count("table order_tmp, other: the patterns of the subscription exclude it") == 1
     assert command("subscriptions")[0]["tables"] == "tables order_*, item without *_tmp"
 
 
@@ -188,7 +188,7 @@ def test_a_publication_of_tables_narrows_what_patterns_choose(source: Source) ->
     assert source.tables() == {"order_1"}
     left_out = {one["name"]: one["reason"] for one in command("status", "s")["not_replicated"]}
     assert left_out["order_2"] == "the publication does not list it"
-    assert left_out["other"] == "the patterns of the subscription leave it out"
+    assert left_out["other"] == "the patterns of the subscription exclude it"
 
 
 def test_index_tables_of_tables_that_are_left_out_are_not_copied(source: Source) -> None:

@@ -118,7 +118,7 @@ def test_a_time_in_a_list_is_text(shop: Path) -> None:
     assert row == {"all_of_them": ["-12:00:00", "838:59:59", "26:00:00.5", None]}, "DuckDB's own text"
 
 
-def test_a_time_is_a_duration_in_parquet_whoever_writes_it(shop: Path) -> None:
+def test_a_time_is_a_duration_in_parquet_by_each_writer(shop: Path) -> None:
     command("query", NAME, "SELECT ti FROM t ORDER BY id", "--out", str(shop / "asked.parquet"))
     command("export", NAME, "t", "--out", str(shop / "exported.parquet"))
     for file in ("asked", "exported"):

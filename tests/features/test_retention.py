@@ -170,8 +170,8 @@ def test_objects_of_attempts_that_came_to_nothing_are_deleted(recordings: Path, 
         abandoned = objects(replica)
         for _ in range(3):  # each copies, and then fails for good: its snapshot is given up
             with closing(Workspace()) as workspace:
-                stray = workspace.mirror_of(Subscription.from_row(workspace.log.row("replica"))).store
-                stray.put(object_path(f"{uuid.uuid4()}_00001"), [b"left by an attempt"])
+                orphan = workspace.mirror_of(Subscription.from_row(workspace.log.row("replica"))).store
+                orphan.put(object_path(f"{uuid.uuid4()}_00001"), [b"left by an attempt"])
             with Workspace().iteration("replica") as iteration:
                 drive(iteration, until=Stage.SNAPSHOT)
                 iteration.memory.remember(iteration.memory.context.abandoned(0.0))
@@ -190,12 +190,12 @@ def test_verify_finds_files_that_nothing_names(recordings: Path, home: Path) -> 
         replica.subscribe()
         for _ in range(2):
             replica.run()
-        stray = replica.mirror / "manifests" / "1" / "1-1-0123456789abcdef.arrow"
-        stray.parent.mkdir()
-        stray.write_bytes(b"of a killed run")
+        orphan = replica.mirror / "manifests" / "1" / "1-1-0123456789abcdef.arrow"
+        orphan.parent.mkdir()
+        orphan.write_bytes(b"of a killed run")
         assert replica.command("verify", "replica")["strays"] == 1
         assert replica.command("verify", "replica", "--repair")["strays"] == 1
         assert replica.command("verify", "replica")["strays"] == 0, "it is recorded for deletion"
         assert sweep(1.1).files_deleted == 1
-        assert not stray.exists()
+        assert not orphan.exists()
         replica.assert_equal_to_source(2)

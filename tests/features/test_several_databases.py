@@ -192,7 +192,7 @@ def test_it_is_shown_as_what_it_is(source: Source) -> None:
     left_out = {one["name"]: one["reason"] for one in status["not_replicated"]}
     assert left_out == {
         "crm.v": "it has no rows; points of whole databases have its definition (`ccpr schema`)",
-        **{f"{name}.order_1": "the patterns of the subscription leave it out" for name in DATABASES},
+        **{f"{name}.order_1": "the patterns of the subscription exclude it" for name in DATABASES},
     }
     tables = [table["table"] for table in command("tables", "s")["tables"]]
     assert tables == [f"{name}.item" for name in DATABASES]
@@ -501,7 +501,7 @@ subscriptions:
     for change in ("database: crm", "databases: '*', with_indexes: true"):
         apply(text.replace('databases: "shop_*"', change), code=2)
     for change, message in {
-        "databases: '*', targets: {t: {uri: 'mysql://u:p@h/d'}}": "it has to say of which `database` it is",
+        "databases: '*', targets: {t: {uri: 'mysql://u:p@h/d'}}": "it must name its `database`",
         "databases: '*', followers: {f: {uri: 'mysql://sys#u:p@h:1'}}": "several databases has no followers",
     }.items():
         assert message in apply(text.replace('databases: "shop_*"', change), code=2)["error"]["message"]

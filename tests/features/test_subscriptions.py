@@ -225,7 +225,7 @@ def test_a_paused_subscription_is_not_run_and_resumes_at_the_same_lsn(replica: R
 
 
 def interrupted(replica: Replica, meanwhile: list[str]) -> None:
-    """An iteration, in the middle of which somebody types a command."""
+    """An iteration, and a command in the middle of it."""
     with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
         drive(iteration, until=Stage.COPY)
         replica.command(*meanwhile)

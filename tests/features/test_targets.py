@@ -1,4 +1,4 @@
-"""Every recorded (table, snapshot): replay → mirror → MariaDB gives the rows of the source; and what a person does with
+"""Every recorded (table, snapshot): replay → mirror → MariaDB gives the rows of the source; and what operators do with
 targets."""
 
 import os

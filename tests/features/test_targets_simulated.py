@@ -1,4 +1,4 @@
-"""A simulated upstream synced to MariaDB: each kind of DDL by itself, and what a person, or somebody else, does with a
+"""A simulated upstream synced to MariaDB: each kind of DDL by itself, and what an operator or another user does with a
 target."""
 
 import json

@@ -251,7 +251,7 @@ class Disasters(RuleBasedStateMachine):
         return IterationOptions(allow_resync=resync, timeouts=ORDINARY)
 
     def run(self, workspace: Workspace) -> None:
-        """With a full list where the base is gone, as a person would allow it who reads the error."""
+        """With a full list where the base is gone, as an operator who reads the error would allow it."""
         for resync in (False, True, True):
             try:
                 with workspace.iteration(NAME, self.options(resync=resync)) as iteration:

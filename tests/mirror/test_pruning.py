@@ -37,6 +37,8 @@ from tests.support.ci import UNDER_CI
 from tests.support.recorded_mirror import mirror_of_recording
 from tests.support.spark_fixtures import RecordedMirror
 
+pytestmark = pytest.mark.integration
+
 
 def zone(oid: int, low: bytes, high: bytes, *, initialised: bool = True, unbounded: bool = False) -> bytes:
     high_length = bytes([len(high) | (0x80 if unbounded else 0)])
@@ -383,7 +385,7 @@ def near(value: Any, data: st.DataObject) -> Any:
 
 
 def satisfying(rows: pa.Table, filters: tuple[Filter, ...]) -> pa.Table:
-    """The rows of which all filters are true, by Arrow's comparison."""
+    """The rows that satisfy all filters, by Arrow's comparison."""
     masks = [pc.fill_null(satisfies(rows.column(filter_.column), filter_), False) for filter_ in filters]
     return rows.filter(reduce(pc.and_, masks))
 

@@ -16,6 +16,8 @@ from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.list_check import ListCheck, check_list
 from tests.support.object_lists import AT, Row, dead, listed, live, stats_of
 
+pytestmark = pytest.mark.integration
+
 BOTH = pytest.mark.parametrize("check", [check_list, check_by_schema])
 
 

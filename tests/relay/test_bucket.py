@@ -17,7 +17,7 @@ from tests.support.replica import replaying
 from tests.support.s3_fixtures import s3_server, s3_url
 
 __all__ = ["client", "s3_server", "s3_url"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.support.native_client import NativeClient
 from tests.support.replica import command, replaying
 
 __all__ = ["client"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 @dataclass

@@ -21,6 +21,8 @@ from tests.support.recordings_location import scenarios
 from tests.support.relayed import publication_of_recording
 from tests.support.replica import command
 
+pytestmark = pytest.mark.integration
+
 _TABLES = {
     "counted": "id INT AUTO_INCREMENT PRIMARY KEY, v INT",
     "beside": "k INT PRIMARY KEY, n BIGINT UNSIGNED AUTO_INCREMENT",

@@ -23,7 +23,7 @@ from tests.support.relayed import assert_has_point, relaying
 from tests.support.replica import replaying
 from tests.support.wire_client import Client
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 # Whether a statement has had its effect when the connection breaks; `make relay-kills` takes both.
 AFTER = [False, True] if os.environ.get("KILLS") == "all" else [True]
 

@@ -23,6 +23,8 @@ from tests.relay.conftest import Ticking
 from tests.support.replica import command, source_uri
 from tests.support.wire_client import Client, Connect
 
+pytestmark = pytest.mark.integration
+
 PASSWORD = "of the login"
 
 

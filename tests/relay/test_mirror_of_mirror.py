@@ -20,7 +20,7 @@ from tests.support.recordings_location import scenarios
 from tests.support.relayed import assert_same_point, relaying, subscribe_through
 from tests.support.replica import About
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 SCENARIOS = [pytest.param(path, id=name) for name, path in scenarios().items()]
 
 

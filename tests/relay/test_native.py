@@ -19,7 +19,7 @@ from tests.support.recordings_location import scenarios
 from tests.support.relayed import assert_has_point, relaying
 from tests.support.replica import About
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 # Without a database that is replicated in part, and without zero dates, for which Python has no value.
 SCENARIOS = [
     pytest.param(path, id=name)

@@ -18,7 +18,7 @@ from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 
 __all__ = ["client"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 CHANGES = (
     "CREATE DATABASE `gd_dml_promoted` FROM",
     "DROP CCPR SUBSCRIPTION",  # the copy's
@@ -150,7 +150,7 @@ def test_without_clone_the_copy_keeps_its_name(
 
 
 def test_one_whose_follow_was_killed_before_it_knew_the_database(followed: Relayed, client: NativeClient) -> None:
-    """Whoever asks its cluster completes the row, but for the number."""
+    """A question to its cluster completes the row, but for the number."""
     records(followed).change("b", database_id=None)
     promote(followed)
     assert_promoted(followed, client)

@@ -16,6 +16,8 @@ from tests.relay.test_promote import assert_promoted, followed, promote
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 
+pytestmark = pytest.mark.integration
+
 __all__ = ["client", "followed"]
 RELEASE = "DROP CCPR SUBSCRIPTION"
 LOAD, CLONE = "CREATE DATABASE `gd_dml_promoted` FROM", "CREATE DATABASE `gd_dml` CLONE `gd_dml_promoted`"
@@ -23,7 +25,7 @@ DROP, DROP_COPY = "DROP DATABASE IF EXISTS `gd_dml`", "DROP DATABASE IF EXISTS `
 CHANGES = (RELEASE, LOAD, CLONE, DROP_COPY, DROP)
 # The whole: the copy is loaded; it is released, and what followed is dropped; it gets its name; it is tidied up.
 LOADING, LOADED, CLEARED, PLACED = [LOAD], [RELEASE, RELEASE, DROP], [CLONE], [DROP_COPY]
-UNFINISHED = [RELEASE, DROP_COPY]  # a copy of which it is not known whether it is whole
+UNFINISHED = [RELEASE, DROP_COPY]  # a copy that may not be whole
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 from tests.support.replica import command, source_uri
 
+pytestmark = pytest.mark.integration
+
 __all__ = ["client"]
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -20,6 +20,8 @@ from ccpr.service.workspace import Workspace
 from tests.support.native_client import NativeClient
 from tests.support.replica import command
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def storage(home: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:

@@ -30,7 +30,7 @@ from tests.relay.test_follow import arrived, client, follow, records, unfollow
 from tests.support.native_client import NativeClient, NativeTask
 
 __all__ = ["client"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 JUST_NOW = Quiet()
 LOST = "N:1795000000:failed to begin: dial tcp 127.0.0.1:6002: connect: connection refused"
 

@@ -84,7 +84,7 @@ def test_a_verdict_is_a_sentence_with_what_to_do(
     assert says in health.says
 
 
-def test_what_changes_is_reported_once_whoever_runs_it(
+def test_what_changes_is_reported_once_by_all_that_run_it(
     subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance
 ) -> None:
     subscribe("good", **ran(10))

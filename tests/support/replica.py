@@ -47,7 +47,7 @@ class About:
 
 
 def usual_code(document: Any) -> int:
-    """The exit code of a command that did what it was asked to. That of a run says whether tables are behind."""
+    """The exit code of a command that did what it was asked to. That of a run says whether tables lag."""
     targets = document["targets"] if isinstance(document, dict) and "objects_copied" in document else []
     return BEHIND if any(target["behind"] for target in targets) else 0
 
@@ -68,7 +68,7 @@ def source_uri(port: int) -> str:
 
 
 class Replica:
-    """A subscription to an emulator, and the commands that a person would type."""
+    """A subscription to an emulator, and the commands that a user would type."""
 
     def __init__(self, about: About, emulator: RecordedUpstream, folder: Path) -> None:
         self.about, self.emulator, self.folder = about, emulator, folder

@@ -1,4 +1,4 @@
-"""A database of a simulated upstream, and subscriptions to it by the commands that a person would type."""
+"""A database of a simulated upstream, and subscriptions to it by the commands that a user would type."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -51,7 +51,7 @@ Options of the first two:
 """
 _TLS = {
     "ssl-mode": "one of {modes}; `preferred` without options, `verify_ca` if `ssl-ca` is given. Only the two that "
-    "verify protect against somebody in between",
+    "verify protect against an attacker in between",
     "ssl-ca": "path of the authority's certificate (PEM); without it the system's authorities",
     "ssl-cert, ssl-key": "paths of the client's certificate and key (PEM)",
 }
@@ -59,7 +59,7 @@ _STATE = """## The state folder
 
 The folder that `{home}` names, else the nearest `.ccpr` from the working directory upwards, else a
 new `.ccpr` in the working directory. It and what is in it are made for its user alone (modes 700 and
-600). A mirror is too, unless its subscription is `shared`. What was there before keeps its mode;
+600). A mirror is too, unless its subscription is `shared`. Existing files keep their mode;
 `ccpr doctor` says what other users can read.
 """
 _FOLDER = {
@@ -81,7 +81,7 @@ def variables() -> Mapping[str, str]:
     return {
         HOME_VARIABLE: "the state folder",
         CATALOG_VARIABLE: "the catalog database as an SQLAlchemy URL, e.g. "
-        "`mysql+pymysql://ccpr:…@db.example.com/ccpr` (MySQL, MariaDB); the user has to be allowed to create tables "
+        "`mysql+pymysql://ccpr:…@db.example.com/ccpr` (MySQL, MariaDB); the user must be allowed to create tables "
         "and a view. Without it SQLite in the state folder",
         KEY_FILE_VARIABLE: "where Spark's workers find the key of the passwords; set by the program on one machine, by "
         "you on each worker of a cluster",
@@ -91,7 +91,7 @@ def variables() -> Mapping[str, str]:
         "`/;use_ssl=true;token=…` if it asks for one",
         f"{CONF_PREFIX}*": f"a setting of Spark: `{CONF_PREFIX}spark_executor_memory=2g` is `spark.executor.memory`; "
         "two underscores are one in the name. Upper and lower case count",
-        limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream has to bring "
+        limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream must bring "
         f"`{limits.STALL_BYTES_VARIABLE}`, after its first byte; else it is CONNECTION_STALLED "
         f"({stall.seconds:.0f})",
         limits.STALL_BYTES_VARIABLE: f"bytes, see `{limits.STALL_SECONDS_VARIABLE}` ({stall.least_bytes})",

@@ -128,7 +128,7 @@ def read_offer(session: Session, publication: Publication, at: Timestamp) -> Off
     try:
         answer = session.read(statements.select_publication(publication.publisher, publication.name, at.physical))
     except (StatementUnknown, TableMissing) as error:
-        _log.debug("what the publication covers is not known: %s", error)
+        _log.debug("the coverage of the publication is not known: %s", error)
         return None
     offers = _offers(answer)
     if not offers:

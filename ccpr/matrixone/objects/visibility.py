@@ -81,7 +81,7 @@ def count_deletions(
     """How many rows some tombstone objects have at a time for each of the data objects `of`; without those that have
     none.
 
-    A row that is deleted twice counts twice. `since` leaves out tombstone rows that existed at that time already.
+    A row that is deleted twice counts twice. `since` skips tombstone rows that existed at that time already.
     Memory: one block at a time.
     """
     wanted = frozenset(of)

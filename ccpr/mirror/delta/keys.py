@@ -150,7 +150,7 @@ def _hashable(keys: pa.Array, column: Column, subject: str) -> pa.Array:
         raise ObjectMismatch(f"{keys.null_count} keys are null", subject=f"{subject}, column {column.name}")
     if column.type.oid in (types.UINT64, types.BIT) and pa.types.is_decimal(keys.type):
         limbs = np.frombuffer(keys.buffers()[1], np.int64)[2 * keys.offset : 2 * (keys.offset + len(keys))]
-        return pa.array(np.ascontiguousarray(limbs[::2]))  # of 128 bits, of which the upper 64 are zero
+        return pa.array(np.ascontiguousarray(limbs[::2]))  # of 128 bits; the upper 64 are zero
     if pa.types.is_string(keys.type) or pa.types.is_binary(keys.type):
         return keys.cast(pa.large_binary())
     return comparable(keys)

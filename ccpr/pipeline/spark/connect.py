@@ -62,7 +62,7 @@ def warm_connection(port: int, token: str, session_id: str) -> "SparkSession":
 
     class Loopback(ChannelBuilder):
         """Without TLS, which Spark's own builder demands where there is a token, unless the host is `localhost`; that
-        name may also mean an address at which somebody else listens."""
+        name may also mean an address at which another program listens."""
 
         @property
         def host(self) -> str:

@@ -60,7 +60,7 @@ def copy_with_spark(
 
     Objects that were copied by a task that then fails stay in the store. Raises what a task raised, in its own class:
     the first terminal error, else the first; what `on_progress` raises, which ends the job; SparkCodeDiffers;
-    SparkSessionLost and SparkRefused of a session that somebody else keeps; SparkJobFailed if Spark itself failed;
+    SparkSessionLost and SparkRefused of a session that others keep; SparkJobFailed if Spark itself failed;
     StoreNotShared.
     """
     from py4j.protocol import Py4JError

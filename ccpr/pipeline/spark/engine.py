@@ -59,7 +59,7 @@ def _ignore(_: object) -> None:
 class Copier:
     """A `CopyEngine` for one or many iterations, also from several threads. It keeps the session that it connects to.
 
-    Where somebody keeps warm sessions (`ccpr.pipeline.spark.supervisor`), it starts one of them instead of one of its
+    Where a process keeps warm sessions (`ccpr.pipeline.spark.supervisor`), it starts one of them instead of one of its
     own.
 
     Parameters

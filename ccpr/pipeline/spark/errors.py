@@ -22,7 +22,7 @@ class SparkRefused(Terminal):
     about = "session of Spark"
     default_remedy = (
         "For the warm session: `ccpr spark stop`, then `ccpr spark start`. For another server, CCPR_SPARK_REMOTE "
-        "has to name the token: sc://host:port/;token=…"
+        "must name the token: sc://host:port/;token=…"
     )
 
 
@@ -35,7 +35,8 @@ class SparkVersionDiffers(Terminal):
 
 
 class SparkCodeDiffers(Terminal):
-    """Spark's workers import another version of this program, or none. They would read and write as that one does."""
+    """Spark's workers import another version of this program, or none. They would read and write as that version
+    does."""
 
     code = "SPARK_CODE_DIFFERS"
     about = "session of Spark"

@@ -79,7 +79,7 @@ class SparkSettings:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the master is a cluster or a server that somebody keeps, not this program's own Spark."""
+        """Whether the master is a cluster or a server that others keep, not this program's own Spark."""
         return self.remote is not None or not self.master.startswith("local")
 
     @property
@@ -117,7 +117,7 @@ def settings_of(
     config: Mapping[str, str] | None = None,
 ) -> SparkSettings:
     """The settings for a state folder: what is given here, else CCPR_SPARK_MASTER and CCPR_SPARK_REMOTE, else what the
-    folder keeps, else a local master. `config` is added to the folder's and to CCPR_SPARK_CONF_*, of which
+    folder keeps, else a local master. `config` is added to the folder's and to CCPR_SPARK_CONF_*: there
     ``CCPR_SPARK_CONF_spark_executor_memory=2g`` is ``spark.executor.memory``; two underscores are one in the name.
 
     Raises BadSetting, StateUnreadable.

@@ -28,6 +28,8 @@ from tests.support.mariadb import MariaDb
 from tests.support.replica import command
 from tests.targets.target_database import new_database
 
+pytestmark = pytest.mark.integration
+
 LOAD = Load(seed=7, rows=60, batch=20)
 NAME, DATABASE = "load", "ccpr_load"
 

@@ -34,7 +34,7 @@ from ccpr.matrixone.server.faults import CutStatement, FailStatement
 UNKNOWN = {"number": 1064, "text": "SQL parser error: You have an error in your SQL syntax", "times": 0}
 PROBES = ("select_mo_pubs", "get_databases", "select_mo_database", "select_mo_tables", "show_publication_coverage")
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 def _unknown(upstream: Any, *kinds: str) -> None:

@@ -25,7 +25,7 @@ from ccpr.matrixone.client.snapshots import (
 )
 from ccpr.matrixone.server.faults import CutStatement, FailStatement
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 class Clock:

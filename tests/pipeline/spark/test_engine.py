@@ -25,6 +25,8 @@ from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.state.credentials import Vault
 from tests.support.recorded import Snapshot
 
+pytestmark = pytest.mark.integration
+
 PASSWORD = "a secret of the test"
 
 

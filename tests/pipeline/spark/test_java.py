@@ -9,6 +9,8 @@ from ccpr.pipeline.spark import java
 from ccpr.pipeline.spark.errors import JavaMissing
 from ccpr.pipeline.spark.java import find_java
 
+pytestmark = pytest.mark.integration
+
 
 def fake_java(folder: Path, version: str, *, code: int = 0) -> Path:
     """A `java` that answers -version, and else prints its arguments; its class archive is there."""

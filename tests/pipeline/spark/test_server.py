@@ -28,6 +28,8 @@ from ccpr.pipeline.spark.server_record import ServerRecord, WarmState
 from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.supervisor import Supervisor
 
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
+
 LIMIT_SECONDS = 60.0
 SERVER = """
 import socket, sys, time

@@ -14,6 +14,8 @@ from ccpr.pipeline.spark.session import SparkSettings, settings_of
 from ccpr.state.credentials import KEY_FILE_VARIABLE
 from tests.support.process_list import process_list
 
+pytestmark = pytest.mark.integration
+
 JOB = """
 import json, os, sys
 from pathlib import Path

@@ -16,7 +16,7 @@ from ccpr.state.subscription import Subscription
 
 
 @dataclass(slots=True)
-class PassingSnapshots:
+class TemporarySnapshots:
     """Of one open snapshot.
 
     Attributes
@@ -93,7 +93,7 @@ class PassingSnapshots:
 
     def _create(self, database: str, table: str | None = None) -> SnapshotRef:
         memory = self.memory
-        ref = memory.change(lambda context: context.with_passing(self.subscription.uid, memory.clock()))
+        ref = memory.change(lambda context: context.with_temporary(self.subscription.uid, memory.clock()))
         snapshots.create_snapshot(self.session, ref.name, self.subscription.publication, database, table)
         memory.answered.add(ref.name)
         return ref

@@ -1,5 +1,5 @@
 """Files of the mirror that nothing names: what attempts left that did not become a point. They are recorded for
-deletion; until then readers and a later attempt may use them (decision strays-are-looked-for)."""
+deletion; until then readers and a later attempt may use them (decision orphan-files-are-looked-for)."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from ccpr.state.history import PointHistory
 from ccpr.state.ledger import Ledger
 
 
-def find_strays(history: PointHistory, ledger: Ledger, mirror: Mirror) -> Iterator[str]:
+def find_orphans(history: PointHistory, ledger: Ledger, mirror: Mirror) -> Iterator[str]:
     """Paths of files that neither a point nor the list of files to be deleted names. Lists the whole mirror.
 
     No iteration may be open: its objects are named by nothing yet.
