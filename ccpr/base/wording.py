@@ -1,6 +1,11 @@
-"""Long lists, sizes and times as people read them, and which of many names was meant."""
+"""Long lists, sizes and times as people read them, commands with the names filled in, and which of many names was
+meant."""
 
-from collections.abc import Iterable
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+
+_COMMAND, _PLACEHOLDER = re.compile(r"`ccpr [^`]*`"), re.compile(r"\b[A-Z]{2,}\b")
 
 _LIKE = 0.75  # of difflib: 1 = the same
 
@@ -31,6 +36,17 @@ def seconds_text(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def filled(text: str, names: Mapping[str, str]) -> str:
+    """A remedy whose commands have names for their placeholders: of `ccpr status NAME`, with NAME shop, `ccpr status
+    shop`. Placeholders without a name stay."""
+
+    def named(word: re.Match[str]) -> str:
+        name = names.get(word[0])
+        return shlex.quote(name) if name else word[0]
+
+    return _COMMAND.sub(lambda command: _PLACEHOLDER.sub(named, command[0]), text)
 
 
 def meant(typed: str, known: Iterable[str], kind: str, *, of: str = "It") -> str:

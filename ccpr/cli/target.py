@@ -147,11 +147,20 @@ def rebuild(
 
 
 @target.command("approve")
-def approve(name: Name, target_name: TargetName, as_json: AsJson = False) -> None:
-    """Let a target drop the tables that it holds back because most of its tables were gone at once
-    (TARGET_DROPS_HELD): those that `ccpr status` lists. It is synced to the newest point. The upstream is not asked.
+def approve(
+    name: Name,
+    target_name: TargetName,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="[TABLE]", help="The one table whose waiting statements are run; its name upstream."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a target do what it waits with. Of TABLE: run the statements that the DDL policy keeps waiting (DDL_WAITS),
+    exactly those that `ccpr status` lists. Without TABLE: drop the tables that it holds back because most of its tables
+    were gone at once (TARGET_DROPS_HELD). It is synced to the newest point. The upstream is not asked.
     """
-    from ccpr.service.target_sync import TargetOutcome, approve_drops
+    from ccpr.service.target_sync import TargetOutcome, approve_drops, approve_table
     from ccpr.service.workspace import Workspace
 
     started = time.monotonic()
@@ -161,14 +170,17 @@ def approve(name: Name, target_name: TargetName, as_json: AsJson = False) -> Non
         open_iteration(workspace, name) as iteration,
         Display() as display,
     ):
-        result = approve_drops(workspace, iteration, target_name, progress=display.callbacks)
+        if table is None:
+            result = approve_drops(workspace, iteration, target_name, progress=display.callbacks)
+        else:
+            result = approve_table(workspace, iteration, target_name, table, progress=display.callbacks)
     outcome = TargetOutcome(target_name, result, None, time.monotonic() - started)
     if as_json:
         show_json(outcome_json(outcome))
         return
-    for table in result.tables:
-        if table.action == "dropped":
-            out.print(f"dropped {table.table}", markup=False)
+    for one in result.tables:
+        if one.action == "dropped":
+            out.print(f"dropped {one.table}", markup=False)
     show_outcome(outcome)
 
 

@@ -28,6 +28,8 @@ class Replication(dg.ConfigurableResource):
         "named.",
     )
 
+    key_prefix: list[str] = Field(default_factory=list, description="Of the project's keys of our assets.")
+
     _workspace: Workspace | None = PrivateAttr(default=None)
     _held: ExitStack = PrivateAttr(default_factory=ExitStack)
     _iteration: Iteration | None = PrivateAttr(default=None)
@@ -48,15 +50,15 @@ class Replication(dg.ConfigurableResource):
             self._workspace.close()
 
     @contextmanager
-    def step(self, subscription: str) -> Iterator[Iteration]:
-        """The iteration of this run, to take one step of it.
+    def step(self, subscription: str, *, is_extra: bool = False) -> Iterator[Iteration]:
+        """The iteration of this run, to take one step of it. `is_extra`: it is outside of the schedule.
 
         A failure ends the iteration at once: it is written to the log and the lease is freed. It is raised as a
         Failure that shows its code, subject and remedy; a step that is tried again opens the iteration again and goes
         on where it stopped.
         """
         try:
-            iteration = self._open(subscription)
+            iteration = self._open(subscription, is_extra)
             try:
                 with unexpected():
                     yield iteration
@@ -67,9 +69,9 @@ class Replication(dg.ConfigurableResource):
         except CcprError as error:
             raise as_failure(error) from error
 
-    def _open(self, subscription: str) -> Iteration:
+    def _open(self, subscription: str, is_extra: bool) -> Iteration:
         if self._iteration is None:
-            options = IterationOptions(allow_resync=self.allow_resync, check_list=check_by_schema)
+            options = IterationOptions(allow_resync=self.allow_resync, check_list=check_by_schema, is_extra=is_extra)
             self._iteration = self._held.enter_context(self.workspace.iteration(subscription, options))
         return self._iteration
 

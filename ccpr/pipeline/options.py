@@ -51,6 +51,8 @@ class IterationOptions:
     resync : ask for a full list, whatever the difference would say.
     progress : what is called while the iteration works.
     sleep : how it waits for the upstream's flush; may raise, to end the wait.
+    is_extra : it was asked for outside of the schedule: if it fails, the next scheduled attempt is when it would be
+        without it.
     check_list : what is asked whether an object list is sound.
     """
 
@@ -59,6 +61,7 @@ class IterationOptions:
     timeouts: Timeouts = Timeouts()
     progress: Progress = SILENT
     sleep: Callable[[float], None] = time.sleep
+    is_extra: bool = False
     check_list: ListCheck = check_list
 
 

@@ -94,7 +94,8 @@ class TargetStatus:
     ----------
     source_database : of a subscription to several databases the one whose tables it gets; else empty.
     lsn : the point to which it was synced last; None before the first.
-    lag_seconds : age of that point, by the last iteration's snapshot and our clock; None before the first.
+    lag_seconds : how long ago the upstream was what it shows, by the last iteration's snapshot and our clock; None
+        before the first point.
     behind : tables that were not synced, with the statements that would change their definition if those wait for a
         person.
     last_error : how the last attempt failed as a whole.
@@ -351,16 +352,27 @@ def target_statuses(
     workspace: Workspace, read: ReadRow, newest: GlobalPoint | None, lag: Lag
 ) -> tuple[TargetStatus, ...]:
     """Of a subscription. Raises StateUnreadable."""
-    found = TargetRecords(workspace.log.engine, read.row.task_id).all()
-    return tuple(_target(one, newest, read, lag, workspace.clock()) for one in found)
+    engine, task_id = workspace.log.engine, read.row.task_id
+    history, now = PointHistory(engine, task_id), workspace.clock()
+    found = TargetRecords(engine, task_id).all()
+    return tuple(_target(one, _missing(one, newest, history), read, lag, now) for one in found)
 
 
-def _target(found: Target, newest: GlobalPoint | None, read: ReadRow, lag: Lag, now: float) -> TargetStatus:
-    """At the newest point a target is as old as the replica. Otherwise it is older by the time that has passed upstream
-    since its point."""
+def _missing(found: Target, newest: GlobalPoint | None, history: PointHistory) -> GlobalPoint | None:
+    """The oldest point that a target lacks, or one of its tables; None if it has the newest."""
+    if found.lsn is None or newest is None:
+        return None
+    reached = found.lsn if not found.behind or found.needed_lsn is None else min(found.lsn, found.needed_lsn)
+    return None if reached == newest.lsn else history.next_after(reached)
+
+
+def _target(found: Target, missing: GlobalPoint | None, read: ReadRow, lag: Lag, now: float) -> TargetStatus:
+    """`missing`: the oldest point that it lacks. Without one a target is as old as the replica: it shows what the
+    upstream had until then, however long ago its own point was made. Else it is older by what has passed upstream since
+    that point."""
     age = None if found.snapshot_ts is None else lag.seconds
-    if age is not None and found.snapshot_ts is not None and newest is not None and found.lsn != newest.lsn:
-        age += max(0.0, (read.row.watermark - found.snapshot_ts) / 1e9)
+    if age is not None and missing is not None:
+        age += max(0.0, (read.row.watermark - missing.at.physical) / 1e9)
     error = None
     if (failing := found.failing) is not None:
         first, last = failing.first.timestamp(), failing.last.timestamp()

@@ -166,6 +166,11 @@ class PointHistory:
         """None before the first point."""
         return self._first(_NEWEST)
 
+    @repeatable
+    def next_after(self, lsn: int) -> GlobalPoint | None:
+        """The oldest point that is later than one; None if there is none."""
+        return self._first(_AFTER.limit(1), of=lsn)
+
     def _first(self, query: sa.Select, **parameters: object) -> GlobalPoint | None:
         with transaction(self.engine) as connection:
             found = fetch(connection, query, task=self.task_id, **parameters)
@@ -331,6 +336,14 @@ class PointHistory:
             "row_count": ref.rows if ref else 0,
             "bytes": ref.bytes if ref else 0,
         }
+
+
+@repeatable
+def newest_points(engine: sa.Engine) -> dict[str, int]:
+    """Lsn of the newest point of each subscription, by task id."""
+    query = sa.select(points.c.task_id, sa.func.max(points.c.lsn).label("lsn")).group_by(points.c.task_id)
+    with transaction(engine) as connection:
+        return {row.task_id: row.lsn for row in fetch(connection, query)}
 
 
 def as_mirror_point(

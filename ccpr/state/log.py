@@ -218,19 +218,22 @@ class CcprLog:
         with transaction(self.engine) as connection:
             return read_row(connection, task_id=claim.task_id, lock=True)
 
-    def fail(self, claim: Claim, context: Context, error: CcprError, *, ends: bool) -> None:
+    def fail(self, claim: Claim, context: Context, error: CcprError, *, ends: bool, is_extra: bool = False) -> None:
         """Store a failure in `error_message`.
 
         `R:<count>:<first>:<last>:<text>` if it is tried again; else, if it `ends` the subscription,
-        `N:<first>:<text>` and state error.
+        `N:<first>:<text>` and state error. An attempt that `is_extra` after another failure does not count: the wait
+        stays as it was.
         """
         now = round(self._clock())
         if ends:
             message, event = f"N:{now}:{error}", Event.FAIL
         else:
             before = Failures.of(self._message(claim))
-            count, first = (before.count, before.first) if before else (0, now)
-            message, event = f"R:{count + 1}:{first}:{now}:{error}", Event.RETRY
+            count, first, last = (before.count, before.first, before.last) if before else (0, now, now)
+            if not (before and is_extra):
+                count, last = count + 1, now
+            message, event = f"R:{count}:{first}:{last}:{error}", Event.RETRY
         self._change(claim, {"error_message": message[:_LONGEST_MESSAGE], "context": context.to_text()}, event)
 
     @repeatable

@@ -253,8 +253,8 @@ class DdlWaits(Terminal):
     code = "TARGET_DDL_WAITS"
     about = "table"
     default_remedy = (
-        "Look at the statements in `ccpr status NAME` or `ccpr plan NAME`. "
-        "After `ccpr target alter NAME TARGET --ddl-policy full` the next run applies them."
+        "Look at the statements in `ccpr status NAME`. `ccpr target approve NAME TARGET TABLE` runs them; after "
+        "`ccpr target alter NAME TARGET --ddl-policy full` the next run does, and those that follow."
     )
 
 

@@ -61,6 +61,7 @@ class TargetRules:
     duplicate_keys : what happens to a table with two rows of one key.
     max_drop : how many tables are dropped at once.
     approved : tables that are dropped however many they are, by their names upstream, `db.t`.
+    altered : tables whose changes do not wait, whatever the policy is, by their names upstream.
     held : tables that were held back before; they stay so, however many tables are made meanwhile.
     """
 
@@ -74,6 +75,11 @@ class TargetRules:
     max_drop: MaxDrop = DEFAULT_MAX_DROP
     approved: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
+    altered: frozenset[str] = frozenset()
+
+    def policy_of(self, change: TableChange) -> DdlPolicy:
+        """Of a change of one table."""
+        return DdlPolicy.FULL if change.table.qualified_name in self.altered else self.policy
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -298,17 +304,17 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
     try:
         if change.after is None:
             assert before is not None
-            return _ruled(Drop(table, before=before), decide(rules.policy, change, ()))
+            return _ruled(Drop(table, before=before), decide(rules.policy_of(change), change, ()))
         wanted = wanted_table(rules, table)
         if before is None:
-            return _ruled(_build(table, wanted, None), decide(rules.policy, change, ()))
+            return _ruled(_build(table, wanted, None), decide(rules.policy_of(change), change, ()))
         if change.kind is not ChangeKind.REPLACED:
             wanted = _without_refused(wanted, before)
         if before.source == table:
             return _unfinished(rules, change, before, wanted)
         old, new = (comparable(create_table_of(source)) for source in (before.source, table))
         steps = diff_tables(before.source, table, old, new)
-        decision = decide(rules.policy, change, steps)
+        decision = decide(rules.policy_of(change), change, steps)
         if change.kind is ChangeKind.REPLACED:
             return _ruled(_build(table, wanted, before), decision)
         return _ruled(_altered(table, wanted, before, rules.dialect) or _build(table, wanted, before), decision)
@@ -342,7 +348,7 @@ def _unfinished(rules: TargetRules, change: TableChange, before: TargetTable, wa
     )
     return _ruled(
         _altered(change.table, wanted, before, rules.dialect) or _build(change.table, wanted, before),
-        decide(rules.policy, change, steps),
+        decide(rules.policy_of(change), change, steps),
     )
 
 

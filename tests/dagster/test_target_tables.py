@@ -66,6 +66,8 @@ def test_what_a_target_has_got_is_materialized_with_lineage_to_the_replica(
     assert iterate(instance) == 2
     found = shown(instance, key(place, "a"))
     assert (found[metadata.SYNCED_WITH_POINT], found[metadata.CHANGED_AT_LSN]) == (0, 0)
+    assert [column.name for column in found[metadata.COLUMN_SCHEMA].columns] == ["n", "v"]
+    assert found[metadata.ROW_COUNT] == 100
     assert metadata.STATE not in found, "the overview shows it also when the table is behind later"
     replica = dg.AssetKey([NAME, DATABASE, "a"])
     assert found[metadata.COLUMN_LINEAGE].deps_by_column["v"] == [dg.TableColumnDep(replica, "v")]
@@ -75,7 +77,8 @@ def test_what_a_target_has_got_is_materialized_with_lineage_to_the_replica(
     assert dg.AssetKey(["upstream", NAME, DATABASE, "a"]) in {dep.asset_key for dep in specs[replica].deps}
     insert(storage, 200)
     assert iterate(instance) == 1, "the other one has not changed"
-    assert shown(instance, key(place, "a"))[metadata.SYNCED_WITH_POINT] == 1
+    again = shown(instance, key(place, "a"))
+    assert (again[metadata.SYNCED_WITH_POINT], again[metadata.ROW_COUNT]) == (1, 101)
     assert report(instance) == 0
     assert place.query("SELECT COUNT(*) FROM a") == [(101,)]
 

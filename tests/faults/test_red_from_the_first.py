@@ -16,7 +16,8 @@ import typer.testing
 
 from ccpr.cli.main import app
 from ccpr.dagster import metadata
-from ccpr.dagster.health import health_of, quick_verdict, read_all_health
+from ccpr.dagster.all_health import read_all_health
+from ccpr.dagster.replica_health import health_of, quick_verdict
 from ccpr.dagster.reporter import DagsterReporter
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
@@ -143,7 +144,7 @@ def test_dagster_shows_it(service: Service) -> None:
     assert health.shown[metadata.FAILED_ATTEMPTS] == 1
     assert quick_verdict(workspace, row, has_target_trouble=False) == health.verdict == "failing, grave"
     assert [one.subscription for one in read_all_health(workspace).failing] == [NAME]
-    for key in (health.key, dg.AssetKey("applied_tables")):
+    for key in (health.key, dg.AssetKey("replication_health")):
         (record,) = instance.event_log_storage.get_asset_check_execution_history(
             dg.AssetCheckKey(key, "replica_current"), limit=1
         )

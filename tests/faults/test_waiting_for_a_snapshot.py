@@ -12,7 +12,7 @@ import typer.testing
 
 from ccpr.cli.main import app
 from ccpr.cli.serving import StatusPage
-from ccpr.dagster.health import health_of
+from ccpr.dagster.replica_health import health_of
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.server.faults import Delay
