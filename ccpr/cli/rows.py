@@ -32,6 +32,7 @@ def head(
     as_json: AsJson = False,
 ) -> None:
     """Show some rows of a table, in the order in which they are stored."""
+    start_arrow()
     from ccpr.mirror.table_read import plan_read
     from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription

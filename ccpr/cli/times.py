@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ccpr.mirror.points import parse_at
-
 if TYPE_CHECKING:
     from ccpr.matrixone.objects.timestamp import Timestamp
 
@@ -76,7 +74,7 @@ def at_option(text: str | None) -> int | datetime | None:
         if found := _AGO.fullmatch(text.strip()):
             return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
         if text.isdecimal():
-            return parse_at(text)
+            return int(text)
         instant = datetime.fromisoformat(text)
         there = zone()
         if instant.tzinfo is None:

@@ -149,7 +149,7 @@ def test_another_zone_is_asked_for_by_name(shop: Path) -> None:
 
 
 def test_a_zone_that_is_not_known_is_refused(shop: Path) -> None:
-    error = command("query", NAME, ZONED, "--timezone", "Nowhere'; DROP TABLE t --", code=1)["error"]
+    error = command("query", NAME, ZONED, "--timezone", "Nowhere'; DROP TABLE t --", code=2)["error"]
     assert (error["code"], error["subject"]) == ("BAD_OPTION", "time zone Nowhere'; DROP TABLE t --")
 
 

@@ -46,7 +46,7 @@ def test_the_newest_points_are_kept_and_read_as_before(scenario: str, recordings
         before = objects(replica)
         if last > 2:
             assert sweep(0.9).files_deleted == 0, "readers of an expired point have an hour"
-            replica.command("export", "replica", "x.y", "--out", str(home / "x"), "--at", "0", code=1)
+            replica.command("export", "replica", "x.y", "--out", str(home / "x.csv"), "--at", "0", code=1)
         for snapshot in (last - 1, last):
             replica.assert_equal_to_source(snapshot, at=snapshot - 1)
         replica.run()  # idle

@@ -59,8 +59,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
         os.environ |= before
 
 
-def refused(*words: str) -> dict[str, Any]:
-    return command(*words, code=1)["error"]
+def refused(*words: str, code: int = 1) -> dict[str, Any]:
+    return command(*words, code=code)["error"]
 
 
 # ---- head, query
@@ -188,7 +188,7 @@ def test_a_diff_of_a_table_without_a_key_has_added_rows_and_no_more(shop: dict[s
 def test_a_diff_of_a_point_with_itself_is_empty_and_one_backwards_is_refused(shop: dict[str, int]) -> None:
     found = command("diff", NAME, "orders", "--from", str(shop["first"]), "--to", str(shop["first"]))
     assert (found["added"], found["removed"], found["changed"], found["rows"]) == (0, 0, 0, [])
-    error = refused("diff", NAME, "orders", "--from", str(shop["changed"]), "--to", str(shop["first"]))
+    error = refused("diff", NAME, "orders", "--from", str(shop["changed"]), "--to", str(shop["first"]), code=2)
     assert error["code"] == "BAD_OPTION"
 
 
@@ -243,5 +243,5 @@ def test_wrong_extensions_are_refused_before_anything_is_written(shop: dict[str,
         ("export", NAME, "--out", str(tmp_path / "x.parquet")),
         ("query", NAME, "SELECT 1", "--out", str(tmp_path / "x.txt")),
     ):
-        assert refused(*words)["code"] == "BAD_OPTION"
+        assert refused(*words, code=2)["code"] == "BAD_OPTION"
     assert not list(tmp_path.iterdir())
