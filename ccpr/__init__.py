@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ccpr.api.scan import Scan
     from ccpr.api.spark import read_changes, read_table, spark_session
     from ccpr.api.table import Table
-    from ccpr.api.values import At, Location, Point, TableInfo
+    from ccpr.api.values import At, Definition, Location, Point, PointChanges, TableInfo
     from ccpr.errors import *  # noqa: F403 # where the errors were before there was `ccpr.errors`
     from ccpr.matrixone.errors import CcprError
     from ccpr.mirror.filters import FilterTuple
@@ -34,11 +34,13 @@ __all__ = [
     "At",
     "CcprError",
     "Changes",
+    "Definition",
     "FilterTuple",
     "LaggingTable",
     "Location",
     "Mirror",
     "Point",
+    "PointChanges",
     "Scan",
     "Table",
     "TableInfo",
@@ -54,11 +56,13 @@ _HOMES = {
     "At": "ccpr.api.values",
     "CcprError": "ccpr.matrixone.errors",
     "Changes": "ccpr.api.changes",
+    "Definition": "ccpr.api.values",
     "FilterTuple": "ccpr.mirror.filters",
     "LaggingTable": "ccpr.mirror.points",
     "Location": "ccpr.api.values",
     "Mirror": "ccpr.api.mirror",
     "Point": "ccpr.api.values",
+    "PointChanges": "ccpr.api.values",
     "Scan": "ccpr.api.scan",
     "Table": "ccpr.api.table",
     "TableInfo": "ccpr.api.values",

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Unpack
 
 from ccpr.api.scan import Scan
 from ccpr.api.table import Selection, Table
-from ccpr.api.values import At, Location, Point, TableInfo, plain_at, point_of
+from ccpr.api.values import (
+    At,
+    Definition,
+    Location,
+    Point,
+    PointChanges,
+    TableInfo,
+    changes_by_point,
+    plain_at,
+    point_of,
+)
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.errors import MirrorNotFound, TableMissingInMirror
@@ -17,6 +27,8 @@ from ccpr.mirror.points import TableRef
 from ccpr.mirror.table_read import point_at, reading_of
 
 if TYPE_CHECKING:
+    import duckdb
+
     from ccpr.mirror.buckets import Credentials
 
 _READERS = 8  # manifests are small: on an object store waiting is most of the time
@@ -168,6 +180,90 @@ class Mirror:
     def scan(self, name: str, at: At = None, **selection: Unpack[Selection]) -> Scan:
         """What is to be read of a table, as a value: ``table(name).scan(at, …)``."""
         return Table(self._mirror, name, self._reading).scan(at, **selection)
+
+    def ddl(self, name: str, at: At = None) -> str:
+        """CREATE TABLE of a table as of a point, as the upstream gave it; empty for an index table, which has none.
+
+        Parameters
+        ----------
+        name : `database.table`.
+        at : see `point`.
+
+        Raises
+        ------
+        TableMissingInMirror, PointNotReached, PointGone, BadOption, MirrorDamaged, StoreFailed
+            See `table`.
+        """
+        return self._mirror.manifest(point_at(self._mirror, plain_at(at)).table(name)).table.ddl
+
+    def definitions(self, at: At = None) -> list[Definition]:
+        """What the databases have besides tables at a point: views, sequences with their value, functions and grants,
+        in an order that can be run.
+
+        Parameters
+        ----------
+        at : see `point`.
+
+        Raises
+        ------
+        PointNotReached, PointGone, BadOption, MirrorDamaged, StoreFailed
+            See `point` and `points`.
+        """
+        found = self._mirror.definitions(point_at(self._mirror, plain_at(at)))
+        return [
+            Definition(each.database, getattr(one, "name", ""), one.kind, one.statements(each.database))
+            for each in found
+            for one in each.all()
+        ]
+
+    def history(self, table: str | None = None) -> list[PointChanges]:
+        """What each point brought that can be read, oldest first. All that the oldest shows counts as changed there.
+
+        Parameters
+        ----------
+        table : only the points that changed this one, or in which it went, `database.table`.
+
+        Raises
+        ------
+        MirrorDamaged, StoreFailed
+            See `points`.
+        """
+        return [
+            one
+            for one in changes_by_point(self._mirror.points())
+            if table is None or table in one.changed or table in one.gone
+        ]
+
+    def to_duckdb(
+        self, connection: "duckdb.DuckDBPyConnection | None" = None, at: At = None, *, views: bool = False
+    ) -> "duckdb.DuckDBPyConnection":
+        """All tables of a point in a connection of DuckDB, as `database.table`, and where there is one database as
+        `table` too. Of index tables there are none.
+
+        No row is copied: queries read the columns and blocks that they need, as streams. One small file is read a
+        table.
+
+        Parameters
+        ----------
+        connection : to add them to; views of these names are replaced. None = a new one in memory, whose time zone is
+            UTC.
+        at : see `point`.
+        views : the upstream's views, too, in DuckDB's words as far as that goes (it needs sqlglot). What they answer
+            can differ where the two compare and calculate differently. One that DuckDB cannot have, or that reads
+            anything but tables and views of the point, is left out with a Python warning that says why.
+
+        Raises
+        ------
+        ExtraMissing
+            duckdb is not installed, or with `views` sqlglot.
+        QueryFailed
+            The names of two tables differ in letter case only, which DuckDB takes for one.
+        PointNotReached, PointGone, BadOption, MirrorDamaged, StoreFailed
+            See `point` and `points`.
+        """
+        from ccpr.api.duckdb_database import opened
+
+        return opened(self._mirror, point_at(self._mirror, plain_at(at)), self._reading, connection, views=views)
 
     def _info(self, ref: TableRef) -> TableInfo:
         columns = self._mirror.manifest(ref).table.user_columns

@@ -7,7 +7,7 @@ import pyarrow as pa
 from ccpr.base.extras import require
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.table_read import TableRead, first_rows
+from ccpr.mirror.table_read import TableRead, first_rows, with_json
 from ccpr.mirror.visible_rows import count_rows
 
 if TYPE_CHECKING:
@@ -59,6 +59,16 @@ class Scan:
     def to_arrow(self) -> pa.Table:
         """All rows in memory, in no particular order."""
         return self.to_batches().read_all()
+
+    def to_pylist(self, *, parse_json: bool = False) -> list[dict[str, Any]]:
+        """All rows in memory as dictionaries of Python's values.
+
+        Parameters
+        ----------
+        parse_json : values of JSON columns as what they are, and not as text.
+        """
+        columns = self._read.json_columns if parse_json else ()
+        return [row for batch in self.to_batches() for row in with_json(batch.to_pylist(), columns)]
 
     def count(self) -> int:
         """How many rows there are, without decoding them.

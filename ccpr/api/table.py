@@ -1,7 +1,7 @@
 """A table of a mirror: its rows at a point as Arrow, Polars, pandas or DuckDB, and what has changed between two."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -127,6 +127,12 @@ class Table:
     def to_pandas(self, at: At = None, **selection: Unpack[Selection]) -> "pd.DataFrame":
         """All rows in memory as a `pandas.DataFrame`: `Scan.to_pandas`."""
         return self.scan(at, **selection).to_pandas()
+
+    def to_pylist(
+        self, at: At = None, *, parse_json: bool = False, **selection: Unpack[Selection]
+    ) -> list[dict[str, Any]]:
+        """All rows in memory as dictionaries: `Scan.to_pylist`."""
+        return self.scan(at, **selection).to_pylist(parse_json=parse_json)
 
     def to_duckdb(
         self,

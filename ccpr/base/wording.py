@@ -49,9 +49,10 @@ def filled(text: str, names: Mapping[str, str]) -> str:
     return _COMMAND.sub(lambda command: _PLACEHOLDER.sub(named, command[0]), text)
 
 
-def meant(typed: str, known: Iterable[str], kind: str) -> str:
+def meant(typed: str, known: Iterable[str], kind: str, *, of: str = "It") -> str:
     """A sentence about a typed name that is not known: those like it, else the first that are. Letter case does not
-    count, and of `database.table` the database may be missing. `kind` is the plural of what has the names."""
+    count, and of `database.table` the database may be missing. `kind` is the plural of what has the names, `of` where
+    they are."""
     from difflib import get_close_matches  # which only mistakes need
 
     names = sorted(known)
@@ -63,4 +64,5 @@ def meant(typed: str, known: Iterable[str], kind: str) -> str:
     like = [wanted] if wanted in by_text else get_close_matches(wanted, by_text, cutoff=_LIKE)
     if like:
         return f"Did you mean {' or '.join(dict.fromkeys(name for text in like for name in by_text[text][:3]))}?"
-    return f"Its {kind} are {first_names(names, 10)}." if names else f"It has no {kind}."
+    whose = "Its" if of == "It" else f"{of}'s"
+    return f"{whose} {kind} are {first_names(names, 10)}." if names else f"{of} has no {kind}."

@@ -29,7 +29,7 @@ def apply(
             "Mirrors, tables and databases stay.",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and ask whether it can be done.")] = False,
     yes: Annotated[
         bool,
         typer.Option(
@@ -41,9 +41,11 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Create and alter subscriptions, targets, followers and Spark's settings as a file says: show the plan, ask, do
-    it. Anything not in the file stays without --prune. The upstream is asked only about what changes."""
+    it. Anything not in the file stays without --prune. The upstream is asked only about what changes.
+
+    --dry-run checks subscriptions as their creation or change would; targets, lakes and followers are not asked."""
     from ccpr.config.reading import read_file, read_text
-    from ccpr.service.configuring import perform, plan
+    from ccpr.service.configuring import perform, plan, try_out
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -52,14 +54,18 @@ def apply(
         if not as_json:
             _show(wanted, found)
         outcomes: list[Outcome] = []
-        if found.actions and not dry_run:
+        report = _ignore if as_json else _report
+        if dry_run:
+            outcomes = try_out(workspace, found.actions, report)
+        elif found.actions:
             _agree(found, yes=yes, as_json=as_json)
-            outcomes = perform(workspace, found.actions, _ignore if as_json else _report)
+            outcomes = perform(workspace, found.actions, report)
     if as_json:
         show_json(_document(wanted, found, outcomes))
     if failed := sum(not outcome.done for outcome in outcomes):
         if not as_json:
-            err.print(f"{counted(failed, 'step')} of {len(outcomes)} not done; the same command does the rest")
+            told = "cannot be done" if dry_run else f"of {len(outcomes)} not done; the same command does the rest"
+            err.print(f"{counted(failed, 'step')} {told}")
         raise typer.Exit(1)
 
 

@@ -75,8 +75,8 @@ def _names(args: list[str]) -> list[str]:
 
 def _only_subscription(table: str, at: list[str]) -> str:
     """The subscription whose point has the table. Raises TableMissingInMirror."""
-    from ccpr.cli.show import at_option
     from ccpr.cli.tables import full_name
+    from ccpr.cli.times import at_option
     from ccpr.matrixone.errors import CcprError
     from ccpr.mirror.errors import TableMissingInMirror
     from ccpr.service.workspace import Workspace

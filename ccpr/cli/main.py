@@ -48,7 +48,7 @@ class Commands(LazyGroup):
         "resync": Deferred("ccpr.cli.resync:resync", _RUN, "Compare with a full list, and copy what is missing."),
         "spark": Deferred("ccpr.cli.spark:spark", _RUN, "A warm Spark session: start, stop, status."),
         "status": Deferred("ccpr.cli.status:status", _RUN, "Show state, step, lag, what is pending, the last error."),
-        "points": Deferred("ccpr.cli.show:points", _READ, "List the points that can be read."),
+        "points": Deferred("ccpr.cli.show:points", _READ, "List the points that can be read; drop old ones."),
         "tables": Deferred("ccpr.cli.show:tables", _READ, "List the tables of a point."),
         "head": Deferred("ccpr.cli.rows:head", _READ, "Show some rows of a table."),
         "query": Deferred("ccpr.cli.rows:query", _READ, "Query the tables of a point with SQL."),

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, At, Name, TableName
+from ccpr.cli.iterations import start_arrow
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
-from ccpr.cli.show import at_option
-from ccpr.cli.tables import full_name
+from ccpr.cli.tables import table_of
+from ccpr.cli.times import at_option
 from ccpr.matrixone.errors import CcprError
 
 if TYPE_CHECKING:
@@ -20,13 +21,12 @@ if TYPE_CHECKING:
 
     from ccpr.mirror.sql import PointDatabase
 
-At = Annotated[str | None, typer.Option(help="A point: its number, or a time (ISO, UTC); the newest one if not given.")]
 MOST_SHOWN = 1000  # rows on a screen; --limit for more
 
 
 def head(
     name: Name,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, t or db.t.")],
+    table: TableName,
     count: Annotated[int, typer.Option("--rows", "-n", min=1, max=100_000, help="How many rows.")] = 10,
     at: At = None,
     as_json: AsJson = False,
@@ -39,7 +39,7 @@ def head(
     with handle_errors(as_json=as_json), Workspace() as workspace:
         mirror, subscription = workspace.mirror(name), Subscription.from_row(workspace.log.row(name))
         point = mirror.point(at_option(at))
-        full = full_name(table, {ref.qualified_name for ref in point.tables.values()})
+        full = table_of(mirror, point, table).qualified_name
         read = plan_read(mirror, full, point.lsn, reading=subscription.settings.reading)
         rows = _first(read.batches(mirror=mirror), count)
         if as_json:
@@ -72,6 +72,7 @@ def query(
 
     All tables are of one point; nothing that a statement does changes the mirror.
     """
+    start_arrow()
     from ccpr.mirror.sql import PointDatabase
     from ccpr.mirror.table_read import first_rows
     from ccpr.service.workspace import Workspace

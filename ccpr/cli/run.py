@@ -12,8 +12,9 @@ from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import clock_text, counted, handle_errors, out, show_json
+from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.cli.progress import Display
+from ccpr.cli.times import clock_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -112,7 +113,9 @@ def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]"
         copied += f", {outcome.objects_direct:,} straight from storage"
     whole = f"of {counted(outcome.objects_total, 'object')}, {size_text(outcome.bytes_total)} live"
     tables = f"{counted(outcome.tables_changed, 'table')} changed, {outcome.tables} in the point"
-    out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; took {seconds:.1f} s", markup=False)
+    out.print(
+        f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; the command took {seconds:.1f} s", markup=False
+    )
     if outcome.quarantined:
         out.print("quarantined", style="bold yellow", end=": ")
         out.print(f"{', '.join(outcome.quarantined)}; see ccpr status", markup=False)

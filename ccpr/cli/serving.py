@@ -24,9 +24,11 @@ from ccpr.service.daemon.health import Health
 from ccpr.service.daemon.listening import Component, Listener
 from ccpr.service.daemon.metrics import Metrics
 from ccpr.service.daemon.notifying import Notifier
+from ccpr.service.daemon.overview import Overview
 from ccpr.service.daemon.pages import Page, Pages
 from ccpr.service.daemon.replicator import Replicator
 from ccpr.service.daemon.single import OneService
+from ccpr.service.daemon.status_figures import StatusFigures
 from ccpr.service.status import read_all
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower
@@ -94,6 +96,7 @@ class Serving:
         )
         self.pages = pages = Pages(
             {
+                "/": Overview(workspace),
                 "/healthz": lambda: self.health.page(),
                 "/metrics": lambda: Page(metrics.text(), "text/plain; version=0.0.4; charset=utf-8"),
                 "/status": StatusPage(workspace),
@@ -128,7 +131,7 @@ class Serving:
             {} if relay is None else {"relay": relay.trouble},
             {} if relay is None else {"relay_leaves_out": relay.left_out_now},
         )
-        for figures in (Figures(workspace, relay), self.health):
+        for figures in (Figures(workspace, relay), StatusFigures(workspace), self.health):
             metrics.registry.register(figures)
         self.components = _present(components)
 
@@ -144,7 +147,10 @@ class StatusPage:
 
     def __call__(self) -> Page:
         try:
-            found = [{**asdict(status), "ok": status.ok} for status in read_all(self._workspace, self._meter)]
+            found = [
+                {**asdict(status), "ok": status.ok, "service_running": True}
+                for status in read_all(self._workspace, self._meter)
+            ]
         except CcprError as error:
             shown = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
             return Page(json_text(shown).encode() + b"\n", status=503)

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccpr.base.failure import Failure
 from ccpr.base.wording import seconds_text, size_text
-from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.output import clock_text, handle_errors, out, show_json, show_table, time_text
-from ccpr.matrixone.schema import zero_dates_of
-from ccpr.mirror.points import LaggingTable, parse_at
+from ccpr.cli.arguments import AsJson, At, Name
+from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.times import at_option, clock_text, time_text, utc_text, zone_text
+from ccpr.matrixone.schema import Kind, zero_dates_of
+from ccpr.mirror.points import LaggingTable
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.states import IterationState
 
@@ -86,7 +86,8 @@ def subscriptions(as_json: AsJson = False) -> None:
 
 def tables(
     name: Name,
-    at: Annotated[str | None, typer.Option(help="A point: its number, or a time (ISO, UTC).")] = None,
+    at: At = None,
+    whole: Annotated[bool, typer.Option("--all", help="Hidden index tables, too; --json lists them anyway.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the tables of a point: the newest one, or that of --at."""
@@ -123,6 +124,7 @@ def tables(
     cells = [
         (ref.qualified_name, ref.kind.value, ref.table_id, ref.objects, ref.rows, size_text(ref.bytes), ref.lsn)
         for ref in refs
+        if whole or ref.kind is not Kind.INDEX
     ]
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
     show_table(
@@ -130,6 +132,8 @@ def tables(
         cells,
         empty="the point has no tables",
     )
+    if hidden := len(refs) - len(cells):
+        out.print(f"and {counted(hidden, 'hidden index table')} (--all)", style="dim", markup=False)
     for late in _behind(point.behind):
         where = "has no point yet" if late["lsn"] is None else f"is at point {late['lsn']}"
         out.print(f"lagging: {late['table']} {where}", style="yellow", markup=False)
@@ -146,14 +150,27 @@ def points(
     in_lakes: Annotated[
         bool, typer.Option("--lake", help="The version of each lake table that shows each point; the lakes are read.")
     ] = False,
+    drop_before: Annotated[
+        int | None,
+        typer.Option(
+            "--drop-before",
+            metavar="LSN",
+            min=1,
+            help="Drop all points before this one, whatever the retention says: when files of old points are damaged, "
+            "or space is needed at once. Their files go when no reader can have them open any more (--retain-files).",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before points are dropped.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the points that can be read."""
+    """List the points that can be read; or drop old ones."""
     from ccpr.service.workspace import Workspace
     from ccpr.state.history import PointHistory
     from ccpr.state.quarantine import Quarantine
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
+        if drop_before is not None:
+            _drop_points(workspace, name, drop_before, yes=yes, as_json=as_json)
         task_id = workspace.log.row(name).task_id
         found = PointHistory(workspace.log.engine, task_id).global_points()
         behind = Quarantine(workspace.log.engine, task_id).behind_by_point()
@@ -164,7 +181,7 @@ def points(
                 {
                     "lsn": point.lsn,
                     "snapshot_ts": point.at.physical,
-                    "at": clock_text(point.at),
+                    "at": utc_text(point.at),
                     "snapshot": point.snapshot,
                     "committed_at": point.committed_at.isoformat(),
                     "tables_changed": point.tables_changed,
@@ -198,8 +215,33 @@ def points(
         ]
         show_table(("point", "lake", "table", "version", "uri"), shown, empty="no lake shows a point")
         return
-    columns = ("point", "upstream's clock (UTC)", "tables changed", "objects copied", "bytes copied", "lagging tables")
+    columns = (
+        "point",
+        f"upstream's clock ({zone_text()})",
+        "tables changed",
+        "objects copied",
+        "bytes copied",
+        "lagging tables",
+    )
     show_table(columns, cells, empty="no point yet")
+
+
+def _drop_points(workspace: "Workspace", name: str, before: int, *, yes: bool, as_json: bool) -> None:
+    """Raises PointsNeeded, NotConfirmed."""
+    from ccpr.cli.asking import confirm
+    from ccpr.cli.iterations import open_iteration
+    from ccpr.pipeline.steps.release import sweep
+    from ccpr.state.history import PointHistory
+
+    found = PointHistory(workspace.log.engine, workspace.log.row(name).task_id).global_points()
+    gone = sum(point.lsn < before for point in found)
+    if gone:
+        subject = f"{counted(gone, 'point')} before {before} of subscription {name}"
+        confirm(f"drop {subject}?", subject=subject, yes=yes, as_json=as_json)
+    with open_iteration(workspace, name) as iteration:
+        dropped = sweep(iteration, before=before).points_dropped
+    if not as_json:
+        out.print(f"{counted(dropped, 'point')} dropped", markup=False)
 
 
 def _in_lakes(workspace: "Workspace", name: str) -> "dict[str, dict[int, tuple[LakeTable, ...]]]":
@@ -226,14 +268,6 @@ def _behind(late: Mapping[int, LaggingTable]) -> list[dict[str, Any]]:
         {"table_id": table_id, "table": entry.qualified_name, "lsn": entry.lsn}
         for table_id, entry in sorted(late.items(), key=lambda item: item[1].qualified_name)
     ]
-
-
-def at_option(text: str | None) -> int | datetime | None:
-    """The value of --at. Raises typer.BadParameter."""
-    try:
-        return None if text is None else parse_at(text)
-    except ValueError as error:
-        raise typer.BadParameter("a point or an ISO time such as 2026-11-21T01:15:00", param_hint="--at") from error
 
 
 def _error_text(row: dict[str, Any]) -> str:

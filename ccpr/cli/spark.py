@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.output import handle_errors, out, seconds_text, show_json, time_text
+from ccpr.cli.output import handle_errors, out, seconds_text, show_json
+from ccpr.cli.times import time_text
 
 if TYPE_CHECKING:
     from ccpr.pipeline.spark.server import WarmSpark

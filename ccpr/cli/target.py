@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import open_iteration
 from ccpr.cli.logins import read_target_login
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 target = typer.Typer(help="Databases that a subscription is synced to, from its mirror.", no_args_is_help=True)
-TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]
+TargetName = Annotated[
+    str, typer.Argument(metavar="TARGET", help="The target's name.", autocompletion=completion.targets)
+]
 PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --to.")]
 
 
@@ -116,7 +119,9 @@ def alter(
 def rebuild(
     name: Name,
     target_name: TargetName,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.")],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.", autocompletion=completion.tables)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Rebuild a table of a target from the newest point of the mirror, and sync the others. It repairs a table that was

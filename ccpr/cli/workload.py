@@ -142,15 +142,30 @@ def _reading(
             yield _of_mirror(workspace.mirror(mirror), known.database, at)
             return
         name, _, target_name = (target or "").rpartition(".")
+        if not name:
+            raise typer.BadParameter("write SUBSCRIPTION.TARGET", param_hint="--target")
         found = records_of(workspace, name).get(target_name)
         address = address_of(found)
         password = workspace.vault.open(found.sealed_password, address.endpoint)
-        with connected(address.endpoint, password) as connection:
+        with _of_target(target_name, address.masked()), connected(address.endpoint, password) as connection:
             yield reader(connection, address.database)
 
 
+@contextmanager
+def _of_target(name: str, address: str) -> Iterator[None]:
+    """An error of its server is one of a target, and not of an upstream."""
+    from ccpr.matrixone.client.errors import UpstreamError
+    from ccpr.targets.errors import TargetUnavailable
+
+    try:
+        yield
+    except UpstreamError as error:
+        text = f"it could not be read: {error.text or error.message}"
+        raise TargetUnavailable(text, subject=f"target {name} at {address}") from error
+
+
 def _of_mirror(mirror: Any, database: str, at: str | None) -> "Read":
-    from ccpr.cli.show import at_option
+    from ccpr.cli.times import at_option
     from ccpr.mirror.table_read import plan_read
 
     lsn = mirror.point(at_option(at)).lsn  # one point for all tables, whatever comes meanwhile

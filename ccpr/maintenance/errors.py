@@ -32,3 +32,15 @@ class MirrorContradictsState(Terminal):
         "Nothing was written. Import the state that was exported when the mirror was as it is now. "
         "If there is none, subscribe again with another mirror."
     )
+
+
+class PointsNeeded(Terminal):
+    """Points that were to be dropped have to stay: the newest does, and what a table in quarantine, a target, a lake or
+    a relay needs. Nothing was dropped."""
+
+    code = "POINTS_NEEDED"
+    about = "points"
+    default_remedy = (
+        "`ccpr status NAME` shows targets, followers and tables in quarantine: sync, release or resync what needs the "
+        "points, or drop fewer of them."
+    )

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+from ccpr.base.wording import first_names
+from ccpr.maintenance.errors import PointsNeeded
 from ccpr.maintenance.orphans import find_orphans
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.layout import object_path
@@ -107,6 +109,7 @@ def sweep(
     confirm: Callable[[], None],
     grace_seconds: int,
     orphans: bool = False,
+    before: int | None = None,
 ) -> Swept:
     """Drop points that do not have to stay, and delete files that are due.
 
@@ -118,11 +121,15 @@ def sweep(
         towards the time that readers of a dropped point have, not against it.
     grace_seconds : how long files stay that no point names any more.
     orphans : look for files of attempts that came to nothing, which lists the whole mirror.
+    before : drop all points before this one, too. Raises PointsNeeded if one of them has to stay.
     """
     points, watermark, behind, needed, (waiting, first, last) = _look(history, quarantine, ledger)
     now = watermark // _SECOND
     latest = now + math.ceil(age_seconds) + grace_seconds
     oldest = retention.oldest_kept(points, watermark, behind, needed)
+    if before is not None:
+        _check_not_needed(before, points, behind, needed, f"points before {before} of {mirror.store.url}")
+        oldest = before if oldest is None else max(before, oldest)
     dropped = [point for point in points if oldest is not None and point.lsn < oldest]
     if not (dropped or orphans) and (not waiting or (now < first and last <= latest)):
         return Swept(0, 0, waiting)
@@ -149,6 +156,18 @@ def sweep(
             mirror.store.delete(path)
             ledger.forget(path)
     return Swept(len(dropped), len(due), waiting)
+
+
+def _check_not_needed(
+    before: int, points: Sequence[Dated], behind: Collection[LaggingTable], needed: Collection[int], subject: str
+) -> None:
+    """Raises PointsNeeded."""
+    if points and before > points[-1].lsn:
+        raise PointsNeeded(f"point {points[-1].lsn} is the newest, and stays", subject=subject)
+    if late := [one.qualified_name for one in behind if one.lsn is not None and one.lsn < before]:
+        raise PointsNeeded(f"table {first_names(late)} is in quarantine, and shown there last", subject=subject)
+    if needed and min(needed) < before:
+        raise PointsNeeded(f"a target, a lake or a relay needs point {min(needed)}", subject=subject)
 
 
 @repeatable

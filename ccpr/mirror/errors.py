@@ -95,7 +95,8 @@ class MirrorDamaged(Terminal):
     about = "file of the mirror"
     default_remedy = (
         "`ccpr verify NAME --repair` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a "
-        "lost manifest again. Else restore the named file from a copy."
+        "lost manifest again. Else restore the named file from a copy, or, if old points alone have it, give these up: "
+        "`ccpr points NAME --drop-before LSN`."
     )
 
 

@@ -336,7 +336,7 @@ def files_of(qualified_name: str) -> Iterator[None]:
     except MirrorDamaged as error:
         remedy = (
             f"`ccpr resync NAME --table {qualified_name}` fetches what is missing or damaged, for the newest point; "
-            "see `ccpr verify`."
+            "see `ccpr verify`. If older points alone have it, `ccpr points NAME --drop-before LSN` gives them up."
         )
         subject = error.subject if error.subject.startswith("table ") else f"table {qualified_name}, {error.subject}"
         raise MirrorDamaged(error.message, subject=subject, remedy=remedy) from error

@@ -4,9 +4,11 @@ and pickled; rows come from `Mirror.rows`. Needs no Spark.
 Source: docs/architecture.md; decisions reading-cuts-at-the-point, filters-leave-out-blocks.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import arrow_schema, check_readable
+from ccpr.matrixone.objects.types import JSON, arrow_schema, check_readable
 from ccpr.matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.filters import Filter, FilterTuple, conditions, parse_filters
@@ -55,6 +57,11 @@ class TableRead:
     def schema(self) -> pa.Schema:
         return read_schema(arrow_schema(self.columns), self.columns, self.reading)
 
+    @property
+    def json_columns(self) -> tuple[str, ...]:
+        """The columns of type JSON, whose values are text in Arrow."""
+        return tuple(column.name for column in self.columns if column.type.oid == JSON)
+
     def shares(self, task_bytes: int = TASK_BYTES) -> pa.Table:
         """The live data objects (name, task), tasks numbered from 0. The objects of a task follow each other in the
         order of their ids, so that few tombstone objects concern it; tasks differ by an object's bytes at most.
@@ -90,6 +97,15 @@ class TableRead:
         found = manifest or opened.manifest(self.ref)
         batches = opened.rows(found, self.columns, self.at, filters=self.filters, names=names)
         return as_asked(batches, self.columns, self.reading, f"table {self.ref.qualified_name}")
+
+
+def with_json(rows: list[dict[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows, in which the texts of these columns become what they say. It changes them in place."""
+    for name in columns:
+        for row in rows:
+            if isinstance(text := row[name], str):
+                row[name] = json.loads(text)
+    return rows
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

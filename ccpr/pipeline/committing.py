@@ -257,9 +257,11 @@ class PointCommitter:
         """See `ccpr.state.publishing`."""
         publish_pending(self._log, self._lease.claim.name, self._mirror, self._lease.claim)
 
-    def sweep(self, settings: Settings, age_seconds: float, *, orphans: bool = False) -> Swept:
-        """Expire points that need not stay, delete files that no point has named for long enough. For `age_seconds`
-        and `orphans` see `retention.sweep`."""
+    def sweep(
+        self, settings: Settings, age_seconds: float, *, orphans: bool = False, before: int | None = None
+    ) -> Swept:
+        """Expire points that need not stay, delete files that no point has named for long enough. For `age_seconds`,
+        `orphans` and `before` see `retention.sweep`."""
         swept = sweep(
             self.history,
             self.ledger,
@@ -270,6 +272,7 @@ class PointCommitter:
             confirm=self._lease.confirm,
             grace_seconds=settings.retain_files,
             orphans=orphans,
+            before=before,
         )
         if swept.points_dropped:
             self.publish_pending()

@@ -16,6 +16,7 @@ from ccpr.pipeline.lag import Lag, LagMeter
 from ccpr.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
 from ccpr.service.last_error import LastError
 from ccpr.service.relay_marks import left_out_by_relays, relay_addresses
+from ccpr.service.room import warnings
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import StateUnreadable
@@ -154,7 +155,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStatus:
-    """
+    """Times are in seconds since 1970 by our clock, spans in seconds; `watermark` is the upstream's clock.
+
     Attributes
     ----------
     state : a word of `ccpr.state.states.Shown`. If the row cannot be read, `unreadable`, and the rest is empty.
@@ -170,6 +172,7 @@ class SubscriptionStatus:
     snapshots : recorded names upstream and what they are for: open, current, previous, orphan (to be dropped).
     owner, lease_expires : who runs it, and until when unless renewed (seconds since 1970); None if nothing runs it.
     next_attempt : when the sensor will run it, seconds since 1970; None while it runs or requires operator action.
+    updated_at : when its row was written last; None if it cannot be read.
     capabilities : what was found out about the upstream; None if nothing was.
     warnings : what readers must know to understand the rest.
     waiting : None unless the iteration under way waits for something upstream for longer than usual.
@@ -207,7 +210,7 @@ class SubscriptionStatus:
     lease_expires: float | None
     last_error: LastError | None
     next_attempt: float | None
-    updated_at: str
+    updated_at: float | None
     capabilities: Capabilities | None = None
     bytes_to_copy: int | None = None
     copier: str | None = None
@@ -248,7 +251,7 @@ class SubscriptionStatus:
             lease_expires=None,
             last_error=LastError.of(Failure.of(error), again=False),
             next_attempt=None,
-            updated_at="",
+            updated_at=None,
         )
 
     @property
@@ -271,6 +274,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
     followers, now = FollowerRecords(engine, row.task_id).all(), workspace.clock()
     unlooked = filter(None, (unwatched(one, now) for one in followers))
     unserved = left_out_by_relays(workspace.home, row.subscription_name)
+    full = warnings(workspace, read.subscription, has_points=newest is not None)
     return SubscriptionStatus(
         name=row.subscription_name,
         task_id=row.task_id,
@@ -293,11 +297,11 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         lease_expires=row.lease_expires_at / 1000 if held else None,
         last_error=read.last_error,
         next_attempt=next_attempt(row, workspace.clock(), held=held),
-        updated_at=f"{row.updated_at.isoformat()}Z",
+        updated_at=row.updated_at.replace(tzinfo=UTC).timestamp(),
         capabilities=read.context.capabilities,
         bytes_to_copy=None if work is None else work.bytes_to_copy,
         copier=None if work is None else work.copier,
-        warnings=(*lag.warnings(), *(() if work is None else work.warnings), *unlooked, *unserved),
+        warnings=(*lag.warnings(), *(() if work is None else work.warnings), *unlooked, *unserved, *full),
         unreadable_columns=unreadable_tables(tables),
         zero_dates=zero_dates_of(point.table for point in tables),
         not_replicated=tuple(LeftOut.of(name, kind) for name, kind in read.context.unreplicated),

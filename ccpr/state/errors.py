@@ -138,6 +138,18 @@ class StateUnavailable(Transient):
     default_remedy = "Wait until the database answers, then run it again: nothing that was committed is lost."
 
 
+class StateDiskFull(StateUnavailable):
+    """There is no space left where the state folder's database is. It is not asked again at once, since that does not
+    free space; a service goes on by itself when there is some."""
+
+    code = "STATE_DISK_FULL"
+    about = "file"
+    default_remedy = (
+        "Free space on that disk, then run it again: nothing that was committed is lost. "
+        "`ccpr doctor` shows how much is free."
+    )
+
+
 class CommitOutcomeUnknown(Unknown):
     """The connection to the catalog database was lost during a commit and has not come back. Whether the point was
     committed is not known."""

@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from ccpr.base.wording import meant
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.context import Context
 from ccpr.state.database import exclusive, repeatable, stored_time, transaction
@@ -94,8 +95,8 @@ class CcprLog:
         """Raises SubscriptionMissing."""
         with transaction(self.engine) as connection:
             found = read_row(connection, name=name)
-        if found is None:
-            raise _missing(name)
+            if found is None:
+                raise _missing(connection, name)
         return found
 
     @repeatable
@@ -122,7 +123,7 @@ class CcprLog:
         with transaction(self.engine) as connection:
             row = read_row(connection, name=name, lock=True)
             if row is None or task_id not in (None, row.task_id):
-                raise _missing(name)
+                raise _missing(connection, name)
             pair = after(Event.CLAIM, row.pair, name)
             now = self._now()
             if row.cn_uuid not in (None, owner) and row.is_held(self._clock()) and not is_dead(row.cn_uuid):
@@ -318,7 +319,7 @@ class CcprLog:
                 sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.context).where(mo_ccpr_log.c.live_name == name)
             ).first()
             if row is None:
-                raise _missing(name)
+                raise _missing(connection, name)
             try:
                 context = Context.from_text(row.context).released()
             except StateUnreadable:
@@ -369,7 +370,7 @@ class CcprLog:
         with transaction(self.engine) as connection:
             row = read_row(connection, name=name, lock=True)
             if row is None:
-                raise _missing(name)
+                raise _missing(connection, name)
             also(connection, row)
             pair = row.pair if event is None else after(event, row.pair, name)
             values = {**change(row), "state": pair.state, "iteration_state": pair.iteration}
@@ -390,8 +391,16 @@ class CcprLog:
         return round(self._clock() * 1000)
 
 
-def _missing(name: str) -> SubscriptionMissing:
-    return SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+def _missing(connection: sa.Connection, name: str) -> SubscriptionMissing:
+    """With the names that are like it."""
+    live = connection.execute(sa.select(mo_ccpr_log.c.live_name).where(mo_ccpr_log.c.live_name.is_not(None))).scalars()
+    known = [str(one) for one in live]
+    advice = f"{meant(name, known, 'subscriptions', of='This state folder')} " if known else ""
+    return SubscriptionMissing(
+        "there is no subscription of that name",
+        subject=f"subscription {name}",
+        remedy=advice + SubscriptionMissing.default_remedy,
+    )
 
 
 def _write_held(

@@ -13,6 +13,7 @@ import pytest
 from ccpr.cli.error_catalogue import PACKAGE, catalogue
 from ccpr.cli.reference.__main__ import FOLDER, PAGES, main
 from ccpr.cli.reference.configuration import variables
+from ccpr.config.sql.statements import LAKE_SETTINGS
 from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
 from ccpr.service.status import SubscriptionStatus
 from ccpr.state.settings import Settings
@@ -99,7 +100,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def test_every_error_code_that_a_page_names_exists() -> None:
-    settings = {field.name.upper() for field in fields(Settings)}
+    settings = {name.upper() for name in (*(field.name for field in fields(Settings)), *LAKE_SETTINGS)}
     known = {*catalogue(), *variables(), *settings, *_OTHER_WORDS}
     named = {
         (name_of(page), name)

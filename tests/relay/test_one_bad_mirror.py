@@ -137,7 +137,7 @@ def figure(workspace: Workspace, service: RelayService) -> float:
 
 
 def warned(name: str) -> list[str]:
-    return [text for text in command("status", name)["warnings"] if "leaves it out" in text]
+    return [text for text in command("status", name)["warnings"] if "does not have it in its catalog" in text]
 
 
 def eventually(condition: "object") -> None:

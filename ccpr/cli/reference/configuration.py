@@ -102,6 +102,8 @@ def variables() -> Mapping[str, str]:
         f"({DEFAULT_TABLES})",
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
+        "CCPR_TIMEZONE": "the zone in which commands show times, and of a time that is typed without one: `local`, "
+        "or a name such as `Europe/Berlin`; UTC if not set. JSON is always in UTC",
         "CCPR_ALLOWED_HOSTS": "names by which the pages of `ccpr serve` are asked for, as `--allowed-host` says; "
         "blanks between them",
         "CCPR_WEBHOOK": "web address that `ccpr serve` posts notices to, as `--webhook` does",

@@ -325,6 +325,12 @@ class Catalogs:
         return Answer(("account_id", "account_name"), (8, 253), [(b"0", b"sys"), (b"7", b"acc")])
 
 
+def test_a_second_publication_of_the_same_account_is_no_obstacle():
+    session: Any = Catalogs((7, b"acc", b"q"), (7, b"acc", b"p"))
+    assert choose_publication(session, "d", None).name == "p"
+    assert choose_publication(session, "d", None, "q").name == "q"
+
+
 def test_several_publications_are_listed():
     session: Any = Catalogs((0, b"sys", b"p"), (7, b"acc", b"q"))
     with pytest.raises(PublicationAmbiguous) as raised:
