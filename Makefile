@@ -5,6 +5,9 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 CCPR_HOME ?= $(if $(wildcard .ccpr),.ccpr,demo-run/.ccpr)
 PORT ?= 3000
+# How many processes share the tests: as many as there are cores, and four at most, each with its own servers.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+PYTEST := $(BIN)/python -m pytest -p xdist.plugin --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 help: ## this list
@@ -26,11 +29,22 @@ demo-lake: $(INSTALLED) ## the shop as Delta tables: published, read by delta-rs
 	$(BIN)/python -m demo.lake
 
 test: $(INSTALLED) ## all checks and all tests; the tests run even if a check fails
-	@$(MAKE) --no-print-directory lint; checks=$$?; $(MAKE) --no-print-directory unit && exit $$checks
+	@$(MAKE) --no-print-directory lint; checks=$$?; $(MAKE) --no-print-directory tests && exit $$checks
 
-unit: $(INSTALLED) ## the tests alone; PYTEST_OPTIONS="-k name" for some of them
+tests: $(INSTALLED) ## the tests alone; PYTEST_OPTIONS="-k name" for some of them
 	@scripts/test-components
-	@scripts/run-tests $(PYTEST_OPTIONS)
+	$(PYTEST) --durations=25 --durations-min=2 $(PYTEST_OPTIONS)
+
+unit: $(INSTALLED) ## the fast lane: tests that start no process and no server, in less than a minute
+	$(PYTEST) -m unit $(PYTEST_OPTIONS)
+
+integration: $(INSTALLED) ## tests with processes and servers, but for the slow ones
+	@scripts/test-components
+	$(PYTEST) -m integration $(PYTEST_OPTIONS)
+
+slow: $(INSTALLED) ## the slow lane: a browser, Spark, kills at every step, random histories, benchmarks
+	@scripts/test-components
+	$(PYTEST) -m slow $(PYTEST_OPTIONS)
 
 lint: $(INSTALLED) ## style, formatting, types, and which package may import which
 	$(BIN)/ruff check .
@@ -128,4 +142,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded demo-lake test unit lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean
+.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean

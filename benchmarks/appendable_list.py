@@ -100,11 +100,11 @@ def _read_second(session: Session, endpoint: Endpoint) -> float:
             snapshots.create_snapshot(session, name, publication, database)
         return SnapshotRef("later", 1, 0, snapshots.snapshot_timestamp(session, "later", publication).physical)
 
-    passing: Any = SimpleNamespace(session=session, subscription=subscription, later=later)
+    temporary: Any = SimpleNamespace(session=session, subscription=subscription, later=later)
     started = time.perf_counter()
     (table_id,) = table_ids(session, publication, "d", ref.at).values()
     nothing, long_list = LISTED_SCHEMA.empty_table(), FullList(rows=SHORT_LIST + 1)
-    found = LaterSnapshot(passing, long_list).with_appendable(nothing, ref, "d", {table_id}, "benchmark", _not_read)
+    found = LaterSnapshot(temporary, long_list).with_appendable(nothing, ref, "d", {table_id}, "benchmark", _not_read)
     for name in ("committed", "later"):
         snapshots.drop_snapshot(session, name, publication)
     assert found.num_rows == APPENDABLE

@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument(
         "--jdbc-jar", type=Path, default=os.environ.get("CCPR_JDBC_JAR"), help="MariaDB's or MySQL's JDBC driver"
     )
+    parser.add_argument("--no-jdbc", action="store_true", help="leave Spark's writer out")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, running(find_program()) as server:
         missing = _driver(arguments, Path(scratch) / "driver")
@@ -95,6 +96,8 @@ def main() -> None:
 
 def _driver(arguments: argparse.Namespace, folder: Path) -> str:
     """Fetch a driver if none is given. Returns why there is none."""
+    if arguments.no_jdbc:
+        return "--no-jdbc"
     if not arguments.jdbc_jar:
         try:
             arguments.jdbc_jar = _DRIVER.fetch(folder)

@@ -43,13 +43,14 @@ _EXTENT = struct.Struct("<BIII")
 
 
 def main() -> None:
-    arguments = arguments_of(__doc__, _ROUNDS)
+    arguments = arguments_of(__doc__, _ROUNDS, copies=_LARGE_COPIES)
     folder = recordings_with("wide_and_large", "many_tables")
     keep_large_blocks()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:  # on disk like a mirror, not in memory
         work = Path(scratch)
         os.environ[KEY_FILE_VARIABLE] = str(work / "key")
-        large = _measure(large_objects(folder / "wide_and_large", work / "large"), work, arguments.rounds)
+        recording = large_objects(folder / "wide_and_large", work / "large", arguments.copies)
+        large = _measure(recording, work, arguments.rounds)
         small = _measure(folder / "many_tables", work, arguments.rounds)
     figures = {
         "ratio": large["bare"] / large["ours"],
@@ -101,7 +102,7 @@ def objects_of(recording: Path) -> list[ObjectStats]:
     return list({stats.name: stats for stats in listed}.values())
 
 
-def large_objects(source: Path, target: Path, copies: int = _LARGE_COPIES) -> Path:
+def large_objects(source: Path, target: Path, copies: int) -> Path:
     """A recording whose only list holds the source's largest object several times, each with another id."""
     shutil.copytree(source, target)
     for folder in sorted(target.glob("snapshot-*"))[1:]:

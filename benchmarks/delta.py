@@ -40,7 +40,7 @@ def main() -> None:
     rows, objects, twice = figures["table_rows"], figures["objects"], figures["twice_s"]
     print(f"{rows:.0f} rows in {objects:.0f} objects, read at both points in {twice:.3f} s")
     changed, took, planned = figures["rows"], figures["changed_s"], figures["plan_s"] * 1e3
-    print(f"{changed:.0f} rows changed: {took:.3f} s, of which finding the objects takes {planned:.1f} ms")
+    print(f"{changed:.0f} rows changed: {took:.3f} s, {planned:.1f} ms")
     merged, same = figures["merged_s"], figures["same_s"] * 1e3
     print(f"all merged, nothing changed: {merged:.3f} s; two points of one state: {same:.2f} ms")
     names = ("changed_s", "merged_s", "twice_s")

@@ -46,8 +46,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--largest", default="1 GB", help="leave out what is larger, e.g. '300 MB'")
+    parser.add_argument("--largest", default="1 GB", help="skip what is larger, e.g. '300 MB'")
     parser.add_argument("--no-cold", action="store_true", help="leave the cold sessions out")
+    parser.add_argument("--no-warm-up", action="store_true", help="start the warm session without small jobs first")
     parser.add_argument("--cold", nargs=2, metavar=("TASK", "HOME"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.cold:
@@ -65,7 +66,7 @@ def main() -> None:
             made = large_objects(folder / "wide_and_large", work / "large", max(count for _, count in large))
             recordings.append((made, large))
         warm = WarmSpark(work)
-        warm.start(warm_up=True)  # as `ccpr spark start` does
+        warm.start(warm_up=not arguments.no_warm_up)  # as `ccpr spark start` does
         try:
             figures = {}
             for recording, sizes in recordings:

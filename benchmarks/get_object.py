@@ -12,7 +12,6 @@ import sys
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."  # the repository, not the folder of this file
 
-import argparse
 import json
 import os
 import re
@@ -25,7 +24,8 @@ from typing import Any
 
 import pymysql
 
-from benchmarks.large_object import ccpr_words, one_large_object
+from benchmarks.large_object import LARGE, ccpr_words, one_large_object
+from benchmarks.shared.common import arguments_of
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.malloc import keep_large_blocks
@@ -42,14 +42,11 @@ _READERS = ("wire", "session", "pymysql")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS)
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__, _ROUNDS, mb=LARGE)
     keep_large_blocks()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         folder = Path(scratch)
-        size, _ = one_large_object(folder)
+        size, _ = one_large_object(folder, arguments.mb)
         (path,) = (folder / "objects").iterdir()
         server = subprocess.Popen(ccpr_words("emulator", "--recording", str(folder)), stdout=subprocess.PIPE, text=True)
         try:

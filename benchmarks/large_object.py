@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes, varlena_entry
 
-BLOCKS, ROWS, VALUE_BYTES = 8, 4096, 8000  # 250 MB
+LARGE, BLOCKS, VALUE_BYTES = 250, 8, 8000  # the object's size in MB
 AT = 1_795_000_000_000_000_000
 BIGINT, BLOB = "0017000000000000000000100000008000000001", "0046000100000000000000300000000000000000"
 
@@ -67,10 +67,11 @@ ROWS_OF_THE_CATALOG: dict[str, dict[str, Any]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--mb", type=int, default=LARGE, help="of the object")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         folder = Path(scratch)
-        size, digest = one_large_object(folder / "recording")
+        size, digest = one_large_object(folder / "recording", arguments.mb)
         environment = os.environ | {"CCPR_HOME": str(folder / "home"), "UPSTREAM_PASSWORD": "111"}
         emulator = subprocess.Popen(
             ccpr_words("emulator", "--recording", str(folder / "recording")), stdout=subprocess.PIPE, text=True
@@ -120,17 +121,22 @@ def ccpr_words(*words: str) -> list[str]:
     return [sys.executable, "-m", "ccpr.cli", *words]
 
 
-def one_large_object(folder: Path) -> tuple[int, str]:
+def rows_of(megabytes: int) -> int:
+    """How many rows an object of such a size has."""
+    return BLOCKS * ((megabytes << 20) // (BLOCKS * VALUE_BYTES))
+
+
+def one_large_object(folder: Path, megabytes: int = LARGE) -> tuple[int, str]:
     """One table (id bigint, payload blob) with one large object; its size and the digest of its payloads in order."""
-    rng, digest, blocks = np.random.default_rng(1), hashlib.sha256(), []
+    rng, digest, blocks, rows = np.random.default_rng(1), hashlib.sha256(), [], rows_of(megabytes) // BLOCKS
     for block in range(BLOCKS):
-        values = [rng.bytes(VALUE_BYTES) for _ in range(ROWS)]
+        values = [rng.bytes(VALUE_BYTES) for _ in range(rows)]
         for value in values:
             digest.update(value)
-        ids = np.arange(block * ROWS, (block + 1) * ROWS, dtype="<i8").tobytes()
-        blocks.append((ROWS, {0: (23, column_entry(23, ids, ROWS)), 1: (70, varlena_entry(70, values))}))
+        ids = np.arange(block * rows, (block + 1) * rows, dtype="<i8").tobytes()
+        blocks.append((rows, {0: (23, column_entry(23, ids, rows)), 1: (70, varlena_entry(70, values))}))
     file = object_file(blocks)
-    stats = stats_bytes(file, rows=BLOCKS * ROWS, blocks=BLOCKS)
+    stats = stats_bytes(file, rows=BLOCKS * rows, blocks=BLOCKS)
     (folder / "objects").mkdir(parents=True)
     (folder / "objects" / stats[18:60].decode()).write_bytes(file)
     about = {

@@ -1,7 +1,7 @@
 """What an iteration costs in which 1 of 10,000 tables has changed: upstream statements, files and bytes. `--json`
 prints the figures as one JSON object.
 
-The upstream is the emulator with a generated recording: 10,000 tables, of which one has an object of a real recording,
+The upstream is the emulator with a generated recording: 10,000 tables, and only one has an object of a real recording,
 and one more from the second snapshot on. The last line is `statements=<without flushes> flushes=… files_read=…
 files_written=… bytes_read=… bytes_written=… seconds=<of the second iteration> memory_mb=<peak>`.
 """

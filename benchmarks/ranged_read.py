@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from benchmarks.large_object import BLOCKS, ROWS, one_large_object
+from benchmarks.large_object import LARGE, one_large_object, rows_of
 from tests.support.bucket import Bucket, served
 
 _READ = """
@@ -47,12 +47,15 @@ sum(len(file.column(block.number, column)) for block in file.blocks)
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--mb", type=int, default=LARGE, help="of the object")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
-        size, _ = one_large_object(Path(scratch))
+        size, _ = one_large_object(Path(scratch), arguments.mb)
         (path,) = (Path(scratch) / "objects").iterdir()
         with served(Bucket({f"mirror/objects/{path.name}": path.read_bytes()})) as bucket:
-            ranged, whole = (_read(bucket, f"objects/{path.name}", way) for way in ("open", "read"))
+            ranged, whole = (
+                _read(bucket, f"objects/{path.name}", way, rows_of(arguments.mb)) for way in ("open", "read")
+            )
     figures = {
         "bytes": size,
         "fetched_mb": ranged["fetched_mb"],
@@ -75,13 +78,13 @@ def main() -> None:
     print(" ".join(f"{name}={figures[name]:.1f}" for name in shown))
 
 
-def _read(bucket: Bucket, name: str, way: str) -> dict[str, float]:
+def _read(bucket: Bucket, name: str, way: str, rows: int) -> dict[str, float]:
     environment = os.environ | {
         "AWS_ACCESS_KEY_ID": "nobody",
         "AWS_SECRET_ACCESS_KEY": "nothing",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-    command = [sys.executable, "-c", _READ, bucket.url("mirror"), name, way, str(BLOCKS * ROWS)]
+    command = [sys.executable, "-c", _READ, bucket.url("mirror"), name, way, str(rows)]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

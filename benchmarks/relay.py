@@ -31,7 +31,7 @@ from pathlib import Path
 import pymysql
 
 from benchmarks.get_object import Wire
-from benchmarks.large_object import ccpr_words, one_large_object
+from benchmarks.large_object import LARGE, ccpr_words, one_large_object
 from benchmarks.shared.common import arguments_of
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.objects import CHUNK_BYTES
@@ -42,9 +42,9 @@ _RECEIVE_BYTES = 4 << 20
 
 
 def main() -> None:
-    arguments = arguments_of(__doc__, _ROUNDS)
+    arguments = arguments_of(__doc__, _ROUNDS, mb=LARGE)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
-        figures = measure(Path(scratch), arguments.rounds)
+        figures = measure(Path(scratch), arguments.rounds, arguments.mb)
     if arguments.json:
         print(json.dumps(figures))
         return
@@ -53,8 +53,8 @@ def main() -> None:
     print(" ".join(f"{name}={figures[name]:.{0 if name.endswith('mb') else 2}f}" for name in names))
 
 
-def measure(folder: Path, rounds: int) -> dict[str, float]:
-    size, _ = one_large_object(folder / "recording")
+def measure(folder: Path, rounds: int, megabytes: int) -> dict[str, float]:
+    size, _ = one_large_object(folder / "recording", megabytes)
     environment = os.environ | {"CCPR_HOME": str(folder / "home"), "UPSTREAM_PASSWORD": "111"}
 
     def ccpr(*words: str) -> str:

@@ -28,9 +28,9 @@ from ccpr.pipeline.due import due_at
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import LogRow
-from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.recordings_location import recordings_folder
+from tests.support.replica import NAME, Replica, replaying
 
 APPLIED = dg.AssetKey("applied_tables")
 INTERVAL_SECONDS, TICK_SECONDS = 60, 10
@@ -189,6 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--minutes", type=int, default=60)
+    parser.add_argument("--recording", default="dml", help="its states are replicated in as many minutes at least")
     arguments = parser.parse_args()
     recordings = recordings_folder()
     if recordings is None:
@@ -197,7 +198,7 @@ def main() -> None:
         folder = Path(scratch)
         os.environ |= {"CCPR_HOME": str(folder / "home"), "UPSTREAM_PASSWORD": "111"}
         quiet = (lambda line: None) if arguments.json else print
-        figures = simulate(recordings / "dml", folder, arguments.minutes, quiet)
+        figures = simulate(recordings / arguments.recording, folder, arguments.minutes, quiet)
     if arguments.json:
         print(json.dumps(asdict(figures)))
         return

@@ -1,7 +1,7 @@
 """A load that is replicated while it runs: whether what arrives is equal, and whether memory and disk level off.
 
 Three processes: `ccpr emulator --living`, `ccpr serve` with an interval of 1 s and points that expire, and
-`ccpr load run`. Their resident memory and the bytes of the state folder are printed every `--sample` seconds. At
+`ccpr workload run`. Their resident memory and the bytes of the state folder are printed every `--sample` seconds. At
 the end the mirror is compared with the record, row by row; it fails if one differs. `make soak` runs an hour. Files
 that no point names any more are kept for ten minutes; the emulator merges small objects as a real upstream does, and
 keeps all rows in memory. The last line is `changes_per_second=…`; `--json` prints one object with all figures and the
@@ -87,7 +87,7 @@ def soak(minutes: float, rate: float, sample: float, say: Any) -> dict[str, Any]
         environment.pop("DAGSTER_HOME", None)
         with running("emulator", "--living", "--merge-every", "10", environment=environment) as (emulator, line):
             source = f"mysql://sys#dump:env:SOAK_PASSWORD@{line.split()[-1]}"
-            load = ("load", "run", "--from", source, "--record", str(record), "--batch", "25")
+            load = ("workload", "run", "--from", source, "--record", str(record), "--batch", "25")
             ccpr(environment, *load, "--publish", "--changes", "1")
             ccpr(environment, "subscribe", NAME, "--from", source, "--database", DATABASE, "--interval", "1",
                  "--retain", "5", "--retain-files", "10m")  # fmt: skip
@@ -113,7 +113,7 @@ def soak(minutes: float, rate: float, sample: float, say: Any) -> dict[str, Any]
                     raise SystemExit(json.dumps(played))
                 status = ccpr(environment, "status", NAME)
             last = ccpr(environment, "run", NAME)
-            found = ccpr(environment, "load", "check", "--record", str(record), "--mirror", NAME)
+            found = ccpr(environment, "workload", "check", "--record", str(record), "--mirror", NAME)
     return {
         "changes": played["changes"],
         "changes_per_second": played["rate"],

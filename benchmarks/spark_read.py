@@ -47,11 +47,11 @@ _LZ4 = pa.Codec("lz4_raw")
 
 
 def main() -> None:
-    arguments = arguments_of(__doc__, _ROUNDS)
+    arguments = arguments_of(__doc__, _ROUNDS, rows=_ROWS)
     folder = recordings_with("wide_and_large", "many_tables")
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        large = large_table(folder / "wide_and_large", work / "large")
+        large = large_table(folder / "wide_and_large", work / "large", arguments.rows)
         figures = measure(large, session(work), arguments.rounds) | small_job(
             folder / "many_tables", work / "small", session(work)
         )

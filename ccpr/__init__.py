@@ -8,75 +8,44 @@
     changes = orders.changes(since=3)
 
 A mirror is a folder or a prefix of an object store; nothing else is needed, neither the state database nor the
-upstream. This package is the public interface: what is listed here stays, all other packages may change. The reference
-with examples is docs/reference/python.md.
+upstream. This package is the public interface: what `__all__` lists here and in `ccpr.errors` stays, all else may
+change. The reference with examples is docs/reference/python.md.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ccpr import errors
     from ccpr.api.changes import Changes
     from ccpr.api.mirror import Mirror, open_mirror
+    from ccpr.api.scan import Scan
     from ccpr.api.spark import read_changes, read_table, spark_session
     from ccpr.api.table import Table
-    from ccpr.api.values import At, Location, Point, TableInfo
+    from ccpr.api.values import At, Definition, Location, Point, PointChanges, TableInfo
+    from ccpr.errors import *  # noqa: F403 # where the errors were before there was `ccpr.errors`
     from ccpr.matrixone.errors import CcprError
-    from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
-    from ccpr.mirror.errors import (
-        BadFilter,
-        BadName,
-        BadOption,
-        ExtraMissing,
-        HoldMissing,
-        KeyChanged,
-        KeyUnusable,
-        KeyWrong,
-        MirrorDamaged,
-        MirrorEncrypted,
-        MirrorNotEncrypted,
-        MirrorNotFound,
-        PointGone,
-        PointNotReached,
-        StoreFailed,
-        TableMissingInMirror,
-    )
     from ccpr.mirror.filters import FilterTuple
     from ccpr.mirror.points import LaggingTable
-    from ccpr.pipeline.spark.tasks import StoreNotShared
+
+    __version__: str
 
 __all__ = [
     "At",
-    "BadFilter",
-    "BadName",
-    "BadOption",
     "CcprError",
     "Changes",
-    "ExtraMissing",
+    "Definition",
     "FilterTuple",
-    "HoldMissing",
-    "KeyChanged",
-    "KeyUnusable",
-    "KeyWrong",
     "LaggingTable",
     "Location",
     "Mirror",
-    "MirrorDamaged",
-    "MirrorEncrypted",
-    "MirrorNotEncrypted",
-    "MirrorNotFound",
-    "ObjectDamaged",
-    "ObjectMismatch",
-    "ObjectUnsupported",
     "Point",
-    "PointGone",
-    "PointNotReached",
-    "StoreFailed",
-    "StoreNotShared",
+    "PointChanges",
+    "Scan",
     "Table",
     "TableInfo",
-    "TableMissingInMirror",
-    "ValueRefused",
+    "__version__",
+    "errors",
     "open_mirror",
     "read_changes",
     "read_table",
@@ -85,36 +54,18 @@ __all__ = [
 
 _HOMES = {
     "At": "ccpr.api.values",
-    "BadFilter": "ccpr.mirror.errors",
-    "BadName": "ccpr.mirror.errors",
-    "BadOption": "ccpr.mirror.errors",
     "CcprError": "ccpr.matrixone.errors",
     "Changes": "ccpr.api.changes",
-    "ExtraMissing": "ccpr.mirror.errors",
+    "Definition": "ccpr.api.values",
     "FilterTuple": "ccpr.mirror.filters",
-    "HoldMissing": "ccpr.mirror.errors",
-    "KeyChanged": "ccpr.mirror.errors",
-    "KeyUnusable": "ccpr.mirror.errors",
-    "KeyWrong": "ccpr.mirror.errors",
     "LaggingTable": "ccpr.mirror.points",
     "Location": "ccpr.api.values",
     "Mirror": "ccpr.api.mirror",
-    "MirrorEncrypted": "ccpr.mirror.errors",
-    "MirrorNotEncrypted": "ccpr.mirror.errors",
-    "MirrorDamaged": "ccpr.mirror.errors",
-    "MirrorNotFound": "ccpr.mirror.errors",
-    "ObjectDamaged": "ccpr.matrixone.objects.errors",
-    "ObjectMismatch": "ccpr.matrixone.objects.errors",
-    "ObjectUnsupported": "ccpr.matrixone.objects.errors",
     "Point": "ccpr.api.values",
-    "PointGone": "ccpr.mirror.errors",
-    "PointNotReached": "ccpr.mirror.errors",
-    "StoreFailed": "ccpr.mirror.errors",
-    "StoreNotShared": "ccpr.pipeline.spark.tasks",
+    "PointChanges": "ccpr.api.values",
+    "Scan": "ccpr.api.scan",
     "Table": "ccpr.api.table",
     "TableInfo": "ccpr.api.values",
-    "TableMissingInMirror": "ccpr.mirror.errors",
-    "ValueRefused": "ccpr.matrixone.objects.errors",
     "open_mirror": "ccpr.api.mirror",
     "read_changes": "ccpr.api.spark",
     "read_table": "ccpr.api.spark",
@@ -124,9 +75,19 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """A public name, imported when it is first used: importing a command or a room needs none of them."""
-    if name not in _HOMES:
+    if name == "errors":
+        return import_module("ccpr.errors")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        found = version("matrixone-ccpr")
+    elif name in _HOMES:
+        found = getattr(import_module(_HOMES[name]), name)
+    elif name[:1].isupper() and name in import_module("ccpr.errors").__all__:  # where the errors were before
+        found = getattr(import_module("ccpr.errors"), name)
+    else:
         raise AttributeError(f"module 'ccpr' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
     return found
 
 

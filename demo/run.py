@@ -1,7 +1,7 @@
 """`make demo-recorded`: replicates a recorded MatrixOne database over the wire in five iterations, and compares the
 replica with the source each time.
 
-It runs the commands that a person would type; the last iteration is a run of the Dagster assets. At the end Spark
+It runs the commands that a user would type; the last iteration is a run of the Dagster assets. At the end Spark
 reads the table at two points. All files are in demo-run/, which is deleted when the demo starts.
 """
 
@@ -233,7 +233,7 @@ def read_with_spark(before: int, after: int) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rows by tag")
     for number in (before, after):
-        table.add_column(f"at lsn {number - 1}", justify="right")
+        table.add_column(f"at point {number - 1}", justify="right")
     for tag in sorted(counts[0] | counts[1]):
         table.add_row(tag, *(f"{count.get(tag, 0):,}" for count in counts))
     out.print(table)
@@ -246,7 +246,7 @@ def expected(number: int) -> pa.Table:
 
 
 def ccpr(*words: str) -> dict:
-    """Run a command as a person would. Returns its output as JSON; ends the demo if the command fails."""
+    """Run a command as a user would. Returns its output as JSON; ends the demo if the command fails."""
     print_command(words)
     process = subprocess.run([CCPR, *words, "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if process.returncode:

@@ -1,7 +1,7 @@
 """`make demo`: replicates a shop of 100,000 orders while its customers order and cancel.
 
 The upstream is a simulated MatrixOne, which takes ordinary SQL from any client of MySQL; orders are placed and
-cancelled in another thread all the while. Five iterations run as a person would type them. After each, the replica is
+cancelled in another thread all the while. Five iterations run as a user would type them. After each, the replica is
 compared with what the upstream had at that moment: it can still be asked, by `{mo_ts = …}`. If there is a MariaDB on
 the machine, the last point goes into it, too. All files are in demo-run/, which is deleted when the demo starts.
 
@@ -220,7 +220,7 @@ def two_times() -> None:
     table.add_column("orders by status")
     counts = []
     for point in (first, last):
-        table.add_column(f"at lsn {point.lsn}, {point.time:%H:%M:%S}", justify="right")
+        table.add_column(f"at point {point.lsn}, {point.time:%H:%M:%S}", justify="right")
         found = orders.to_arrow(at=point, columns=["status"]).column("status").value_counts().to_pylist()
         counts.append({one["values"]: one["counts"] for one in found})
     for status in sorted(counts[0] | counts[1]):

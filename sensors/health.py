@@ -1,4 +1,4 @@
-"""Keeps partitions and `replica_current` right, whoever runs the subscriptions."""
+"""Keeps partitions and `replica_current` right, whatever runs the subscriptions."""
 
 from ccpr.dagster.health_sensor import build_health_sensor
 

@@ -3,16 +3,22 @@
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from tests.support.ci import not_skipped
+from tests.support.lanes import assign, guarded, scheduler
 from tests.support.mariadb import MariaDb, program_or_skip, running
 from tests.support.recordings_location import SAMPLE, recordings_folder
 from tests.support.s3_fixtures import s3_credentials, s3_server, s3_url
 from tests.support.spark_fixtures import key_file, recorded_mirror, spark
 from tests.support.wire_client import connect
+
+if TYPE_CHECKING:
+    from tests.support.one_table import OneTable
+    from tests.support.replica import Replica
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # Dagster uses it, too; see `ccpr.pipeline.spark.connect`
 # How long an example takes says more about the machine than about the program.
@@ -32,6 +38,22 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """The same for a whole module, which is skipped when it is imported."""
     return not_skipped((yield))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    assign(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+    with guarded(item):
+        return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return scheduler(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +80,31 @@ class _Sample(PosixPath):
         if (self == SAMPLE or name.startswith("snapshot-")) and not path.exists():
             pytest.skip(f"the sample of recordings has no {path.relative_to(SAMPLE)}")
         return path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the test, with a new state folder `home` in it."""
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
+    return tmp_path
+
+
+@pytest.fixture
+def replica(recordings: Path, home: Path) -> "Iterator[Replica]":
+    """Of a recording, after a first run."""
+    from tests.support.replica import replaying
+
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+        yield replica
+
+
+@pytest.fixture
+def one_table(home: Path) -> "Iterator[OneTable]":
+    """Not subscribed to yet."""
+    from tests.support.one_table import published
+
+    with published(home) as source:
+        yield source

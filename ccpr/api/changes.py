@@ -118,7 +118,7 @@ def plan_changes(
     later = point_at(mirror, plain_at(until))
     former = None if since is None else point_at(mirror, plain_at(since))
     if former is not None and former.lsn > later.lsn:
-        message = f"since is lsn {former.lsn}, which is later than until, lsn {later.lsn}"
+        message = f"since is point {former.lsn}, which is later than until, point {later.lsn}"
         raise BadOption(message, subject=f"table {name}", remedy="Exchange the two points.")
     changes = changes_between(mirror, name, former, later)
     for delta in (changes.delta, changes.replaced):

@@ -11,6 +11,7 @@ from ccpr.api.mirror import Mirror, open_mirror
 from ccpr.api.values import At, Location, plain_at
 from ccpr.matrixone.schema import InvalidText
 from ccpr.matrixone.sql.quoting import in_backquotes
+from ccpr.mirror.errors import BadOption
 from ccpr.mirror.filters import FilterTuple
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def read_table(
 
     Parameters
     ----------
-    spark : a session of Spark 4.1. This package has to be installed where its driver and its workers run, and all of
-        them have to see the mirror.
+    spark : a session of Spark 4.1. This package must be installed where its driver and its workers run, and all of
+        them must see the mirror.
     mirror : an open mirror, or its place.
     table : `database.table`.
     at, columns, filters, hidden : as of `ccpr.Table`. Workers apply the filters, and skip files and blocks by them;
@@ -42,12 +43,14 @@ def read_table(
     ------
     StoreNotShared
         The workers run on other machines than the mirror's folder.
+    BadOption
+        The mirror was opened with credentials of its own, which the workers do not have.
     TableMissingInMirror, PointNotReached, PointGone, BadFilter, BadOption, MirrorNotFound, MirrorDamaged, StoreFailed
         As of `ccpr.Table`. What goes wrong in a worker comes as an error of Spark, whose text has the code.
     """
     from ccpr.pipeline.spark.read import read_table as frame_of
 
-    opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
+    opened = _opened(mirror)
     chosen = None if columns is None else columns if isinstance(columns, str) else list(columns)
     how = opened._reading
     return frame_of(spark, opened.url, table, plain_at(at), chosen, filters=filters or (), hidden=hidden, reading=how)
@@ -70,7 +73,7 @@ def read_changes(
     from ccpr.pipeline.spark.deltas import delta_with_spark
     from ccpr.pipeline.spark.read import read_table as frame_of
 
-    opened = mirror if isinstance(mirror, Mirror) else open_mirror(mirror)
+    opened = _opened(mirror)
     changes, _, until_lsn = plan_changes(opened._mirror, table, since, until, opened._reading)
     frame = delta_with_spark(spark, changes.delta, opened._reading)
     if changes.replaced is None or changes.after is None:
@@ -106,11 +109,28 @@ def spark_session(
 
     Raises
     ------
-    JavaMissing, SparkUnavailable
-        No Java can be used; no session could be made.
+    ExtraMissing, JavaMissing, SparkUnavailable
+        The extra `spark` is not installed; no Java can be used; no session could be made.
     """
     from ccpr.pipeline.spark.session import SparkSettings
     from ccpr.pipeline.spark.session import spark_session as session_of
 
     folder = Path.home() / ".cache" / "ccpr" / "java" if cache is None else Path(cache)
     return session_of(SparkSettings(folder, master, remote, config=dict(config or {})))
+
+
+def _opened(mirror: Mirror | Location) -> Mirror:
+    """Raises BadOption for a mirror that was opened with credentials: they stay in this process."""
+    if not isinstance(mirror, Mirror):
+        return open_mirror(mirror)
+    if mirror._credentials is not None:
+        remedy = (
+            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give a role, where Spark's driver and workers run, "
+            "and give the mirror's URL."
+        )
+        raise BadOption("Spark's workers do not get its credentials", subject=mirror.url, remedy=remedy)
+    return mirror
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,20 +1,18 @@
 """A table of a mirror: its rows at a point as Arrow, Polars, pandas or DuckDB, and what has changed between two."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 
 from ccpr.api.changes import Changes, changes_of
+from ccpr.api.scan import Scan
 from ccpr.api.values import At, plain_at
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
-from ccpr.mirror.duckdb_rows import quoted
-from ccpr.mirror.errors import BadOption, ExtraMissing
+from ccpr.mirror.errors import BadOption
 from ccpr.mirror.filters import FilterTuple
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.table_read import TableRead, plan_read
+from ccpr.mirror.table_read import plan_read
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,149 +20,134 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+class Selection(TypedDict, total=False):
+    """What of a table is read: the keywords of `Table.scan`."""
+
+    columns: Sequence[str] | None
+    filters: Iterable[FilterTuple] | None
+    limit: int | None
+    hidden: bool
+
+
 class Table:
     """A table of a mirror, by its name; made by `Mirror.table`.
 
     It can be given to everything that takes Arrow streams (`__arrow_c_stream__`), such as `polars.DataFrame(table)`:
-    that reads all rows and columns of the newest point.
+    that reads all rows and columns.
 
     Attributes
     ----------
     name : `database.table`.
+    lsn : the point that it shows where a call names no other; None = the newest, as of the call.
 
     Notes
     -----
-    All methods that read take the same parameters:
-
-    at : the point: an lsn, a datetime, a text (an lsn or an ISO time), a `Point`; None = the newest. See
-        `Mirror.point`.
-    columns : names, in the order wanted; None = all of the user's, in declared order.
-    filters : tuples `(column, operator, value)`; only rows of which all are true are read. Operators are `=` (also
-        `==`), `!=` (also `<>`), `<`, `<=`, `>`, `>=`, `in` and `not in` (a list of values), and without a value
-        `is null`, `is not null`. Files and blocks without such a row are not read, as far as their minima and maxima
-        show.
-    hidden : the server's own key columns, too.
-
-    All of them raise:
-
-    TableMissingInMirror
-        The point has no such table, or the table no such column.
-    PointNotReached, PointGone
-        The mirror, or this table, has not reached the point; the point is no longer retained.
-    BadFilter
-        A filter names a column that the table does not have, or compares it with a value of another type.
-    BadOption
-        `at` or `columns` cannot be understood.
-    MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, StoreFailed
-        A file is missing, is not what was written, or cannot be read. Of a stream: while batches are taken.
-    ValueRefused
-        A value cannot be read in the way that was asked for (`open_mirror`). While batches are taken.
+    All methods that read take the parameters of `scan` and raise what it raises. While rows are read, they raise what
+    `Scan` does.
     """
 
-    def __init__(self, mirror: Mirror, name: str, reading: Reading = DEFAULT_READING) -> None:
+    def __init__(self, mirror: Mirror, name: str, reading: Reading = DEFAULT_READING, lsn: int | None = None) -> None:
         self._mirror, self._reading = mirror, reading
-        self.name = name
+        self.name, self.lsn = name, lsn
 
     def __repr__(self) -> str:
-        return f"<ccpr.Table {self.name} of {self._mirror.store.url}>"
+        point = "" if self.lsn is None else f" at point {self.lsn}"
+        return f"<ccpr.Table {self.name}{point} of {self._mirror.store.url}>"
 
     @property
     def schema(self) -> pa.Schema:
-        """The user's columns at the newest point, as Arrow types. Of another point: ``to_batches(at=…).schema``."""
-        return plan_read(self._mirror, self.name, reading=self._reading).schema
+        """The user's columns, as Arrow types. Of another point: ``scan(at=…).schema``."""
+        return self.scan().schema
 
-    def to_batches(
+    def scan(
         self,
         at: At = None,
         *,
         columns: Sequence[str] | None = None,
         filters: Iterable[FilterTuple] | None = None,
+        limit: int | None = None,
         hidden: bool = False,
-    ) -> pa.RecordBatchReader:
-        """The rows as a stream, one batch a block (8192 rows as a rule) at most.
+    ) -> Scan:
+        """What is to be read, as a value: nothing is read of it but the description of the table at the point.
 
-        In memory are the batch at hand, 8 bytes for each deleted row, and from an object store the file at hand. The
-        point is fixed by the call; errors of files come while batches are taken.
+        The point is fixed by this call, so that everything that is made of the scan shows the same one.
+
+        Parameters
+        ----------
+        at : the point: an lsn, a datetime, a text (an lsn or an ISO time), a `Point`; None = the table's own, or the
+            newest. See `Mirror.point`.
+        columns : names, in the order wanted; None = all of the user's, in declared order.
+        filters : tuples `(column, operator, value)`; only rows that satisfy all are read. Operators are `=` (also
+            `==`), `!=` (also `<>`), `<`, `<=`, `>`, `>=`, `in` and `not in` (a list of values), and without a value
+            `is null`, `is not null`. Files and blocks without such a row are not read, as far as their minima and
+            maxima show.
+        limit : how many rows at most, any of them: rows have no order. None = all.
+        hidden : the server's own key columns, too.
+
+        Raises
+        ------
+        TableMissingInMirror
+            The point has no such table, or the table no such column.
+        PointNotReached, PointGone
+            The mirror, or this table, has not reached the point; the point is no longer retained.
+        BadFilter
+            A filter names a column that the table does not have, or compares it with a value of another type.
+        BadOption
+            `at`, `columns` or `limit` cannot be understood.
+        MirrorDamaged, StoreFailed
+            A file is missing, is not what was written, or cannot be read.
         """
-        return self._scan(at, columns, filters, hidden).reader()
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+            message = f"limit = {limit!r:.40} is not a number of rows"
+            raise BadOption(message, subject=f"table {self.name}", remedy="Give a whole number, or None for all.")
+        point = self.lsn if at is None else plain_at(at)
+        read = plan_read(
+            self._mirror,
+            self.name,
+            point,
+            columns=columns,
+            filters=filters or (),
+            hidden=hidden,
+            reading=self._reading,
+        )
+        return Scan(self._mirror, read, limit)
 
-    def to_arrow(
-        self,
-        at: At = None,
-        *,
-        columns: Sequence[str] | None = None,
-        filters: Iterable[FilterTuple] | None = None,
-        hidden: bool = False,
-    ) -> pa.Table:
+    def to_batches(self, at: At = None, **selection: Unpack[Selection]) -> pa.RecordBatchReader:
+        """The rows as a stream: `Scan.to_batches`."""
+        return self.scan(at, **selection).to_batches()
+
+    def to_arrow(self, at: At = None, **selection: Unpack[Selection]) -> pa.Table:
         """All rows in memory, in no particular order."""
-        return self.to_batches(at, columns=columns, filters=filters, hidden=hidden).read_all()
+        return self.scan(at, **selection).to_arrow()
 
-    def to_polars(
-        self,
-        at: At = None,
-        *,
-        columns: Sequence[str] | None = None,
-        filters: Iterable[FilterTuple] | None = None,
-        hidden: bool = False,
-    ) -> "pl.DataFrame":
-        """All rows in memory as a `polars.DataFrame`. Raises ExtraMissing without polars."""
-        polars = _package("polars")
-        return polars.DataFrame(self.to_arrow(at, columns=columns, filters=filters, hidden=hidden))
+    def to_polars(self, at: At = None, **selection: Unpack[Selection]) -> "pl.DataFrame":
+        """All rows in memory as a `polars.DataFrame`: `Scan.to_polars`."""
+        return self.scan(at, **selection).to_polars()
 
-    def to_pandas(
-        self,
-        at: At = None,
-        *,
-        columns: Sequence[str] | None = None,
-        filters: Iterable[FilterTuple] | None = None,
-        hidden: bool = False,
-    ) -> "pd.DataFrame":
-        """All rows in memory as a `pandas.DataFrame`. Raises ExtraMissing without pandas.
+    def to_pandas(self, at: At = None, **selection: Unpack[Selection]) -> "pd.DataFrame":
+        """All rows in memory as a `pandas.DataFrame`: `Scan.to_pandas`."""
+        return self.scan(at, **selection).to_pandas()
 
-        Whole numbers and bools have pandas' own types with nulls (`Int64`, `boolean`, …): as floats, large numbers
-        would lose digits. Times are in microseconds, decimals and dates are Python's.
-        """
-        pandas = _package("pandas")
-        nullable = {pa.bool_(): pandas.BooleanDtype()}
-        for width in (8, 16, 32, 64):
-            nullable[getattr(pa, f"int{width}")()] = getattr(pandas, f"Int{width}Dtype")()
-        rows = self.to_arrow(at, columns=columns, filters=filters, hidden=hidden)
-        return rows.to_pandas(types_mapper=nullable.get)
+    def to_pylist(
+        self, at: At = None, *, parse_json: bool = False, **selection: Unpack[Selection]
+    ) -> list[dict[str, Any]]:
+        """All rows in memory as dictionaries: `Scan.to_pylist`."""
+        return self.scan(at, **selection).to_pylist(parse_json=parse_json)
 
     def to_duckdb(
         self,
         connection: "duckdb.DuckDBPyConnection",
         name: str | None = None,
         at: At = None,
-        *,
-        columns: Sequence[str] | None = None,
-        filters: Iterable[FilterTuple] | None = None,
-        hidden: bool = False,
+        **selection: Unpack[Selection],
     ) -> "duckdb.DuckDBPyRelation":
-        """Register the table in a connection of DuckDB, under its name without the database, or `name`.
+        """Register the table in a connection of DuckDB: `Scan.to_duckdb`. Queries show the point that was the newest,
+        or named, at this call."""
+        return self.scan(at, **selection).to_duckdb(connection, name)
 
-        No row is copied: each query reads the files as a stream, always at the point that was the newest, or named,
-        at this call. DuckDB does not say which columns and rows a query needs: name them here for a large table.
-
-        Returns
-        -------
-        duckdb.DuckDBPyRelation
-            The registered table.
-
-        Raises
-        ------
-        ExtraMissing
-            duckdb is not installed: ``pip install "duckdb"``.
-
-        An error of a file ends the query with an error of DuckDB, whose text has the code.
-        """
-        duckdb = _package("duckdb")
-        if not isinstance(connection, duckdb.DuckDBPyConnection):
-            message = f"{type(connection).__name__} is not a connection of DuckDB"
-            raise BadOption(message, subject=f"table {self.name}", remedy="Give what duckdb.connect() returns.")
-        shown = self.name.rpartition(".")[2] if name is None else name
-        connection.register(shown, self._scan(at, columns, filters, hidden))
-        return connection.table(quoted(shown))
+    def count(self, at: At = None, *, filters: Iterable[FilterTuple] | None = None) -> int:
+        """How many rows there are: `Scan.count`."""
+        return self.scan(at, columns=(), filters=filters).count()
 
     def changes(self, since: At, until: At = None) -> Changes:
         """What leads the rows of the table from one point to another, by key.
@@ -181,7 +164,7 @@ class Table:
         Parameters
         ----------
         since, until : see `Mirror.point`. `since` None = before the first point: all rows are upserts. `until` None =
-            the newest point.
+            the newest point, also of a table that shows an older one.
 
         Raises
         ------
@@ -209,37 +192,4 @@ class Table:
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self._scan(None, None, None, hidden=False).__arrow_c_stream__(requested_schema)
-
-    def _scan(
-        self, at: At, columns: Sequence[str] | None, filters: Iterable[FilterTuple] | None, hidden: bool
-    ) -> "_Scan":
-        options: dict[str, Any] = {"columns": columns, "filters": filters or (), "hidden": hidden}
-        read = plan_read(self._mirror, self.name, plain_at(at), **options, reading=self._reading)
-        return _Scan(self._mirror, read)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """A read that can be repeated: each stream begins at the start, and shows the same point."""
-
-    mirror: Mirror
-    read: TableRead
-
-    def reader(self) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(self.read.schema, self.read.batches(mirror=self.mirror))
-
-    def __arrow_c_schema__(self) -> object:
-        return self.read.schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self.reader().__arrow_c_stream__(requested_schema)
-
-
-def _package(name: str) -> Any:
-    """A package that is imported when it is needed. Raises ExtraMissing."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        remedy = f'pip install "{name}"'
-        raise ExtraMissing(f"{name} cannot be imported: {error}", subject=f"package {name}", remedy=remedy) from error
+        return self.scan().__arrow_c_stream__(requested_schema)

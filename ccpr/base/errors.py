@@ -1,23 +1,33 @@
-"""A defect as an error. The others are in the errors.py of the lowest room that raises or catches them."""
+"""A defect as an error, and a missing extra. The others are in the errors.py of the lowest room that raises or catches
+them."""
 
 import traceback
 from typing import Self
 
-from ccpr.matrixone.errors import Transient
+from ccpr.matrixone.errors import Terminal, Transient
 
 
 class UnexpectedError(Transient):
-    """A service met an error that this program does not expect, in one of the things that it does again and again: an
-    iteration, the sync of a target, a question to a follower's cluster, a notice. It is a defect of this program, or of
-    what it depends on. Everything else goes on, and what failed is tried again."""
+    """A service met an error that this program does not expect, in one of its repeated tasks: an iteration, the sync of
+    a target, a question to a follower's cluster, a notice. It is a defect of this program, or of a library that it
+    uses. All other tasks go on, and the failed one is tried again."""
 
     code = "UNEXPECTED"
     about = "module and line"
-    default_remedy = "Report the lines that the service has logged, with the version and what stood before them."
+    default_remedy = "Report the lines that the service has logged, with the version and the lines before them."
 
     @classmethod
     def of(cls, error: Exception) -> Self:
         return cls(f"{type(error).__name__}: {error}"[:1000], subject=raised_at(error))
+
+
+class ExtraMissing(Terminal):
+    """This feature needs packages that are not installed, since only some users need them. An extra of this program
+    brings them: spark, dagster, dagster-spark, emulator, duckdb, lake, pandas, polars, or all of these."""
+
+    code = "EXTRA_MISSING"
+    about = "extra"
+    default_remedy = "pip install 'matrixone-ccpr[all]'"
 
 
 def raised_at(error: Exception) -> str:

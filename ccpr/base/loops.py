@@ -140,4 +140,4 @@ class Loop(Guard):
             self._run()
         finally:
             if not self.ending.is_set():
-                _log.critical("the thread %s has ended, and nobody asked it to: restart the service", self.name)
+                _log.critical("the thread %s has ended without being asked to: restart the service", self.name)

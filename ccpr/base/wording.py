@@ -1,6 +1,13 @@
-"""Long lists, sizes and times as people read them."""
+"""Long lists, sizes and times as people read them, commands with the names filled in, and which of many names was
+meant."""
 
-from collections.abc import Iterable
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+
+_COMMAND, _PLACEHOLDER = re.compile(r"`ccpr [^`]*`"), re.compile(r"\b[A-Z]{2,}\b")
+
+_LIKE = 0.75  # of difflib: 1 = the same
 
 
 def first_names(names: Iterable[str], most: int = 5) -> str:
@@ -29,3 +36,33 @@ def seconds_text(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def filled(text: str, names: Mapping[str, str]) -> str:
+    """A remedy whose commands have names for their placeholders: of `ccpr status NAME`, with NAME shop, `ccpr status
+    shop`. Placeholders without a name stay."""
+
+    def named(word: re.Match[str]) -> str:
+        name = names.get(word[0])
+        return shlex.quote(name) if name else word[0]
+
+    return _COMMAND.sub(lambda command: _PLACEHOLDER.sub(named, command[0]), text)
+
+
+def meant(typed: str, known: Iterable[str], kind: str, *, of: str = "It") -> str:
+    """A sentence about a typed name that is not known: those like it, else the first that are. Letter case does not
+    count, and of `database.table` the database may be missing. `kind` is the plural of what has the names, `of` where
+    they are."""
+    from difflib import get_close_matches  # which only mistakes need
+
+    names = sorted(known)
+    by_text: dict[str, list[str]] = {}
+    for name in names:
+        for text in {name.casefold(), name.rpartition(".")[2].casefold()}:
+            by_text.setdefault(text, []).append(name)
+    wanted = typed.casefold()
+    like = [wanted] if wanted in by_text else get_close_matches(wanted, by_text, cutoff=_LIKE)
+    if like:
+        return f"Did you mean {' or '.join(dict.fromkeys(name for text in like for name in by_text[text][:3]))}?"
+    whose = "Its" if of == "It" else f"{of}'s"
+    return f"{whose} {kind} are {first_names(names, 10)}." if names else f"{of} has no {kind}."

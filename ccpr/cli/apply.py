@@ -1,4 +1,4 @@
-"""`ccpr apply`: make the state folder what a file says."""
+"""`ccpr config apply`: make the state folder what a file says."""
 
 import sys
 from collections.abc import Sequence
@@ -29,21 +29,23 @@ def apply(
             "Mirrors, tables and databases stay.",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and ask whether it can be done.")] = False,
     yes: Annotated[
         bool,
         typer.Option(
             "--yes",
             "-y",
-            help="Do not ask before the plan is done; needed where nobody can be asked and the plan drops something.",
+            help="Do not ask before the plan is done; needed without a terminal if the plan drops something.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create and alter subscriptions, targets, followers and Spark's settings as a file says: show the plan, ask, do
-    it. What is not in the file stays without --prune. Nobody is asked upstream about what does not change."""
+    it. Anything not in the file stays without --prune. The upstream is asked only about what changes.
+
+    --dry-run checks subscriptions as their creation or change would; targets, lakes and followers are not asked."""
     from ccpr.config.reading import read_file, read_text
-    from ccpr.service.configuring import perform, plan
+    from ccpr.service.configuring import perform, plan, try_out
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -52,19 +54,23 @@ def apply(
         if not as_json:
             _show(wanted, found)
         outcomes: list[Outcome] = []
-        if found.actions and not dry_run:
+        report = _ignore if as_json else _report
+        if dry_run:
+            outcomes = try_out(workspace, found.actions, report)
+        elif found.actions:
             _agree(found, yes=yes, as_json=as_json)
-            outcomes = perform(workspace, found.actions, _ignore if as_json else _report)
+            outcomes = perform(workspace, found.actions, report)
     if as_json:
         show_json(_document(wanted, found, outcomes))
     if failed := sum(not outcome.done for outcome in outcomes):
         if not as_json:
-            err.print(f"{counted(failed, 'step')} of {len(outcomes)} not done; the same command does the rest")
+            told = "cannot be done" if dry_run else f"of {len(outcomes)} not done; the same command does the rest"
+            err.print(f"{counted(failed, 'step')} {told}")
         raise typer.Exit(1)
 
 
 def _agree(found: "Plan", *, yes: bool, as_json: bool) -> None:
-    """A person is asked about every plan; where nobody can be, only about what drops something."""
+    """A terminal is asked about every plan. Without one only a plan that drops something needs `--yes`."""
     destructive = [_line(action) for action in found.actions if action.destructive]
     subject = "; ".join(destructive) or counted(len(found.actions), "step")
     confirm("do this?", subject=subject, yes=yes, as_json=as_json, harmless=not destructive)
@@ -96,7 +102,7 @@ def _show(wanted: "Wanted", found: "Plan") -> None:
         for change in action.changes:
             out.print(f"      {change.setting}: {change.before} → {change.after}")
     if found.unlisted:
-        out.print(f"  not in the file, and left alone without --prune: {', '.join(found.unlisted)}", style="dim")
+        out.print(f"  not in the file, and untouched without --prune: {', '.join(found.unlisted)}", style="dim")
     steps = counted(len(found.actions), "step") if found.actions else "nothing to do"
     out.print(f"plan: {steps}; {counted(found.unchanged, 'subscription')} as the file says")
 

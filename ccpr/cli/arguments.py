@@ -4,5 +4,15 @@ from typing import Annotated
 
 import typer
 
+from ccpr.cli import completion
+from ccpr.cli.times import AT_HELP
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output; errors as well.")]
-Name = Annotated[str, typer.Argument(help="The subscription.")]
+At = Annotated[
+    str | None, typer.Option(help=f"{AT_HELP} The newest one if not given.", autocompletion=completion.points)
+]
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="The table, t or db.t.", autocompletion=completion.tables)
+]
+Name = Annotated[str, typer.Argument(help="The subscription.", autocompletion=completion.subscriptions)]
+FollowerName = Annotated[str, typer.Argument(metavar="FOLLOWER", help="The follower's name.")]

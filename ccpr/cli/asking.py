@@ -1,4 +1,4 @@
-"""Whether something may be done that nothing brings back: a person says so, or `--yes` does.
+"""The confirmation of what cannot be undone: at a terminal, or by `--yes`.
 
 Each command that destroys something calls `confirm` before its first write, and none asks in another way.
 """
@@ -11,24 +11,24 @@ from ccpr.cli.defects import NotConfirmed
 
 
 def confirm(question: str, *, subject: str, yes: bool, as_json: bool, harmless: bool = False) -> None:
-    """Ask, unless `--yes` was given. Raises NotConfirmed if the answer is no, or if nobody can be asked.
+    """Ask, unless `--yes` was given. Raises NotConfirmed if the answer is no, or if there is no terminal.
 
     Parameters
     ----------
     subject : what would be lost, for the error.
-    as_json : the output is for a program, so that there is nobody to ask, whatever standard input is.
-    harmless : nothing would be lost, so that it is done where nobody can be asked.
+    as_json : the output is for a program, so that nothing is asked, whatever standard input is.
+    harmless : nothing would be lost, so that it is done without a terminal.
     """
     if yes:
         return
     if as_json or not is_interactive():
         if harmless:
             return
-        raise NotConfirmed("nobody can be asked here, and --yes was not given", subject=subject)
+        raise NotConfirmed("there is no terminal to ask on, and --yes was not given", subject=subject)
     if not typer.confirm(question, err=True):
         raise NotConfirmed("the answer was no", subject=subject)
 
 
 def is_interactive() -> bool:
-    """Whether a person can answer: standard input is there, open, and a terminal."""
+    """Whether a question can be answered: standard input is there, open, and a terminal."""
     return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()

@@ -13,7 +13,7 @@ class CodeUnknown(Terminal):
 
 
 class WrongUsage(Terminal):
-    """What was typed is not a command with its options. Nothing was done."""
+    """The text is not a valid command with its options. Nothing was done."""
 
     code = "USAGE"
     about = "command"
@@ -21,12 +21,12 @@ class WrongUsage(Terminal):
 
 
 class NotConfirmed(Terminal):
-    """The command would destroy something, and nobody said that it may: the answer was no, or there was nobody to ask.
-    Nothing was done. The exit code is 4."""
+    """The command would destroy something and was not confirmed: the answer was no, or the command had no terminal on
+    which to ask. Nothing was done. The exit code is 4."""
 
     code = "NOT_CONFIRMED"
     about = "what would be lost"
-    default_remedy = "If it is to go, type the same command with --yes."
+    default_remedy = "To confirm, type the same command with --yes."
 
 
 class CannotServe(Terminal):
@@ -40,7 +40,7 @@ class CannotServe(Terminal):
 
 
 class Defect(Terminal):
-    """An error that this program does not expect: a defect of it, or of what it depends on. What was committed is
+    """An error that this program does not expect: a defect of it, or of a library that it uses. What was committed is
     kept."""
 
     code = "DEFECT"

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.base.wording import first_names, seconds_text, size_text
-from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.output import clock_text, handle_errors, out, show_json, show_table, time_text
-from ccpr.cli.show import at_option
+from ccpr.cli import completion
+from ccpr.cli.arguments import AsJson, At, Name
+from ccpr.cli.output import handle_errors, out, show_json, show_table
 from ccpr.cli.tables import full_name
+from ccpr.cli.times import at_option, clock_text, time_text, utc_text
+from ccpr.matrixone.schema import Kind
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.errors import TableMissingInMirror
 
@@ -25,19 +27,17 @@ def schema(
     name: Name,
     table: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help="The table, view or sequence, t or db.t; if not given, all of them."),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            help="A point: its lsn, a time (ISO, UTC), or the name of a held one; the newest one if not given."
+        typer.Argument(
+            metavar="TABLE",
+            help="The table, view or sequence, t or db.t; if not given, all of them.",
+            autocompletion=completion.tables,
         ),
     ] = None,
+    at: At = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how tables are defined at a point, as CREATE TABLE, and its views, sequences (with their value), functions
     and grants."""
-    from ccpr.matrixone.schema import Kind
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -51,7 +51,7 @@ def schema(
             refs = {full: refs[full]} if full in refs else {}
             others = [(database, one) for database, one in others if f"{database}.{one.name}" == full]
             if not refs and not others:
-                raise TableMissingInMirror("the point has no such table", subject=f"table {table} at lsn {point.lsn}")
+                raise TableMissingInMirror("the point has no such table", subject=f"table {table} at point {point.lsn}")
         found = [mirror.manifest(ref).table for _, ref in sorted(refs.items())]
     if as_json:
         tables = [
@@ -97,6 +97,7 @@ def _show_unreadable(besides: "Sequence[Definitions]") -> None:
 def history(
     name: Name,
     count: Annotated[int, typer.Option("--last", "-n", min=1, help="How many points.")] = 20,
+    whole: Annotated[bool, typer.Option("--all", help="Hidden index tables, too; --json lists them anyway.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what the last iterations brought: when, which tables, how much, and how long each took from its snapshot to
@@ -108,7 +109,13 @@ def history(
         points = PointHistory(workspace.log.engine, workspace.log.row(name).task_id)
         found = sorted(points.global_points(), key=lambda point: -point.lsn)[:count]
         changed = {
-            point.lsn: sorted({one.table.qualified_name for one in points.changed(point.lsn).values()})
+            point.lsn: sorted(
+                {
+                    one.table.qualified_name
+                    for one in points.changed(point.lsn).values()
+                    if whole or as_json or one.table.kind is not Kind.INDEX
+                }
+            )
             for point in found
         }
     # Two clocks: ours and the upstream's. What is less than nothing is their offset.
@@ -118,7 +125,7 @@ def history(
             [
                 {
                     "lsn": point.lsn,
-                    "at": clock_text(point.at),
+                    "at": utc_text(point.at),
                     "committed_at": point.committed_at.isoformat(),
                     "seconds": round(seconds[point.lsn], 3),
                     "tables": changed[point.lsn],
@@ -140,5 +147,5 @@ def history(
         )
         for point in found
     ]
-    columns = ("point", "committed", "took", "objects", "bytes", "tables that changed")
+    columns = ("point", "committed", "snapshot to commit", "objects", "bytes", "tables that changed")
     show_table(columns, cells, empty="no point yet", right=(2, 3, 4))

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli import completion
+from ccpr.cli.arguments import AsJson, Name, TableName
 from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.cli.row_files import json_row
-from ccpr.cli.show import at_option
 from ccpr.cli.tables import full_name
+from ccpr.cli.times import at_option
 
 if TYPE_CHECKING:
     from ccpr.mirror.delta.compare import Comparison, RowChange
@@ -19,9 +20,14 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "ye
 
 def diff(
     name: Name,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, t or db.t.")],
+    table: TableName,
     since: Annotated[
-        str, typer.Option("--from", help="The earlier point: its lsn, a time (ISO, UTC), or the name of a held one.")
+        str,
+        typer.Option(
+            "--from",
+            help="The earlier point: its lsn, a time (ISO), how long ago (-10m), or the name of a held one.",
+            autocompletion=completion.points,
+        ),
     ],
     until: Annotated[
         str | None, typer.Option("--to", help="The later point, likewise; the newest one if not given.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import counted, handle_errors, out, show_json
@@ -22,7 +23,11 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": 
 
 def doctor(
     name: Annotated[
-        str | None, typer.Argument(help="A subscription: its upstream and its mirror are checked as well.")
+        str | None,
+        typer.Argument(
+            help="A subscription: its upstream and its mirror are checked as well.",
+            autocompletion=completion.subscriptions,
+        ),
     ] = None,
     source: Annotated[
         str | None, typer.Option("--from", help="An upstream without a subscription; as in `subscribe`.")
@@ -45,6 +50,7 @@ def doctor(
         CheckedUpstream,
         check_here,
         check_mirror_modes,
+        check_mirror_room,
         check_mirror_store,
         check_recorded_clock,
         check_upstream,
@@ -63,8 +69,8 @@ def doctor(
         if name is not None:
             row = workspace.log.row(name)
             _show([check_mirror_store(workspace, row)], checks, as_json=as_json)
-            modes = check_mirror_modes(workspace, row)
-            _show([] if modes is None else [modes], checks, as_json=as_json)
+            for found in (check_mirror_room(workspace, row), check_mirror_modes(workspace, row)):
+                _show([] if found is None else [found], checks, as_json=as_json)
             _show(
                 check_upstream(upstream_of(workspace, row), workspace.clock),
                 checks,

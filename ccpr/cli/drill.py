@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccpr.base.copy_meter import seconds_text, size_text
+from ccpr.base.wording import seconds_text, size_text
+from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.output import clock_text, counted, handle_errors, out, show_json, show_table, time_text
+from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
 from ccpr.cli.restore_rows import RowProgress
-from ccpr.cli.show import at_option
+from ccpr.cli.times import AT_HELP, at_option, clock_text, time_text
 
 if TYPE_CHECKING:
     from ccpr.mirror.points import Point
@@ -31,7 +32,8 @@ def drill(
         ),
     ] = None,
     at: Annotated[
-        str | None, typer.Option(help="The point: lsn, time or name of a held one; a random one if not given.")
+        str | None,
+        typer.Option(help=f"{AT_HELP} A random one if not given.", autocompletion=completion.points),
     ] = None,
     table: Annotated[
         list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from ccpr.base.copy_meter import seconds_text, size_text
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.base.wording import seconds_text, size_text
+from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.cli.restore_rows import RowProgress
-from ccpr.cli.show import at_option
+from ccpr.cli.times import at_option
 
 _DIALECTS = ("mariadb", "mysql8", "matrixone")
 
@@ -17,10 +17,7 @@ _DIALECTS = ("mariadb", "mysql8", "matrixone")
 def dump(
     name: Name,
     to: Annotated[Path, typer.Option("--out", help="The file to write; it appears when it is complete.")],
-    at: Annotated[
-        str | None,
-        typer.Option(help="A point: its lsn, a time (ISO, UTC), or the name of a held one; the newest if not given."),
-    ] = None,
+    at: At = None,
     table: Annotated[
         list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")
     ] = None,

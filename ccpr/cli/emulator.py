@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ccpr.base.extras import require
 from ccpr.cli.defects import CannotServe
-from ccpr.cli.output import show_error
+from ccpr.cli.output import handle_errors, show_error
 from ccpr.matrixone.errors import CcprError
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ def emulator(
 
     if living == (recording is not None):
         raise typer.BadParameter("give one of --recording and --living", param_hint="--recording")
+    if living:
+        with handle_errors(as_json=False):
+            require("emulator", "duckdb", "sqlglot", otherwise="A recording is served without it.")
     try:
         faults = [parse_fault(text) for text in fault or []]
     except ValueError as error:

@@ -11,7 +11,6 @@ The classes are found as subclasses of `CcprError`, once their modules are impor
 import difflib
 import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -26,12 +25,8 @@ _NAMES = ("errors", "defects")  # of modules whose subject is errors
 OTHERS = (  # modules that define an error next to the only code that raises it; a test compares with all modules
     "ccpr.cli.state",
     "ccpr.emulator.replay.recording",
-    "ccpr.mirror.delta.keys",
     "ccpr.schema.sync_mark",
     "ccpr.schema.types",
-    "ccpr.pipeline.spark.java",
-    "ccpr.pipeline.spark.session",
-    "ccpr.pipeline.spark.tasks",
 )
 # a reference for readers of the code, at the end of a sentence
 _CITED = re.compile(r" \((?:see )?(?:docs/|requirements?|decisions?) ?[^)]*\)")
@@ -49,7 +44,7 @@ class Entry:
     handling : the same in plain words.
     meaning : sentences; what has happened.
     about : what kind of thing the error names.
-    remedy : what a person does, where the message has nothing more exact.
+    remedy : what the operator does, where the message has nothing more exact.
     again : what the program itself does about it.
     """
 
@@ -89,12 +84,9 @@ def explain_code(text: str) -> Entry:
 
 
 def _error_modules() -> tuple[str, ...]:
-    """The modules that are named after errors."""
-    return tuple(
-        module.name
-        for module in pkgutil.walk_packages([str(_ROOT)], f"{PACKAGE}.")
-        if module.name.rpartition(".")[2] in _NAMES
-    )
+    """The modules that are named after errors. Nothing is imported to find them: a room may need what is not there."""
+    files = (file for name in _NAMES for file in sorted(_ROOT.rglob(f"{name}.py")))
+    return tuple(".".join((PACKAGE, *file.relative_to(_ROOT).with_suffix("").parts)) for file in files)
 
 
 def _defined_in(modules: Collection[str]) -> list[type[CcprError]]:
@@ -112,12 +104,12 @@ def markdown() -> str:
         "Generated from the code by `make reference`; do not edit. `ccpr explain CODE` shows one of them.",
         "",
         "An error is of one of four kinds. **Transient**: trying again may help, and the program does it by",
-        "itself, for as long as it takes; so is every error of a server that no rule knows. **Unknown**: it is",
-        "not known whether something happened; it is looked up before anything is repeated. **Refused**: a",
-        "server says that no retry can help. Where it said otherwise before, it is asked once more, by a new",
-        "login, and tried again until that is certain (decision ends-are-confirmed). **Terminal**: somebody has",
-        "to act. The remedy below is what is said where the error knows nothing more exact; often it names the",
-        "statement to run.",
+        "itself, for as long as it takes. Every error of a server that no rule knows is transient.",
+        "**Unknown**: the outcome of an action is not known; it is looked up before anything is repeated.",
+        "**Refused**: a server says that no retry can help. If it said otherwise before, it is asked once more",
+        "by a new login, and tried again until the answer is certain (decision ends-are-confirmed).",
+        "**Terminal**: an operator must act. The remedy below is shown if the error knows nothing more exact;",
+        "often the error itself names the statement to run.",
         "",
         "A failed iteration leaves a text in `mo_ccpr_log.error_message`. It is",
         "`R:<failures in a row>:<first>:<last>:<text>` for what is tried again (after the interval, doubled",

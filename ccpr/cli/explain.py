@@ -6,13 +6,17 @@ from typing import Annotated
 
 import typer
 
+from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.output import handle_errors, out, show_json, show_table
 
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(help="An error's code, e.g. SNAPSHOT_GONE; without it all are listed.")
+        str | None,
+        typer.Argument(
+            help="An error's code, e.g. SNAPSHOT_GONE; without it all are listed.", autocompletion=completion.codes
+        ),
     ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/reference/errors.md.")] = False,
     as_json: AsJson = False,

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ccpr.base.wording import size_text
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.base.wording import first_names, size_text
+from ccpr.cli import completion
+from ccpr.cli.arguments import AsJson, At, Name
+from ccpr.cli.asking import confirm
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
 from ccpr.cli.row_files import EXTENSIONS, check_extension, write_rows
-from ccpr.cli.show import at_option
-from ccpr.cli.tables import full_name
+from ccpr.cli.tables import table_of
+from ccpr.cli.times import at_option
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.errors import BadOption, StoreFailed
 from ccpr.state.settings import SETTINGS
@@ -33,7 +35,10 @@ def _format(value: str) -> str:
 def export(
     name: Name,
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="The table, t or db.t; if not given, all tables.")
+        str | None,
+        typer.Argument(
+            metavar="TABLE", help="The table, t or db.t; if not given, all tables.", autocompletion=completion.tables
+        ),
     ] = None,
     *,
     out_file: Annotated[
@@ -47,12 +52,7 @@ def export(
     file_format: Annotated[
         str, typer.Option("--format", help="Of the files in a folder: parquet, csv, jsonl or ndjson.", callback=_format)
     ] = "parquet",
-    at: Annotated[
-        str | None,
-        typer.Option(
-            help="A point: its lsn, a time (ISO, UTC), or the name of a held one; the newest one if not given."
-        ),
-    ] = None,
+    at: At = None,
     invalid_text: Annotated[
         str | None,
         typer.Option(help=f"{SETTINGS['invalid_text'].help} If not given, as the subscription says."),
@@ -61,6 +61,10 @@ def export(
         str | None,
         typer.Option(help=f"{SETTINGS['zero_dates'].help} If not given, likewise."),
     ] = None,
+    parse_json: Annotated[
+        bool, typer.Option("--parse-json", help="In .jsonl and .ndjson, values of JSON columns as such, not as text.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write over files that are there, without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export rows as they were at a point: those of a table to a file, or those of all tables to files in a folder. All
@@ -78,10 +82,11 @@ def export(
         reading = reading_of(invalid_text or settings.invalid_text, zero_dates or settings.zero_dates)
         known = {ref.qualified_name: ref.kind for ref in point.tables.values()}
         if table is not None:
-            files = {full_name(table, known): out_file}
+            files = {table_of(mirror, point, table).qualified_name: out_file}
         else:
             files = _files(out_file, sorted(one for one, kind in known.items() if kind is Kind.TABLE), file_format)
-        done = [_export(mirror, point, one, file, reading) for one, file in files.items()]
+        _agree(list(files.values()), yes=yes, as_json=as_json)
+        done = [_export(mirror, point, one, file, reading, parse_json=parse_json) for one, file in files.items()]
     if as_json:
         show_json(done[0] if table is not None else done)
         return
@@ -111,7 +116,17 @@ def _files(folder: Path, tables: list[str], file_format: str) -> dict[str, Path]
     return {one: folder / f"{one}.{file_format}" for one in tables}
 
 
-def _export(mirror: "Mirror", point: "Point", table: str, file: Path, reading: "Reading") -> dict[str, Any]:
+def _agree(files: list[Path], *, yes: bool, as_json: bool) -> None:
+    """A person is asked before files that are there are written over; a script that exports again is not. Raises
+    NotConfirmed."""
+    there = first_names(str(file) for file in files if file.exists())
+    if there:
+        confirm(f"write over {there}?", subject=f"file {there}", yes=yes, as_json=as_json, harmless=True)
+
+
+def _export(
+    mirror: "Mirror", point: "Point", table: str, file: Path, reading: "Reading", *, parse_json: bool
+) -> dict[str, Any]:
     from ccpr.mirror.table_read import plan_read
 
     read = plan_read(mirror, table, point.lsn, reading=reading)
@@ -121,6 +136,7 @@ def _export(mirror: "Mirror", point: "Point", table: str, file: Path, reading: "
             read.schema,
             read.batches(mirror=mirror),
             lambda rows: status.update(Text(f"exporting {table}: {rows:,} rows")),
+            parsed=read.json_columns if parse_json else (),
         )
     return {
         "table": table,

@@ -1,4 +1,4 @@
-"""`ccpr export-config`: the state as a file for `ccpr apply`."""
+"""`ccpr config export`: the state as a file for `ccpr config apply`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +20,8 @@ def export_config(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write subscriptions, targets, followers and Spark's settings as a file that `ccpr apply` would find unchanged.
-    Passwords are ${NAMES} of environment variables in it."""
+    """Write subscriptions, targets, followers and Spark's settings as a file in which `ccpr config apply` would find
+    nothing to do. Passwords are ${NAMES} of environment variables in it."""
     from ccpr.config.model import schema_text
     from ccpr.service.config_export import Exported, export_config
     from ccpr.service.workspace import Workspace

@@ -1,4 +1,4 @@
-"""`ccpr init`: ask, and write a file for `ccpr apply`."""
+"""`ccpr config init`: ask, and write a file for `ccpr config apply`."""
 
 import re
 from pathlib import Path
@@ -33,8 +33,8 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a first file for `ccpr apply`. On a terminal it asks for what is not given. No password is written: each
-    becomes the name of an environment variable."""
+    """Write a first file for `ccpr config apply`. On a terminal it asks for what is not given. No password is written:
+    each becomes the name of an environment variable."""
     asks = is_interactive() and not as_json
     with handle_errors(as_json=as_json):
         if asks and source is None:
@@ -42,7 +42,7 @@ def init(
         if asks and database is None:
             database = typer.prompt("Database")
         if not source or not database:
-            raise typer.BadParameter("give --from and --database; there is nobody to ask", param_hint="--from")
+            raise typer.BadParameter("give --from and --database; there is no terminal to ask on", param_hint="--from")
         if is_several(database) and (table or to):
             text = "it is of one database, and several are named; see docs/reference/ccpr-yaml.md"
             raise typer.BadParameter(text, param_hint="--table" if table else "--to")
@@ -60,7 +60,7 @@ def init(
     out.print(f"wrote {file}; next:")
     for variable in variables:
         out.print(f"  export {variable}=…")
-    out.print(f"  ccpr apply{'' if file == FILE else f' -f {file}'}")
+    out.print(f"  ccpr config apply{'' if file == FILE else f' -f {file}'}")
 
 
 def _name_of(database: str) -> str:
@@ -98,7 +98,7 @@ def _written(
         "upstreams": {"main": {"uri": format_uri(endpoint), "password": f"${{{variables[0]}}}"}},
         "subscriptions": {name: subscription},
     }
-    text = "# Read by `ccpr apply`. All keys: docs/reference/ccpr-yaml.md\n" + yaml.safe_dump(
+    text = "# Read by `ccpr config apply`. All keys: docs/reference/ccpr-yaml.md\n" + yaml.safe_dump(
         values, sort_keys=False, allow_unicode=True
     )
     read_text(text.encode(), "the answers", dict.fromkeys(variables, "x"))

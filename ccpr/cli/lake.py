@@ -61,7 +61,7 @@ def add(
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        options = _options(format_, tables, columns, copy_on_write, change_data, keep, keep_for)
+        options = options_of(format_, tables, columns, copy_on_write, change_data, keep, keep_for)
         added = lakes.add(workspace, name, lake_name, to, options, database)
     if as_json:
         show_json(lake_json(added))
@@ -69,24 +69,24 @@ def add(
         out.print(f"added lake {lake_name} at {added.uri}; next: ccpr run {name}", markup=False)
 
 
-def _options(
-    format_: str,
-    tables: str,
-    columns: str,
-    copy_on_write: bool,
-    change_data: bool,
-    keep: int | None,
-    keep_for: int | None,
+def options_of(
+    format: str = "delta",
+    tables: str = "",
+    columns: str = "none",
+    copy_on_write: bool = False,
+    change_data: bool = False,
+    keep: int | None = None,
+    keep_for: int | None = None,
 ) -> "LakeOptions":
     """Raises BadSetting."""
     from ccpr.state.errors import BadSetting
     from ccpr.targets.lake.options import Format, LakeOptions
     from ccpr.targets.lake.rules import Mapped
 
-    for value, known, option in ((format_, Format, "--format"), (columns, Mapped, "--columns")):
+    for value, known, option in ((format, Format, "--format"), (columns, Mapped, "--columns")):
         if value not in tuple(known):
             raise BadSetting(f"{value!r:.40} is not known", subject=option, remedy=f"Write {' or '.join(known)}.")
-    return LakeOptions(Format(format_), tables, Mapped(columns), copy_on_write, change_data, keep, keep_for)
+    return LakeOptions(Format(format), tables, Mapped(columns), copy_on_write, change_data, keep, keep_for)
 
 
 @lake.command("alter")

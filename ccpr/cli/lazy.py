@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ccpr.cli.exit_codes import INTERRUPTED, USAGE
+from ccpr.matrixone.errors import CcprError
 
 _AS_JSON = "ccpr.as_json"
 _VERBOSE = ("-v", "--verbose")
@@ -79,6 +80,11 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(USAGE) from error
         except (typer.Exit, BrokenPipeError):
             raise
+        except CcprError as error:  # of an option, before its command has begun
+            from ccpr.cli.output import handle_errors
+
+            with handle_errors(as_json=as_json):
+                raise error
         except Exception as error:
             _report_defect(error, as_json=as_json, verbose=bool(ctx.params.get("verbose")))
             raise typer.Exit(1) from error

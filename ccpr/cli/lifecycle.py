@@ -53,7 +53,7 @@ def drop(
         ),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before files are deleted; needed where nobody can be asked.")
+        bool, typer.Option("--yes", "-y", help="Do not ask before files are deleted; needed without a terminal.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

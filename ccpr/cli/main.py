@@ -2,6 +2,7 @@
 
 try:
     import sys
+    from typing import Any
 
     import typer
 
@@ -35,21 +36,15 @@ class Commands(LazyGroup):
         ),
         "lake": Deferred("ccpr.cli.lake:lake", _WHAT, "Delta Lake tables that a subscription is published to."),
         "release": Deferred("ccpr.cli.release:release", _WHAT, "Make tables in a target ordinary, writable ones."),
-        "follow": Deferred(
-            "ccpr.cli.follow:follow", _WHAT, "Let a database of another MatrixOne follow, through the relay."
+        "follower": Deferred(
+            "ccpr.cli.follower:follower", _WHAT, "Databases of other MatrixOnes that follow; promote one of them."
         ),
-        "unfollow": Deferred("ccpr.cli.follow:unfollow", _WHAT, "End a follower."),
-        "promote": Deferred("ccpr.cli.promote:promote", _WHAT, "Make a follower a writable database of its own."),
         "relay": Deferred("ccpr.cli.relay:relay", _WHAT, "Serve mirrors to other clusters; its logins and snapshots."),
-        "apply": Deferred("ccpr.cli.apply:apply", _WHAT, "Make subscriptions, targets and Spark what a file says."),
-        "init": Deferred("ccpr.cli.init:init", _WHAT, "Ask, and write a first file for `ccpr apply`."),
-        "export-config": Deferred(
-            "ccpr.cli.export_config:export_config", _WHAT, "Write what there is as a file for `ccpr apply`."
-        ),
+        "config": Deferred("ccpr.cli.config:config", _WHAT, "All of it as a file: write a first one, apply, export."),
         "sql": Deferred("ccpr.cli.sql:sql", _WHAT, "Do the same by SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),
         "run": Deferred("ccpr.cli.run:run", _RUN, "Run one iteration now, and sync the targets."),
         "serve": Deferred("ccpr.cli.serve:serve", _RUN, "Run all subscriptions whenever they are due, as a service."),
-        "plan": Deferred("ccpr.cli.plan:plan", _RUN, "Show what the next iteration would do; copies nothing."),
+        "plan": Deferred("ccpr.cli.plan:plan", _RUN, "Show what the next iteration would do; changes nothing."),
         "resync": Deferred("ccpr.cli.resync:resync", _RUN, "Compare with a full list, and copy what is missing."),
         "spark": Deferred("ccpr.cli.spark:spark", _RUN, "A warm Spark session: start, stop, status."),
         "status": Deferred("ccpr.cli.status:status", _RUN, "Show state, step, lag, what is pending, the last error."),
@@ -79,24 +74,35 @@ class Commands(LazyGroup):
             "ccpr.cli.explain:explain", _CARE, "Explain what an error's code means and what to do about it."
         ),
         "doctor": Deferred("ccpr.cli.doctor:doctor", _CARE, "Check this machine and the upstream; changes nothing."),
-        "verify": Deferred("ccpr.cli.verify:verify", _CARE, "Read the whole mirror again, and fetch what is damaged."),
         "key": Deferred("ccpr.cli.key:key", _CARE, "Keys of encrypted mirrors: make one, show their numbers."),
+        "verify": Deferred("ccpr.cli.verify:verify", _CARE, "Read the whole mirror again; --repair if need be."),
         "snapshots": Deferred(
             "ccpr.cli.snapshots:snapshots", _CARE, "List a subscription's snapshots upstream; drop leftover ones."
         ),
         "state": Deferred("ccpr.cli.state:state", _CARE, "Export a subscription's state, or import it for its mirror."),
-        "load": Deferred("ccpr.cli.load:load", _CARE, "Change an upstream steadily, and check what must be there."),
+        "workload": Deferred(
+            "ccpr.cli.workload:workload", _CARE, "Change an upstream steadily, and check what must be there."
+        ),
         "emulator": Deferred(
             "ccpr.cli.emulator:emulator", _CARE, "Serve an upstream to try things on, without a MatrixOne."
         ),
     }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        from ccpr.cli.former import CONCERNED, translated
+
+        if args[0] in CONCERNED and not ctx.resilient_parsing:
+            args, note = translated(args)
+            if note:
+                typer.echo(f"{note}; the former spelling goes with the next release", err=True)
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(
     cls=Commands,
     help="Cross-cluster physical replication of MatrixOne databases, from the outside.",
     epilog="Each command has --help, and --json for scripts. "
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (run) tables of a target are behind, 4 not confirmed "
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (run) tables of a target lag, 4 not confirmed "
     "(--yes), 130 interrupted.",
     no_args_is_help=True,
     context_settings=HELP,

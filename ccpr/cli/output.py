@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -22,14 +21,12 @@ from ccpr.config.errors import ConfigConflict, ConfigEmpty, ConfigInvalid, SqlSy
 from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.mirror.errors import BadName
+from ccpr.mirror.errors import BadName, BadOption
 from ccpr.state.errors import BadSetting
 from ccpr.targets.errors import BadTargetUri
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from ccpr.matrixone.objects.timestamp import Timestamp
 
 WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lines should not be folded
 _JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -39,6 +36,7 @@ _USAGE_ERRORS = (
     BadUri,
     BadTargetUri,
     BadName,
+    BadOption,
     BadSetting,
     SqlSyntax,
     CodeUnknown,
@@ -66,7 +64,7 @@ err = Screen(stderr=True)
 
 @contextmanager
 def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
-    """A typed error becomes its text and an exit code: 2 for wrong usage of the command line, 4 for what nobody
+    """A typed error becomes its text and an exit code: 2 for wrong usage of the command line, 4 for what was not
     confirmed, 1 for all other errors. `done` is what had been done before the error, for scripts.
     """
     try:
@@ -163,14 +161,3 @@ def _record(columns: Sequence[str], row: Sequence[Text]) -> Iterator[Text]:
 def counted(count: int, noun: str) -> str:
     """A number with its noun, for example `1 object`, `1,200 objects`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def time_text(seconds: float) -> str:
-    """A time on our clock (seconds since 1970) for people, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") + "Z"
-
-
-def clock_text(at: "Timestamp") -> str:
-    """A time on the upstream's clock for people, in UTC."""
-    shown = datetime.fromtimestamp(at.physical / 1e9, UTC).isoformat(sep=" ", timespec="milliseconds")
-    return shown.removesuffix("+00:00")

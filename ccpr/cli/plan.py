@@ -10,10 +10,12 @@ from ccpr.base.wording import first_names, size_text
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import clock_text, counted, handle_errors, out, show_json, show_table
+from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.times import clock_text
 
 if TYPE_CHECKING:
     from ccpr.pipeline.plan import Plan
+    from ccpr.service.room import Room
 
 
 _SHOWN_TABLES = 40
@@ -33,6 +35,7 @@ def plan(
     from ccpr.pipeline import plan as planning
     from ccpr.service.held_points import expiring_after
     from ccpr.service.lake_plan import plan_lakes
+    from ccpr.service.room import mirror_room
     from ccpr.service.target_sync import plan_targets
     from ccpr.service.workspace import Workspace
 
@@ -41,10 +44,12 @@ def plan(
         targets = plan_targets(workspace, iteration)
         expiring = expiring_after(workspace, found)
         lakes = plan_lakes(workspace, iteration)
+        room = mirror_room(workspace, iteration.subscription)
     if as_json:
         show_json(
             {
                 **plan_json(found),
+                "free_bytes": None if room is None else room.free,
                 "targets": {target: target_output.plan_json(one) for target, one in targets.items()},
                 "lakes": {lake: target_output.lake_plan_json(one) for lake, one in lakes.items()},
                 "expiring_points": expiring,
@@ -54,11 +59,20 @@ def plan(
     show_plan(found, whole=whole)
     if expiring:
         out.print(f"points that expire with it: {first_names(map(str, expiring), most=10)}", markup=False)
+    if room is not None and (trouble := room_trouble(room, found.bytes)):
+        out.print(f"warning: {trouble}", style="bold yellow", markup=False)
     for target, one in targets.items():
         target_output.show_plan(target, one)
     for lake, planned in lakes.items():
         target_output.show_lake_plan(lake, planned)
     out.print(f"do exactly this with: ccpr run {name} --plan {found.id}", markup=False)
+
+
+def room_trouble(room: "Room", size: int) -> str:
+    """Whether so many bytes do not fit where the mirror is; empty if they do."""
+    if size >= room.free:
+        return f"{size_text(size)} do not fit: {size_text(room.free)} are free at {room.folder}"
+    return room.trouble
 
 
 def plan_json(found: "Plan") -> dict[str, Any]:
@@ -81,7 +95,7 @@ def show_plan(found: "Plan", *, whole: bool = False) -> None:
     _show_tables(found, whole=whole)
     _show_changes(found, whole=whole)
     for table, failure in found.failures.items():
-        out.print("left behind", style="bold yellow", end=" ")
+        out.print("lagging", style="bold yellow", end=" ")
         out.print(f"{table}: {failure}", markup=False)
     if found.unreplicated:
         names = first_names((f"{other} ({kind})" for other, kind in found.unreplicated), most=10)

@@ -1,17 +1,18 @@
 """`ccpr points`: the points that can be read, why they stay, and those that are held by name."""
 
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from ccpr.base.copy_meter import size_text
+from ccpr.base.wording import size_text
+from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.asking import confirm
-from ccpr.cli.output import clock_text, handle_errors, out, show_json, show_table
-from ccpr.cli.show import at_option, behind_json
+from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.show import behind_json
+from ccpr.cli.times import at_option, clock_text, time_option, utc_text, zone_text
 
 if TYPE_CHECKING:
     from ccpr.service.lakes import LakeTable
@@ -37,8 +38,21 @@ points = typer.Typer(
     "points.",
     no_args_is_help=True,
 )
-Held = Annotated[str, typer.Argument(metavar="HELD", help="The name under which the point is held.")]
-PointArgument = Annotated[str, typer.Argument(metavar="POINT", help="The point: its lsn, a time (ISO, UTC) or a name.")]
+Held = Annotated[
+    str,
+    typer.Argument(
+        metavar="HELD", help="The name under which the point is held.", autocompletion=completion.held_points
+    ),
+]
+PointArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="POINT",
+        help="The point: its lsn, a time (ISO; UTC unless it names a zone), or the name of a held one.",
+        autocompletion=completion.points,
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before points are dropped.")]
 
 
 @points.command(_LIST)
@@ -56,11 +70,22 @@ def list_(
         bool, typer.Option("--sizes", help="How much each point shows, and how much goes with it alone.")
     ] = False,
     in_lakes: Annotated[
-        bool, typer.Option("--lake", help="Which version of which lake table shows each point; the lakes are read.")
+        bool, typer.Option("--lake", help="The version of each lake table that shows each point; the lakes are read.")
     ] = False,
+    drop_before: Annotated[
+        int | None,
+        typer.Option(
+            "--drop-before",
+            metavar="LSN",
+            min=1,
+            help="First drop all points before this one, as `ccpr points drop` does: when files of old points are "
+            "damaged, or space is needed at once.",
+        ),
+    ] = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the points that can be read, and by what each stays."""
+    """List the points that can be read, and why each stays."""
     from ccpr.cli.logins import seconds_option
     from ccpr.maintenance.retention import Retention
     from ccpr.service.held_points import staying
@@ -80,6 +105,8 @@ def list_(
         changes = {setting: value for setting, value in given.items() if value is not None}
         settings = replace(subscription.settings, **changes)
         check_settings(settings, subscription.database, subscription.table)
+        if drop_before is not None:
+            _drop_before(workspace, name, drop_before, yes=yes, as_json=as_json)
         found = PointHistory(workspace.log.engine, row.task_id).global_points()
         behind = Quarantine(workspace.log.engine, row.task_id).behind_by_point()
         why = staying(workspace, name, Retention.of(settings))
@@ -94,7 +121,7 @@ def list_(
                 {
                     "lsn": point.lsn,
                     "snapshot_ts": point.at.physical,
-                    "at": clock_text(point.at),
+                    "at": utc_text(point.at),
                     "snapshot": point.snapshot,
                     "committed_at": point.committed_at.isoformat(),
                     "tables_changed": point.tables_changed,
@@ -133,8 +160,8 @@ def list_(
         )
         for point in found
     ]
-    counted = ("tables changed", "objects copied", "bytes copied", *(("shows", "goes with it") if sizes else ()))
-    columns = ("point", "upstream's clock (UTC)", *counted, "stays by", "tables behind")
+    figures = ("tables changed", "objects copied", "bytes copied", *(("shows", "goes with it") if sizes else ()))
+    columns = ("point", f"upstream's clock ({zone_text()})", *figures, "stays by", "lagging tables")
     show_table(columns, cells, empty="no point would expire" if would_expire else "no point yet")
 
 
@@ -162,7 +189,7 @@ def hold(
     point: PointArgument,
     held_as: Annotated[str | None, typer.Option("--name", help="By which it is read, too: --at NAME.")] = None,
     until: Annotated[
-        str | None, typer.Option(help="When the hold ends by itself, by the upstream's clock: an ISO time (UTC).")
+        str | None, typer.Option(help="When the hold ends by itself, by the upstream's clock: an ISO time.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -170,7 +197,7 @@ def hold(
     from ccpr.service import held_points
     from ccpr.service.workspace import Workspace
 
-    end = _until_option(until)
+    end = time_option(until, "--until")
     with handle_errors(as_json=as_json), Workspace() as workspace:
         held = held_points.hold(workspace, name, at_option(point), held_as, end)
     if as_json:
@@ -197,11 +224,11 @@ def release(name: Name, held_as: Held, as_json: AsJson = False) -> None:
 def drop(
     name: Name,
     point: PointArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drop a point, whatever rules keep it; refused if it is held, or something is made from it. Its files go an hour
-    later."""
+    """Drop a point, whatever rules keep it; refused if it is the newest, is held, or something is made from it. Its
+    files go when no reader can have them open any more (--retain-files)."""
     from ccpr.service import held_points
     from ccpr.service.workspace import Workspace
 
@@ -209,19 +236,25 @@ def drop(
         at = at_option(point)
         assert at is not None
         lsn = workspace.mirror(name).point(at).lsn
-        question = f"Drop point {lsn} of {name}? Nothing brings it back."
-        confirm(question, subject=f"point {lsn}", yes=yes, as_json=as_json)
-        held_points.drop(workspace, name, lsn)
+        subject = f"point {lsn} of subscription {name}"
+        confirm(f"drop {subject}? Nothing brings it back.", subject=subject, yes=yes, as_json=as_json)
+        held_points.drop(workspace, name, {lsn})
     if as_json:
         show_json({"lsn": lsn})
     else:
         out.print(f"point {lsn} of {name} is dropped", markup=False)
 
 
-def _until_option(text: str | None) -> datetime | None:
-    from ccpr.mirror.points import as_utc
+def _drop_before(workspace: "Workspace", name: str, before: int, *, yes: bool, as_json: bool) -> None:
+    """Raises PointsNeeded, NotConfirmed."""
+    from ccpr.service import held_points
+    from ccpr.state.history import PointHistory
 
-    try:
-        return None if text is None else as_utc(datetime.fromisoformat(text))
-    except ValueError as error:
-        raise typer.BadParameter("an ISO time such as 2026-11-21T01:15:00", param_hint="--until") from error
+    history = PointHistory(workspace.log.engine, workspace.log.row(name).task_id)
+    lsns = [point.lsn for point in history.global_points() if point.lsn < before]
+    if lsns:
+        subject = f"{counted(len(lsns), 'point')} before {before} of subscription {name}"
+        confirm(f"drop {subject}? Nothing brings them back.", subject=subject, yes=yes, as_json=as_json)
+        held_points.drop(workspace, name, lsns)
+    if not as_json:
+        out.print(f"{counted(len(lsns), 'point')} dropped", markup=False)

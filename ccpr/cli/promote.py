@@ -1,18 +1,17 @@
-"""`ccpr promote`: a follower becomes a database of its own."""
+"""`ccpr follower promote`: a follower becomes a database of its own."""
 
 from typing import Annotated
 
 import typer
 
-from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.follow import Downstream
+from ccpr.cli.arguments import AsJson, FollowerName, Name
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json
 from ccpr.cli.restore import Compared, CopyAddress, CopyListen, CopyProgress, Insecure
 
 
 def promote(
     name: Name,
-    downstream: Downstream,
+    follower_name: FollowerName,
     as_: Annotated[
         str | None,
         typer.Option("--as", metavar="DATABASE", help="Another name for the database; the follower's if not given."),
@@ -42,7 +41,7 @@ def promote(
         done = promote_follower(
             workspace,
             name,
-            downstream,
+            follower_name,
             Relaying(Listen.parse(listen, insecure=insecure), relay_address),
             database=as_,
             check=CompareBy(check),
@@ -57,8 +56,8 @@ def promote(
     )
     if done.points_missed:
         err.print(
-            f"{counted(done.points_missed, 'later point')} left out: tables were behind there; see: ccpr points {name}",
+            f"{counted(done.points_missed, 'later point')} skipped: tables lag there; see: ccpr points {name}",
             style="yellow",
             markup=False,
         )
-    out.print(f"it follows {name} no more; if the source is gone for good: ccpr drop {name} --force", markup=False)
+    out.print(f"it no longer follows {name}; if the source is gone for good: ccpr drop {name} --force", markup=False)

@@ -67,15 +67,15 @@ def serve(
 
 
 def warn_of_relay(served: "RelayService") -> None:
-    """What it will not do, and could be expected to."""
+    """What it does not do, though it could be expected."""
     if left_out := served.left_out():
         err.print(
             f"not served, since they are to several databases: {first_names(left_out)}", style="yellow", markup=False
         )
     if not served.has_logins():
         err.print(
-            "nobody can log in at the relay yet; let a cluster follow with: ccpr follow NAME, or add a user with: "
-            "ccpr relay user add USER",
+            "the relay has no logins yet; let a cluster follow with: ccpr follower add NAME, or add a user "
+            "with: ccpr relay user add USER",
             style="yellow",
         )
 
@@ -119,7 +119,7 @@ def limit(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say which publications a login may use, in the place of those before. It holds for open sessions, too, within a
+    """Set which publications a login may use, in place of those before. It holds for open sessions, too, within a
     second."""
     from ccpr.relay.logins import publications_named
     from ccpr.service.workspace import Workspace
@@ -182,12 +182,12 @@ def pins(
         typer.Option("--drop", metavar="SNAPSHOT", help="Drop this snapshot, so that its point may expire."),
     ] = None,
     forget_after: Annotated[
-        str, typer.Option(help="Mark those as forgotten that nobody has used for so long: seconds, or with m, h, d.")
+        str, typer.Option(help="Mark snapshots as forgotten that are unused for so long: seconds, or with m, h, d.")
     ] = "7d",
     as_json: AsJson = False,
 ) -> None:
     """List the snapshots that others took of a subscription through the relay. Each keeps its point and all later ones.
-    None is dropped by itself: whether a cluster that is away comes back, only a person knows."""
+    None is dropped by itself: only an operator knows whether a cluster that is away comes back."""
     from ccpr.service.workspace import Workspace
     from ccpr.state.pins import Pins
 
@@ -213,7 +213,7 @@ def pins(
     for one in dropped:
         out.print(f"dropped {one}", markup=False)
     show_table(
-        ("snapshot", "lsn", "login", "not used for", ""),
+        ("snapshot", "point", "login", "not used for", ""),
         [
             (
                 row["snapshot"],
@@ -224,7 +224,7 @@ def pins(
             )
             for row in rows
         ],
-        empty="nobody has a snapshot of it",
+        empty="no snapshots",
     )
 
 

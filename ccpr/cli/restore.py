@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson
+from ccpr.cli.arguments import AsJson, At
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
 from ccpr.cli.restore_rows import has_database, restore_rows
+from ccpr.cli.times import at_option
 from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.service.errors import SeveralDatabases
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ccpr.mirror.points import Point
 
 Compared = Annotated[
-    str, typer.Option(help="What of the copy is compared: none, count (rows), sum (and figures of each column).")
+    str, typer.Option(help="How the copy is compared: none, count (rows), sum (and figures of each column).")
 ]
 CopyListen = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Where the other cluster fetches from, for the time of the copy.")
@@ -39,10 +40,7 @@ def restore(
             "MariaDB, MySQL or MatrixOne, into which rows are loaded.",
         ),
     ] = "",
-    at: Annotated[
-        str | None,
-        typer.Option("--at", help="The point: its lsn, a time, or the name of a held one; the newest if not given."),
-    ] = None,
+    at: At = None,
     database: Annotated[
         str | None, typer.Option(help="Which database, where the mirror has several; restore them one by one.")
     ] = None,
@@ -78,7 +76,7 @@ def restore(
     from ccpr.matrixone.schema import DEFAULT_READING
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.open_store import open_store
-    from ccpr.mirror.points import instant_text, parse_at
+    from ccpr.mirror.points import instant_text
     from ccpr.relay.comparison import CompareBy
     from ccpr.relay.loading import Loaded, Source, load
     from ccpr.relay.server import Listen
@@ -93,10 +91,7 @@ def restore(
         raise typer.BadParameter(f"one of {', '.join(CompareBy)}", param_hint="--check")
     if not into and with_definitions is None:
         raise typer.BadParameter("where to?", param_hint="--into")
-    try:
-        point = None if at is None else parse_at(at)
-    except ValueError as error:
-        raise typer.BadParameter("an lsn, a number of nanoseconds or an ISO time", param_hint="--at") from error
+    point = at_option(at)
     by_rows = has_database(into)
     if by_rows and as_ is not None:
         raise typer.BadParameter("the database is in --into", param_hint="--as")

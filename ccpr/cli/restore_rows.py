@@ -5,8 +5,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ccpr.base.copy_meter import seconds_text, size_text
 from ccpr.base.progress import Progress
+from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.logins import read_target_login
 from ccpr.cli.output import counted, err, out, show_json
 

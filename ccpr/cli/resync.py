@@ -32,7 +32,7 @@ def resync(
 ) -> None:
     """Run an iteration that relies on nothing from before: everything is compared with a full list of objects, and
     missing files are fetched again; with --table also that table's damaged files. It shows first what would be copied,
-    and asks; where nobody can be asked and --yes is missing, that is all, and the exit code is 4.
+    and asks. Without a terminal and without --yes it stops there, and the exit code is 4.
     """
     from ccpr.pipeline import plan as planning
     from ccpr.pipeline.driver import forget_results

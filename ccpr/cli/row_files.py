@@ -1,6 +1,6 @@
 """Rows as files: Parquet, CSV or lines of JSON, by the extension. A file appears when it is complete."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -33,12 +33,15 @@ def write_rows(
     schema: "pa.Schema",
     batches: "Iterable[pa.RecordBatch]",
     on_rows: Callable[[int], None] = lambda rows: None,
+    *,
+    parsed: Sequence[str] = (),
 ) -> int:
-    """Returns how many rows were written. Raises StoreFailed, BadOption and what the batches raise."""
+    """`parsed` are columns whose texts are JSON, and are written to lines of JSON as what they say. Returns how many
+    rows were written. Raises StoreFailed, BadOption and what the batches raise."""
     check_extension(file)
     temporary, rows = file.with_name(f".{file.name}.part"), 0
     try:
-        with _writer(temporary, file.suffix, schema) as writer:
+        with _writer(temporary, file.suffix, schema, parsed) as writer:
             for batch in batches:
                 writer.write_batch(batch)
                 rows += batch.num_rows
@@ -46,19 +49,23 @@ def write_rows(
         temporary.replace(file)
     except OSError as error:
         text = f"could not write the file: {error.strerror or error}"
-        raise StoreFailed(text, subject=str(file), remedy="Choose another --out, or free space.") from error
+        raise StoreFailed(
+            text,
+            subject=str(file),
+            remedy="Check that the folder is there, can be written and has space, or choose another --out.",
+        ) from error
     finally:
         with suppress(OSError):  # what cannot be removed is what could not be made, which is said above
             temporary.unlink()
     return rows
 
 
-def _writer(file: Path, suffix: str, schema: "pa.Schema") -> AbstractContextManager[_Writer]:
+def _writer(file: Path, suffix: str, schema: "pa.Schema", parsed: Sequence[str]) -> AbstractContextManager[_Writer]:
     if suffix == ".parquet":
         import pyarrow.parquet as pq
 
         return pq.ParquetWriter(file, schema, compression="zstd")
-    return _csv_writer(file, schema) if suffix == ".csv" else _json_writer(file)
+    return _csv_writer(file, schema) if suffix == ".csv" else _json_writer(file, parsed)
 
 
 @contextmanager
@@ -93,14 +100,17 @@ def _in_csv(kind: "pa.DataType") -> "pa.DataType":
 
 
 @contextmanager
-def _json_writer(file: Path) -> Iterator[_Writer]:
+def _json_writer(file: Path, parsed: Sequence[str]) -> Iterator[_Writer]:
     import json
+
+    from ccpr.mirror.table_read import with_json
 
     with file.open("w", encoding="utf-8") as out:
 
         class Lines:
             def write_batch(self, batch: "pa.RecordBatch") -> None:
-                out.writelines(f"{json.dumps(json_row(row), ensure_ascii=False)}\n" for row in python_rows(batch))
+                plain = [json_row(row) for row in python_rows(batch)]
+                out.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in with_json(plain, parsed))
 
         yield Lines()
 

@@ -1,57 +1,52 @@
 """`ccpr head`, `ccpr query`: rows of a point on the screen or in a file, without a JVM."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, At, Name, TableName
+from ccpr.cli.iterations import start_arrow
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
-from ccpr.cli.show import at_option
-from ccpr.cli.tables import full_name
+from ccpr.cli.tables import table_of
+from ccpr.cli.times import at_option
 from ccpr.matrixone.errors import CcprError
-from ccpr.mirror.errors import TableMissingInMirror
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ccpr.mirror.sql import PointDatabase
-    from ccpr.service.workspace import Workspace
 
-At = Annotated[
-    str | None,
-    typer.Option(help="A point: its lsn, a time (ISO, UTC), or the name of a held one; the newest one if not given."),
-]
 MOST_SHOWN = 1000  # rows on a screen; --limit for more
 
 
 def head(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, db.t, or t where that is clear.")],
+    name: Name,
+    table: TableName,
     count: Annotated[int, typer.Option("--rows", "-n", min=1, max=100_000, help="How many rows.")] = 10,
-    name: Annotated[
-        str | None, typer.Option("--subscription", "-s", help="The subscription, if several have such a table.")
-    ] = None,
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
     """Show some rows of a table, in the order in which they are stored."""
+    start_arrow()
     from ccpr.mirror.table_read import plan_read
     from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        owner, full = _find(workspace, table, name, at)
-        mirror, settings = workspace.mirror(owner), Subscription.from_row(workspace.log.row(owner)).settings
-        read = plan_read(mirror, full, at_option(at), reading=settings.reading)
+        mirror, subscription = workspace.mirror(name), Subscription.from_row(workspace.log.row(name))
+        point = mirror.point(at_option(at))
+        full = table_of(mirror, point, table).qualified_name
+        read = plan_read(mirror, full, point.lsn, reading=subscription.settings.reading)
         rows = _first(read.batches(mirror=mirror), count)
         if as_json:
-            show_json({"subscription": owner, "table": full, "lsn": read.lsn, "rows": [json_row(row) for row in rows]})
+            show_json({"subscription": name, "table": full, "lsn": read.lsn, "rows": [json_row(row) for row in rows]})
         else:
-            out.print(f"{full} at point {read.lsn} of {owner}", style="dim", markup=False)
+            out.print(f"{full} at point {read.lsn} of {name}", style="dim", markup=False)
             show_rows(read.schema.names, rows)
 
 
@@ -78,7 +73,9 @@ def query(
 
     All tables are of one point; nothing that a statement does changes the mirror.
     """
+    start_arrow()
     from ccpr.mirror.sql import PointDatabase
+    from ccpr.mirror.table_read import first_rows
     from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
 
@@ -95,10 +92,10 @@ def query(
                 return
             schema, batches = database.batches(sys.stdin.read() if sql is None else sql)
             if out_file is not None:
-                rows = write_rows(out_file, schema, _limited(batches, limit))
+                rows = write_rows(out_file, schema, first_rows(batches, limit))
                 _report_file(rows, out_file, point.lsn, as_json=as_json)
             elif as_json:
-                shown = [json_row(row) for batch in _limited(batches, limit) for row in python_rows(batch)]
+                shown = [json_row(row) for batch in first_rows(batches, limit) for row in python_rows(batch)]
                 show_json({"lsn": point.lsn, "columns": schema.names, "rows": shown})
             else:
                 most = limit or MOST_SHOWN
@@ -171,41 +168,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _first(batches: "Iterable[pa.RecordBatch]", count: int) -> list[dict[str, Any]]:
-    return [row for batch in _limited(batches, count) for row in python_rows(batch)]
+    from ccpr.mirror.table_read import first_rows
 
-
-def _limited(batches: "Iterable[pa.RecordBatch]", count: int | None) -> "Iterator[pa.RecordBatch]":
-    """The first rows; None = all. Nothing is read that is not needed for them."""
-    for batch in batches:
-        yield batch if count is None else batch.slice(0, count)
-        if count is not None and (count := count - batch.num_rows) <= 0:
-            return
-
-
-def _find(workspace: "Workspace", table: str, name: str | None, at: str | None) -> tuple[str, str]:
-    """The subscription whose point has the table, and the table's whole name. Raises TableMissingInMirror."""
-    found = []
-    names = [row.subscription_name for row in workspace.log.all_rows()[0]] if name is None else [name]
-    for one in names:
-        try:
-            point = workspace.mirror(one).point(at_option(at))
-        except CcprError:
-            if name is not None:
-                raise
-            continue  # another subscription, which has no such point
-        known = [ref.qualified_name for ref in point.tables.values()]
-        full = full_name(table, known)
-        if full in known:
-            found.append((one, full))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ways = ", ".join(f"--subscription {one}" for one, _ in found)
-        raise TableMissingInMirror(
-            "several subscriptions have it", subject=f"table {table}", remedy=f"Say which: {ways}."
-        )
-    raise TableMissingInMirror(
-        "no point shows such a table",
-        subject=f"table {table}",
-        remedy="Check the spelling and letter case; `ccpr tables NAME` lists the tables of a subscription.",
-    )
+    return [row for batch in first_rows(batches, count) for row in python_rows(batch)]

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ccpr.base.extras import require
 from ccpr.base.wording import size_text
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import clock_text, counted, handle_errors, out, show_json
+from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.cli.progress import Display
+from ccpr.cli.times import clock_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,12 +32,14 @@ if TYPE_CHECKING:
 def _engine(value: str) -> str:
     if value not in ("auto", "process", "spark"):
         raise typer.BadParameter("auto, process or spark")
+    if value == "spark":  # before an iteration begins, which would end with the error
+        require("spark", "pyspark", "pandas", otherwise="`--engine process` copies without Spark.")
     return value
 
 
 Engine = Annotated[
     str,
-    typer.Option(help="What copies: process, spark, or auto, which takes what will be done sooner.", callback=_engine),
+    typer.Option(help="What copies: process, spark, or auto, which takes the faster one.", callback=_engine),
 ]
 
 
@@ -57,7 +61,7 @@ def run(
     continues where it stopped.
 
     The exit code is 1 also if a target failed: the mirror's point stays, and the next run tries the target again. It is
-    3 if all is done but for tables of a target that are behind: they wait for a person, as the output says.
+    3 if all is done but for lagging tables of a target; the output says why they lag.
     """
     from ccpr.pipeline.options import IterationOptions
     from ccpr.service.workspace import Workspace
@@ -109,7 +113,9 @@ def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]"
         copied += f", {outcome.objects_direct:,} straight from storage"
     whole = f"of {counted(outcome.objects_total, 'object')}, {size_text(outcome.bytes_total)} live"
     tables = f"{counted(outcome.tables_changed, 'table')} changed, {outcome.tables} in the point"
-    out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; took {seconds:.1f} s", markup=False)
+    out.print(
+        f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; the command took {seconds:.1f} s", markup=False
+    )
     if outcome.quarantined:
         out.print("quarantined", style="bold yellow", end=": ")
         out.print(f"{', '.join(outcome.quarantined)}; see ccpr status", markup=False)

@@ -42,8 +42,8 @@ class Scope:
 
 
 def is_several(database: str) -> bool:
-    """Whether it is patterns, and not a name. Who has a database whose name looks like that uses `ccpr sql`."""
+    """Whether it is patterns, and not a name. A database with such a name needs `ccpr sql`."""
     try:
         return database != "" and NamePatterns.of(database).names != (database.lower(),)
     except ValueError:
-        return True  # of which `check_settings` says what is wrong
+        return True  # `check_settings` says what is wrong with it

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from ccpr.base.extras import require
 from ccpr.base.loops import Guard
 from ccpr.cli.output import json_text
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
+from ccpr.pipeline.spark.connect import require_client
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.server import WarmSpark
 from ccpr.pipeline.spark.supervisor import Supervisor
@@ -24,9 +26,11 @@ from ccpr.service.daemon.health import Health
 from ccpr.service.daemon.listening import Component, Listener
 from ccpr.service.daemon.metrics import Metrics
 from ccpr.service.daemon.notifying import Notifier
+from ccpr.service.daemon.overview import Overview
 from ccpr.service.daemon.pages import Page, Pages
 from ccpr.service.daemon.replicator import Replicator
 from ccpr.service.daemon.single import OneService
+from ccpr.service.daemon.status_figures import StatusFigures
 from ccpr.service.status import read_all
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower
@@ -72,6 +76,8 @@ class Serving:
     """
 
     def __init__(self, workspace: Workspace, options: ServeOptions, until: threading.Event) -> None:
+        if options.spark:
+            require_client()
         metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook)
         reporter = _reporter(workspace) if options.dagster else None
         spark = (
@@ -93,6 +99,7 @@ class Serving:
         )
         self.pages = pages = Pages(
             {
+                "/": Overview(workspace),
                 "/healthz": lambda: self.health.page(),
                 "/metrics": lambda: Page(metrics.text(), "text/plain; version=0.0.4; charset=utf-8"),
                 "/status": StatusPage(workspace),
@@ -129,7 +136,7 @@ class Serving:
             {} if relay is None else {"relay": relay.trouble},
             {} if relay is None else {"relay_leaves_out": relay.left_out_now},
         )
-        for figures in (Figures(workspace, relay), CareFigures(workspace), self.health):
+        for figures in (Figures(workspace, relay), StatusFigures(workspace), CareFigures(workspace), self.health):
             metrics.registry.register(figures)
         self.components = _present(components)
 
@@ -145,7 +152,7 @@ class StatusPage:
 
     def __call__(self) -> Page:
         try:
-            found = [status.to_json() for status in read_all(self._workspace, self._meter)]
+            found = [{**status.to_json(), "service_running": True} for status in read_all(self._workspace, self._meter)]
         except CcprError as error:
             shown = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
             return Page(json_text(shown).encode() + b"\n", status=503)
@@ -153,6 +160,7 @@ class StatusPage:
 
 
 def _reporter(workspace: Workspace) -> "DagsterReporter":
+    require("dagster", "dagster", otherwise="With --no-dagster nothing is reported there.")
     from ccpr.dagster.reporter import DagsterReporter
 
     return DagsterReporter(workspace)

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccpr.base.failure import Failure
 from ccpr.base.wording import seconds_text, size_text
-from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.output import clock_text, handle_errors, out, show_json, show_table, time_text
-from ccpr.matrixone.schema import zero_dates_of
-from ccpr.mirror.points import LaggingTable, parse_at
+from ccpr.cli.arguments import AsJson, At, Name
+from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.times import at_option, clock_text, time_text
+from ccpr.matrixone.schema import Kind, zero_dates_of
+from ccpr.mirror.points import LaggingTable
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.states import IterationState
 
@@ -85,9 +85,8 @@ def subscriptions(as_json: AsJson = False) -> None:
 
 def tables(
     name: Name,
-    at: Annotated[
-        str | None, typer.Option(help="A point: its lsn, a time (ISO, UTC), or the name of a held one.")
-    ] = None,
+    at: At = None,
+    whole: Annotated[bool, typer.Option("--all", help="Hidden index tables, too; --json lists them anyway.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the tables of a point: the newest one, or that of --at."""
@@ -124,6 +123,7 @@ def tables(
     cells = [
         (ref.qualified_name, ref.kind.value, ref.table_id, ref.objects, ref.rows, size_text(ref.bytes), ref.lsn)
         for ref in refs
+        if whole or ref.kind is not Kind.INDEX
     ]
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
     show_table(
@@ -131,9 +131,11 @@ def tables(
         cells,
         empty="the point has no tables",
     )
+    if hidden := len(refs) - len(cells):
+        out.print(f"and {counted(hidden, 'hidden index table')} (--all)", style="dim", markup=False)
     for late in behind_json(point.behind):
         where = "has no point yet" if late["lsn"] is None else f"is at point {late['lsn']}"
-        out.print(f"behind: {late['table']} {where}", style="yellow", markup=False)
+        out.print(f"lagging: {late['table']} {where}", style="yellow", markup=False)
     for table, columns in unreadable.items():
         for column, reason in columns.items():
             out.print(f"cannot be read: column {column} of {table}: {reason}", style="yellow", markup=False)
@@ -148,16 +150,6 @@ def behind_json(late: Mapping[int, LaggingTable]) -> list[dict[str, Any]]:
         {"table_id": table_id, "table": entry.qualified_name, "lsn": entry.lsn}
         for table_id, entry in sorted(late.items(), key=lambda item: item[1].qualified_name)
     ]
-
-
-def at_option(text: str | None) -> int | datetime | str | None:
-    """The value of --at: an lsn, a time, or the name of a held point. Raises typer.BadParameter."""
-    try:
-        return None if text is None else parse_at(text)
-    except ValueError as error:
-        raise typer.BadParameter(
-            "an lsn, an ISO time such as 2026-11-21T01:15:00, or the name of a held point", param_hint="--at"
-        ) from error
 
 
 def _error_text(row: dict[str, Any]) -> str:
@@ -207,7 +199,7 @@ def _target(found: "TargetStatus") -> dict[str, Any]:
 
 
 def _targets_text(targets: list[dict[str, Any]]) -> str:
-    """How many there are, and which are not as they should be."""
+    """How many there are, and which have trouble."""
     bad = [target for target in targets if target["state"] in ("failing", "behind")]
     if not bad:
         return str(len(targets) or "-")

@@ -14,20 +14,20 @@ from ccpr.state.states import State
 def snapshots(
     name: Name,
     orphans: Annotated[
-        bool, typer.Option("--orphans", help="Drop those that are not needed any more and were left behind.")
+        bool, typer.Option("--orphans", help="Drop orphans: snapshots that are no longer needed.")
     ] = False,
     lost: Annotated[
         bool,
         typer.Option(
             "--lost",
-            help="Drop those that this state does not know: of a history that was lost when state and mirror were "
-            "restored. Not while another copy of this state is in use.",
+            help="Drop snapshots that this state does not know: those of a history that was lost when state and mirror "
+            "were restored. Not while another copy of this state is in use.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the snapshots that a subscription has upstream: recorded ones, and lost ones by the subscription's uid in
-    their names. Nobody else's are ever listed or dropped."""
+    their names. Snapshots of others are never listed or dropped."""
     from ccpr.pipeline.steps.release import drop_due_snapshots
     from ccpr.service.drop import drop
     from ccpr.service.snapshots import LOST, drop_lost_snapshots, list_snapshots, row_of

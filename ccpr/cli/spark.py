@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.output import handle_errors, out, seconds_text, show_json, time_text
+from ccpr.cli.output import handle_errors, out, seconds_text, show_json
+from ccpr.cli.times import time_text
 
 if TYPE_CHECKING:
     from ccpr.pipeline.spark.server import WarmSpark
@@ -89,6 +90,7 @@ def keep(
     """
     import signal
 
+    from ccpr.pipeline.spark.connect import require_client
     from ccpr.pipeline.spark.supervisor import Supervisor
 
     with handle_errors(as_json=False):
@@ -96,6 +98,7 @@ def keep(
         if warm.settings.remote is not None:
             out.print(f"Spark runs at {warm.settings.place}; there is no warm session to keep")
             return
+        require_client()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _end)
         with Supervisor(warm, on_demand=on_demand):
@@ -124,7 +127,10 @@ def _values(warm: "WarmSpark", found: "Found") -> dict[str, Any]:
     """Never with the token."""
     from importlib.metadata import version
 
-    values: dict[str, Any] = {"state": found.state.value, "spark": version("pyspark"), "log": str(warm.log)}
+    from ccpr.base.extras import absent
+
+    spark_version = None if absent("pyspark") else version("pyspark")
+    values: dict[str, Any] = {"state": found.state.value, "spark": spark_version, "log": str(warm.log)}
     if (server := found.server) is not None:
         values |= {"pid": server.pid, "port": server.port, "address": server.address, "master": server.master}
         values |= {"started": datetime.fromtimestamp(server.started, UTC).isoformat(timespec="seconds")}

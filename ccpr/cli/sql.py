@@ -1,5 +1,5 @@
-"""`ccpr sql`: statements about subscriptions (docs/reference/sql.md). Each calls the same function as the command of
-`ccpr`."""
+"""`ccpr sql`: statements about subscriptions and lakes (docs/reference/sql.md). Each calls the same function as the
+command of `ccpr`."""
 
 import sys
 from collections.abc import Sequence
@@ -15,11 +15,19 @@ from ccpr.cli.lifecycle import report_dropped, states_of
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
 from ccpr.config.errors import SqlSyntax
-from ccpr.state.errors import SubscriptionMissing
+from ccpr.state.errors import SubscriptionMissing, TargetMissing
 from ccpr.state.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
-    from ccpr.config.sql.parser import AlterSubscription, CreateSubscription, DropSubscription, Statement
+    from ccpr.config.sql.statements import (
+        AlterSubscription,
+        CreateLake,
+        CreateSubscription,
+        DropLake,
+        DropSubscription,
+        ShowLakes,
+        Statement,
+    )
     from ccpr.service.workspace import Workspace
 
 
@@ -30,12 +38,12 @@ def sql(
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; UTF-8.")] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before DROP … PURGE; needed where nobody can be asked.")
+        bool, typer.Option("--yes", "-y", help="Do not ask before DROP … PURGE; needed without a terminal.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, SELECT … FROM
-    mo_sync_configs."""
+    """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, CREATE and DROP LAKE,
+    SHOW LAKES, SELECT … FROM mo_sync_configs."""
     from ccpr.config.sql.parser import parse
     from ccpr.service.workspace import Workspace
 
@@ -53,12 +61,15 @@ def sql(
 
 def _agree(script: "Sequence[Statement]", *, yes: bool, as_json: bool) -> None:
     """Asked once for a script, before its first statement is run."""
-    from ccpr.config.sql.parser import DropSubscription
+    from ccpr.config.sql.statements import DropLake, DropSubscription
 
     purged = ", ".join(one.name for one in script if isinstance(one, DropSubscription) and one.purge)
     if purged:
         question = f"delete all files and points of {purged}? Nothing brings them back"
         confirm(question, subject=f"the mirror of {purged}", yes=yes, as_json=as_json)
+    for one in script:
+        if isinstance(one, DropLake) and one.purge:
+            confirm(f"Delete the tables of lake {one.name}?", subject=f"lake {one.name}", yes=yes, as_json=as_json)
 
 
 def _read(statements: str | None, file: Path | None) -> str:
@@ -75,13 +86,16 @@ def _read(statements: str | None, file: Path | None) -> str:
 
 def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text: bool) -> dict[str, Any]:
     """Run one statement. Returns what a script gets; `as_text` also prints it for people."""
-    from ccpr.config.sql.parser import (
+    from ccpr.config.sql.statements import (
         AlterSubscription,
+        CreateLake,
         CreateSubscription,
+        DropLake,
         DropSubscription,
         PauseSubscription,
         ResumeSubscription,
         Select,
+        ShowLakes,
         ShowSubscriptions,
     )
     from ccpr.service import subscriptions
@@ -105,6 +119,12 @@ def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text:
         case Select():
             columns, cells = subscriptions.select(workspace, statement)
             return _table("SELECT", columns, cells, as_text=as_text)
+        case CreateLake():
+            result = _create_lake(workspace, statement)
+        case DropLake():
+            result = _drop_lake(workspace, statement)
+        case ShowLakes():
+            return _show_lakes(workspace, statement, as_text=as_text)
     if as_text:
         out.print(f"{result['statement']}: {result['name']}", markup=False)
     return result
@@ -166,6 +186,37 @@ def _drop(workspace: "Workspace", statement: "DropSubscription", *, as_text: boo
     if as_text:
         report_dropped(dropped, forced=statement.force)
     return {"statement": "DROP SUBSCRIPTION", "existed": True, **asdict(dropped)}
+
+
+def _create_lake(workspace: "Workspace", statement: "CreateLake") -> dict[str, Any]:
+    from ccpr.cli.lake import options_of
+    from ccpr.service import lakes
+
+    said: dict[str, Any] = {one.name: one.value for one in statement.settings}
+    database = said.pop("database", "")
+    added = lakes.add(workspace, statement.subscription, statement.name, statement.uri, options_of(**said), database)
+    return {"statement": "CREATE LAKE", "name": added.name, "subscription": statement.subscription, "uri": added.uri}
+
+
+def _drop_lake(workspace: "Workspace", statement: "DropLake") -> dict[str, Any]:
+    from ccpr.service import lakes
+
+    result = {"statement": "DROP LAKE", "name": statement.name, "subscription": statement.subscription}
+    try:
+        uri = lakes.remove(workspace, statement.subscription, statement.name, purge=statement.purge)
+    except TargetMissing:
+        if not statement.if_exists:
+            raise
+        return {**result, "existed": False}
+    return {**result, "existed": True, "uri": uri, "purged": statement.purge}
+
+
+def _show_lakes(workspace: "Workspace", statement: "ShowLakes", *, as_text: bool) -> dict[str, Any]:
+    from ccpr.service import lakes
+
+    found = lakes.lake_records(workspace, statement.subscription).lakes()
+    rows = [(one.name, one.uri, lakes.options_of(one).format.value, one.lsn, len(one.behind)) for one in found]
+    return _table("SHOW LAKES", ("lake", "uri", "format", "lsn", "tables_behind"), rows, as_text=as_text)
 
 
 def _table(statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, as_text: bool) -> dict[str, Any]:

@@ -36,7 +36,7 @@ Source = Annotated[
 
 
 class PasswordNeeded(Terminal):
-    """The password in the state was sealed with another key file, so it has to be given again."""
+    """The password in the state was sealed with another key file, so it must be given again."""
 
     code = "PASSWORD_NEEDED"
     about = "key file"

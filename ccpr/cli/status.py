@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
@@ -16,20 +17,27 @@ from rich.text import Text
 
 from ccpr.base.copy_meter import CopyMeter
 from ccpr.base.wording import first_names, seconds_text, size_text
+from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.output import clock_text, counted, drawn_table, handle_errors, json_text, out, show_json, time_text
+from ccpr.cli.output import counted, drawn_table, handle_errors, json_text, out, show_json
+from ccpr.cli.times import clock_text, time_text, zone_text
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.state.errors import StateUnavailable
 from ccpr.state.states import Shown
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from ccpr.service.follower_status import FollowerStatus
     from ccpr.service.last_error import LastError
     from ccpr.service.status import SubscriptionStatus, TargetStatus
 
+    _Read: TypeAlias = Callable[[], list[SubscriptionStatus]]
+
 
 WATCH_SECONDS = 1.0
+UNSERVED = "if the Dagster sensor or a service elsewhere runs; here none does: `ccpr serve`, or `ccpr run NAME`"
 _METERS: dict[tuple[str, str], CopyMeter] = {}  # what a watching process has seen of each copy
 _STATE_STYLES: dict[str, str] = {
     Shown.IDLE: "green",
@@ -42,16 +50,22 @@ _STATE_STYLES: dict[str, str] = {
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(help="The subscription; if not given, all in one table.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="The subscription; if not given, all in one table.", autocompletion=completion.subscriptions
+        ),
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show state, step, lag, what is pending and the last error of subscriptions. It does not disturb a run.
 
     Exit code 0: no errors. 1: the last attempt of a subscription failed, an error has stopped it, tables of it are
-    quarantined, one of its targets failed or has tables that are behind, or something is wrong with a follower.
+    quarantined, one of its targets failed or has lagging tables, or something is wrong with a follower.
     """
     from ccpr.pipeline.lag import LagMeter
+    from ccpr.service.daemon.single import is_served
     from ccpr.service.status import read_all, read_status
     from ccpr.service.workspace import Workspace
 
@@ -63,30 +77,34 @@ def status(
                 read_all(workspace, meter) if name is None else [read_status(workspace, workspace.log.row(name), meter)]
             )
 
+        served = partial(is_served, workspace.home)
         if watch:
-            _watch(read, whole=name is None, as_json=as_json)
+            _watch(read, served, whole=name is None, as_json=as_json)
             return
         found = read()
     if as_json:
-        shown = [status.to_json() for status in found]
+        runs = served()
+        shown = [{**status.to_json(), "service_running": runs} for status in found]
         show_json(shown if name is None else shown[0])
     else:
-        out.print(_drawn(found, whole=name is None))
+        out.print(_drawn(found, whole=name is None, served=served()))
     if not all(status.ok for status in found):
         raise typer.Exit(1)
 
 
-def _watch(read: "Callable[[], list[SubscriptionStatus]]", *, whole: bool, as_json: bool) -> None:
+def _watch(
+    read: "Callable[[], list[SubscriptionStatus]]", served: Callable[[], bool], *, whole: bool, as_json: bool
+) -> None:
     """Until Ctrl-C: redrawn on a terminal, otherwise one line (with --json a JSON document) for each subscription that
     has changed."""
     from rich.live import Live
 
     try:
         if out.is_terminal and not as_json:
-            with Live(_drawn(read(), whole=whole), console=out, auto_refresh=False) as live:
+            with Live(_drawn(read(), whole=whole, served=served()), console=out, auto_refresh=False) as live:
                 while True:
                     time.sleep(WATCH_SECONDS)
-                    live.update(_read_or_report(read, whole=whole), refresh=True)
+                    live.update(_read_or_report(read, served, whole=whole), refresh=True)
         printed: dict[str, SubscriptionStatus] = {}
         while True:
             for status in read():
@@ -101,10 +119,12 @@ def _watch(read: "Callable[[], list[SubscriptionStatus]]", *, whole: bool, as_js
         return
 
 
-def _read_or_report(read: "Callable[[], list[SubscriptionStatus]]", *, whole: bool) -> Table | Group | Text:
+def _read_or_report(
+    read: "Callable[[], list[SubscriptionStatus]]", served: Callable[[], bool], *, whole: bool
+) -> Table | Group | Text:
     """If the catalog database is unavailable for a moment, watching goes on."""
     try:
-        return _drawn(read(), whole=whole)
+        return _drawn(read(), whole=whole, served=served())
     except StateUnavailable as error:
         return Text(f"{error.code}: {error.message}", style="red")
 
@@ -142,14 +162,14 @@ def _line(status: "SubscriptionStatus") -> str:
     return "  ".join(parts)
 
 
-def _drawn(found: "Sequence[SubscriptionStatus]", *, whole: bool) -> Table | Group | Text:
+def _drawn(found: "Sequence[SubscriptionStatus]", *, whole: bool, served: bool) -> Table | Group | Text:
     if whole:
         return _overview(found) if found else Text("no subscriptions; make one with `ccpr subscribe`")
-    return _in_full(found[0])
+    return _in_full(found[0], served=served)
 
 
 def _overview(found: "Sequence[SubscriptionStatus]") -> Table | Group:
-    """One line each; a column that is empty for all is left out."""
+    """One line each; a column that is empty for all is skipped."""
     now = time.time()
     columns: dict[str, list[str | Text]] = {
         "name": [Text(one.name) for one in found],
@@ -195,7 +215,7 @@ class _Details:
         self.grid.add_row(label, value if isinstance(value, Text) else Text(printable(value, keep="\n")))
 
 
-def _in_full(status: "SubscriptionStatus") -> Group:
+def _in_full(status: "SubscriptionStatus", *, served: bool) -> Group:
     details = _Details()
     details.add("subscription", f"{status.name}: {status.scope} at {status.upstream}")
     details.add("state", _state(status))
@@ -212,7 +232,7 @@ def _in_full(status: "SubscriptionStatus") -> Group:
     details.add("newest point", _newest(status) if status.newest_point is not None else "none yet")
     details.add("lag", _lag(status))
     if status.watermark:
-        details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock (UTC)")
+        details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock ({zone_text()})")
     if status.clock_skew_seconds is not None:
         details.add("clock skew", f"{status.clock_skew_seconds:+.1f} s (ours less the upstream's)")
     if status.capabilities is not None:
@@ -234,7 +254,7 @@ def _in_full(status: "SubscriptionStatus") -> Group:
         for column, count in counts.items():
             details.add("zero dates", printable(f"column {column} of {table}: {count} times 0000-00-00"))
     for target in status.targets:
-        _add_target(details, target)
+        _add_target(details, target, served=served)
     for follower in status.followers:
         _add_follower(details, follower)
     if status.relays:
@@ -246,7 +266,8 @@ def _in_full(status: "SubscriptionStatus") -> Group:
     if status.last_error is not None:
         _add_error(details, status.last_error)
     if status.next_attempt is not None:
-        details.add("next attempt", f"{time_text(status.next_attempt)}, if the sensor runs")
+        who = f"by the service that runs here, {_in(status.next_attempt)}" if served else UNSERVED
+        details.add("next attempt", f"{time_text(status.next_attempt)}, {who}")
     for warning in status.warnings:
         details.add("warning", Text(warning, style="yellow"))
     return Group(details.grid)
@@ -266,7 +287,11 @@ def _add_care(details: _Details, status: "SubscriptionStatus") -> None:
             details.add("warning", Text(printable(one.trouble), style="yellow"))
 
 
-def _add_target(details: _Details, target: "TargetStatus") -> None:
+def _in(at: float) -> str:
+    return f"in {seconds_text(at - time.time())}"
+
+
+def _add_target(details: _Details, target: "TargetStatus", *, served: bool) -> None:
     lsn = "no point yet" if target.lsn is None else f"point {target.lsn}"
     lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
     of = f"database {target.source_database} to " if target.source_database else ""
@@ -275,14 +300,13 @@ def _add_target(details: _Details, target: "TargetStatus") -> None:
     for table in target.behind:
         failure = table.failure
         style = "red" if table.again else "yellow"
-        details.add("", Text(f"behind: {table.table}: {failure.code}: {failure.message}", style=style))
+        details.add("", Text(f"lagging: {table.table}: {failure.code}: {failure.message}", style=style))
         details.add("", "\n".join(f"{statement};" for statement in table.statements) or f"remedy: {failure.remedy}")
     _add_last_error(details, target.last_error)
     if target.next_attempt is not None:
         made = counted(target.attempts, "attempt")
-        details.add(
-            "", f"{made} failed, the next is at {time_text(target.next_attempt)}, if a service or the sensor runs"
-        )
+        who = "by the service that runs here" if served else UNSERVED
+        details.add("", f"{made} failed, the next is at {time_text(target.next_attempt)}, {who}")
 
 
 def _add_follower(details: _Details, follower: "FollowerStatus") -> None:
@@ -293,7 +317,7 @@ def _add_follower(details: _Details, follower: "FollowerStatus") -> None:
     if follower.is_unfinished:
         details.add("", "a command is under way with it; if that was interrupted, type it again")
     if follower.task is not None:
-        watermark = clock_text(Timestamp(follower.watermark)) + " (UTC)" if follower.watermark else "none"
+        watermark = clock_text(Timestamp(follower.watermark)) + f" ({zone_text()})" if follower.watermark else "none"
         details.add("", f"task {follower.task}, watermark {watermark}")
     _add_last_error(details, follower.last_error)
 
@@ -339,7 +363,7 @@ def _pending(status: "SubscriptionStatus") -> str:
 
 def _owner(status: "SubscriptionStatus") -> str:
     if status.lease_expires is None:
-        return "nobody at the moment"
+        return "none at the moment"
     return f"{status.owner}, lease until {time_text(status.lease_expires)}"
 
 
@@ -347,7 +371,7 @@ def _way(status: "SubscriptionStatus") -> str:
     """Which way the bytes of objects come."""
     if not status.objects_from:
         return "the upstream (get_object)"
-    told = f"storage, {status.objects_from}; what is not there from the upstream"
+    told = f"storage, {status.objects_from}; missing objects from the upstream"
     copied = counted(status.objects_copied, "object")
     return f"{told}; last {status.objects_direct:,} of {copied} from storage" if status.objects_copied else told
 

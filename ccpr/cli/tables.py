@@ -1,10 +1,16 @@
-"""Names of tables as they are typed: the database may be left out where it is clear which one is meant."""
+"""Names of tables as they are typed: the database may be omitted where it is clear which one is meant."""
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from ccpr.mirror.errors import TableMissingInMirror
 
+if TYPE_CHECKING:
+    from ccpr.mirror.mirror import Mirror
+    from ccpr.mirror.points import Point, TableRef
+
 _SHOWN = 10
+_LOOKED_AT = 1000  # points that are searched for a former name
 
 
 def full_name(typed: str, known: Collection[str], database: str | None = None) -> str:
@@ -25,3 +31,43 @@ def full_name(typed: str, known: Collection[str], database: str | None = None) -
     if not fitting and database is not None and "." not in typed:
         return f"{database}.{typed}"
     return fitting[0] if len(fitting) == 1 else typed
+
+
+def table_of(mirror: "Mirror", point: "Point", typed: str) -> "TableRef":
+    """The table of a point that is called so. Raises what `full_name` and `Point.table` raise; the error says where it
+    is a view or sequence, or what the table of this name is called now."""
+    full = full_name(typed, {ref.qualified_name for ref in point.tables.values()})
+    try:
+        return point.table(full)
+    except TableMissingInMirror as error:
+        if (known := _without_rows(mirror, point, typed)) is not None:
+            raise known from None
+        if (renamed := _renamed(mirror, point, typed)) is not None:
+            raise renamed from None
+        raise error
+
+
+def _without_rows(mirror: "Mirror", point: "Point", typed: str) -> TableMissingInMirror | None:
+    for each in mirror.definitions(point):
+        for one in each.all():
+            if one.kind != "grant" and typed in (one.name, f"{each.database}.{one.name}"):
+                return TableMissingInMirror(
+                    f"it is a {one.kind}, of which a mirror has the definition and no rows",
+                    subject=f"{one.kind} {each.database}.{one.name} at lsn {point.lsn}",
+                    remedy=f"`ccpr schema NAME {one.name}` shows it.",
+                )
+    return None
+
+
+def _renamed(mirror: "Mirror", point: "Point", typed: str) -> TableMissingInMirror | None:
+    """Of a table that an earlier point shows by this name, and this one by another."""
+    for earlier in reversed([one for one in mirror.points() if one.lsn < point.lsn][-_LOOKED_AT:]):
+        for ref in earlier.tables.values():
+            now = point.tables.get(ref.table_id)
+            if typed in (ref.name, ref.qualified_name) and now is not None:
+                return TableMissingInMirror(
+                    f"it was renamed: at this point it is {now.qualified_name}",
+                    subject=f"table {ref.qualified_name} at lsn {point.lsn}",
+                    remedy=f"Say {now.qualified_name}; with --at {earlier.lsn} it still has this name.",
+                )
+    return None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import open_iteration
 from ccpr.cli.logins import read_target_login
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 target = typer.Typer(help="Databases that a subscription is synced to, from its mirror.", no_args_is_help=True)
-TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="The target's name.")]
+TargetName = Annotated[
+    str, typer.Argument(metavar="TARGET", help="The target's name.", autocompletion=completion.targets)
+]
 PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --to.")]
 
 
@@ -79,7 +82,7 @@ def list_(name: Name, as_json: AsJson = False) -> None:
         )
         for one in found
     ]
-    columns = ("target", "of", "database", "dialect", "DDL policy", "state", "point", "tables behind")
+    columns = ("target", "of", "database", "dialect", "DDL policy", "state", "point", "lagging tables")
     show_table(columns, cells, empty=f"no targets; add one with: ccpr target add {name} TARGET --to …")
 
 
@@ -116,11 +119,13 @@ def alter(
 def rebuild(
     name: Name,
     target_name: TargetName,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.")],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.", autocompletion=completion.tables)
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild a table of a target from the newest point of the mirror, and sync the others. The table may have been
-    dropped there or released, or somebody else may have changed its rows. Readers see the old one until the new one is
+    """Rebuild a table of a target from the newest point of the mirror, and sync the others. It repairs a table that was
+    dropped or released there, or whose rows another user changed. Readers see the old one until the new one is
     complete. The upstream is not asked.
     """
     from ccpr.service.target_sync import TargetOutcome, rebuild_table
@@ -142,11 +147,20 @@ def rebuild(
 
 
 @target.command("approve")
-def approve(name: Name, target_name: TargetName, as_json: AsJson = False) -> None:
-    """Let a target drop the tables that it holds back because most of its tables were gone at once
-    (TARGET_DROPS_HELD): those that `ccpr status` lists. It is synced to the newest point. The upstream is not asked.
+def approve(
+    name: Name,
+    target_name: TargetName,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="[TABLE]", help="The one table whose waiting statements are run; its name upstream."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a target do what it waits with. Of TABLE: run the statements that the DDL policy keeps waiting (DDL_WAITS),
+    exactly those that `ccpr status` lists. Without TABLE: drop the tables that it holds back because most of its tables
+    were gone at once (TARGET_DROPS_HELD). It is synced to the newest point. The upstream is not asked.
     """
-    from ccpr.service.target_sync import TargetOutcome, approve_drops
+    from ccpr.service.target_sync import TargetOutcome, approve_drops, approve_table
     from ccpr.service.workspace import Workspace
 
     started = time.monotonic()
@@ -156,14 +170,17 @@ def approve(name: Name, target_name: TargetName, as_json: AsJson = False) -> Non
         open_iteration(workspace, name) as iteration,
         Display() as display,
     ):
-        result = approve_drops(workspace, iteration, target_name, progress=display.callbacks)
+        if table is None:
+            result = approve_drops(workspace, iteration, target_name, progress=display.callbacks)
+        else:
+            result = approve_table(workspace, iteration, target_name, table, progress=display.callbacks)
     outcome = TargetOutcome(target_name, result, None, time.monotonic() - started)
     if as_json:
         show_json(outcome_json(outcome))
         return
-    for table in result.tables:
-        if table.action == "dropped":
-            out.print(f"dropped {table.table}", markup=False)
+    for one in result.tables:
+        if one.action == "dropped":
+            out.print(f"dropped {one.table}", markup=False)
     show_outcome(outcome)
 
 

@@ -73,7 +73,7 @@ def show_lake_result(name: str, result: "LakeResult", seconds: float) -> None:
 
 
 def show_behind(table: "LaggingTargetTable") -> None:
-    out.print("behind", style="bold yellow", end=" ")
+    out.print("lagging", style="bold yellow", end=" ")
     out.print(f"{table.table}: {table.failure}", markup=False)
     _show_statements(table.statements)
 

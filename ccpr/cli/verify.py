@@ -1,4 +1,5 @@
-"""`ccpr verify`: compare the mirror with its ledger. What is damaged is fetched again, if the upstream still has it."""
+"""`ccpr verify`: compare the mirror with its ledger. With --repair what is damaged is fetched again, if the upstream
+still has it."""
 
 from dataclasses import asdict
 from functools import partial
@@ -26,10 +27,13 @@ def verify(
             help="Decode every column of every object as well, and look for primary keys that several rows have.",
         ),
     ] = False,
-    repair: Annotated[bool, typer.Option(help="Fetch damaged and missing objects again from the upstream.")] = True,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Fetch what is damaged or missing again from the upstream.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read the whole mirror again and compare it with the ledger. The exit code is 1 if something stays damaged."""
+    """Read the whole mirror again and compare it with the ledger. Nothing is changed without --repair. The exit code is
+    1 if something is, or stays, damaged."""
     from ccpr.maintenance.verify import Verifier
     from ccpr.service.workspace import Workspace
     from ccpr.state.ledger import Ledger
@@ -66,7 +70,8 @@ def verify(
             markup=False,
         )
         if found.strays:
-            out.print(f"{counted(found.strays, 'file')} that nothing names will be deleted", markup=False)
+            what = "will be deleted" if repair else "can be deleted by --repair"
+            out.print(f"{counted(found.strays, 'orphan file')}, which nothing names, {what}", markup=False)
         cells = [
             (damage.path, damage.reason, "repaired" if damage.repaired else _affected(damage))
             for damage in found.damages
@@ -74,8 +79,11 @@ def verify(
         show_table(("file", "damage", "affects"), cells, empty="everything is as it was written")
         for one in doubled:
             _show_doubled(one)
-    if not found.sound:
-        raise typer.Exit(1)
+    if found.sound:
+        return
+    if not repair and not as_json:
+        out.print(f"fetch again what the upstream still has with: ccpr verify {name} --repair", markup=False)
+    raise typer.Exit(1)
 
 
 def _doubled_keys(mirror: "Mirror") -> "list[DoubledKeys]":
@@ -99,5 +107,5 @@ def _show_doubled(one: "DoubledKeys") -> None:
 
 
 def _affected(damage: "Damage") -> str:
-    points = "; ".join(f"lsn {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items())
+    points = "; ".join(f"point {lsn}: {', '.join(tables)}" for lsn, tables in damage.points.items())
     return points or "no point that is kept"

@@ -137,7 +137,7 @@ class _Reader:
         for name, below in node.value:
             key = self.value(name, path) if isinstance(name, yaml.ScalarNode) else None
             if not isinstance(key, str):
-                raise _invalid("a key has to be text: put it in quotes", name.start_mark, self._source)
+                raise _invalid("a key must be text: put it in quotes", name.start_mark, self._source)
             if key in known:
                 raise _invalid(f"the key {key[:80]!r} is there twice", name.start_mark, self._source)
             known.add(key)

@@ -4,33 +4,30 @@ from ccpr.matrixone.errors import Terminal
 
 
 class ConfigInvalid(Terminal):
-    """The configuration file (`ccpr.yaml`) is not what it has to be, or names a variable that is not set. Nothing was
-    done."""
+    """The configuration file (`ccpr.yaml`) is not valid, or names a variable that is not set. Nothing was done."""
 
     code = "CONFIG_INVALID"
     about = "file and line"
     default_remedy = (
-        "Correct the named lines. docs/reference/ccpr-yaml.md has all keys; `ccpr init` writes a file to start from."
+        "Correct the named lines. docs/reference/ccpr-yaml.md has all keys; `ccpr config init` writes a first file."
     )
 
 
 class ConfigEmpty(Terminal):
-    """The document says nothing about subscriptions, and with `--prune` each of them would be dropped: as with the
-    empty output of a program that failed. Nothing was done."""
+    """The document names no subscriptions, as the empty output of a program that failed, and `--prune` would drop all
+    of them. Nothing was done."""
 
     code = "CONFIG_EMPTY"
     about = "file"
-    default_remedy = (
-        "Look at what wrote the file. If all subscriptions are to be dropped, let it say so: `subscriptions: {}`."
-    )
+    default_remedy = "Look at what wrote the file. To drop all subscriptions, write `subscriptions: {}`."
 
 
 class ConfigConflict(Terminal):
-    """The configuration file asks for what cannot be changed in place. Nothing was done."""
+    """The configuration file asks for a change that cannot be made in place. Nothing was done."""
 
     code = "CONFIG_CONFLICT"
     about = "place in the file"
-    default_remedy = "Leave it as it is, or give the subscription or target another name: then it is a new one."
+    default_remedy = "Undo the change, or give the subscription or target another name: then it is a new one."
 
 
 class SqlSyntax(Terminal):

@@ -72,12 +72,12 @@ class Mirror(Part):
 
 @with_settings(FilePart.OBJECTIVE)
 class Objective(Part):
-    """How fresh a replica has to be."""
+    """How fresh a replica must be."""
 
 
 @with_settings(FilePart.POLICY)
 class Policy(Part):
-    """Settings of subscriptions. What is not said has its default."""
+    """Settings of subscriptions. A setting that is not given has its default."""
 
 
 @with_settings(FilePart.TARGET)
@@ -171,16 +171,14 @@ class Spark(Part):
 
 
 class ConfigFile(Part):
-    """Upstreams, subscriptions with targets and followers, and what they share. `ccpr apply` makes the state folder
-    so."""
+    """Upstreams, subscriptions with targets and followers, and what they share. `ccpr config apply` makes the state
+    folder so."""
 
     version: Literal[1] = Field(default=1, description="Of the file's format.")
     upstreams: dict[str, Upstream] = Field(default_factory=dict, description="Clusters to replicate from, by name.")
     mirrors: dict[str, Mirror] = Field(default_factory=dict, description="Places for mirrors, by name.")
     policies: dict[str, Policy] = Field(default_factory=dict, description="Settings that subscriptions share, by name.")
-    objectives: dict[str, Objective] = Field(
-        default_factory=dict, description="How fresh replicas have to be, by name."
-    )
+    objectives: dict[str, Objective] = Field(default_factory=dict, description="How fresh replicas must be, by name.")
     subscriptions: dict[Name, Subscription] = Field(default_factory=dict, description="Subscriptions, by name.")
     spark: Spark | None = Field(default=None, description="Where Spark runs.")
 

@@ -118,7 +118,7 @@ def read_file(path: Path, environment: Mapping[str, str] | None = None) -> Wante
         raise ConfigInvalid(
             f"it cannot be read: {error.strerror}",
             subject=str(path),
-            remedy="Name a file with -f, or write one with `ccpr init`.",
+            remedy="Name a file with -f, or write one with `ccpr config init`.",
         ) from error
     return read_text(content, path.name, environment)
 

@@ -1,6 +1,6 @@
-"""What `applied_tables` shows: figures of the outcome, the points, the tables, and how targets were synced."""
+"""What `applied_tables` shows: figures of the outcome, the points and the tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import dagster as dg
@@ -9,23 +9,21 @@ from ccpr.dagster import metadata
 from ccpr.matrixone.definitions import Definitions, Unreadable, Written
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.points import Point
+from ccpr.mirror.points import TableRef
 from ccpr.pipeline.committing import Outcome
-from ccpr.service.target_sync import TargetOutcome
 
 _LONGEST_STATEMENT = 2000  # in Dagster's event log; `ccpr schema` shows all
 
 
-def applied_metadata(outcome: Outcome, mirror: Mirror, targets: Sequence[TargetOutcome]) -> dict[str, Any]:
+def applied_metadata(outcome: Outcome, mirror: Mirror) -> dict[str, Any]:
     """Of an iteration that made a point."""
     point = mirror.point()
     return {
         **_numbers(outcome),
         **_points(mirror),
-        metadata.TABLES: _tables(point),
+        metadata.TABLES: tables_shown(point.tables.values()),
         **definitions_metadata(mirror.definitions(point)),
         **zero_dates_metadata(outcome),
-        **targets_metadata(targets),
     }
 
 
@@ -84,38 +82,9 @@ def zero_dates_metadata(outcome: Outcome) -> dict[str, dg.TableMetadataValue]:
     return {metadata.ZERO_DATES: metadata.table(rows, kinds)} if rows else {}
 
 
-def targets_metadata(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadataValue]:
-    """How each target was synced; nothing where there is none."""
-    if not outcomes:
-        return {}
-    rows = []
-    for outcome in outcomes:
-        result = outcome.result
-        tables, behind = (result.tables, result.behind) if result is not None else ((), ())
-        failures = (
-            [str(outcome.failure)]
-            if outcome.failure is not None
-            else [f"{table.table}: {table.failure}" for table in behind]
-        )
-        rows.append(
-            {
-                "target": outcome.target,
-                "tables_changed": len(tables),
-                "rows_written": sum(table.upserted for table in tables),
-                "rows_deleted": sum(table.deleted for table in tables),
-                "seconds": round(outcome.seconds, 3),
-                "tables_behind": len(behind),
-                "failures": "\n".join(failures),
-            }
-        )
-    numbers = dict.fromkeys(("tables_changed", "rows_written", "rows_deleted"), "int")
-    kinds = {"target": "string", **numbers, "seconds": "float", "tables_behind": "int", "failures": "string"}
-    return {metadata.TARGETS: metadata.table(rows, kinds)}
-
-
-def _tables(point: Point) -> dg.TableMetadataValue:
+def tables_shown(tables: Iterable[TableRef]) -> dg.TableMetadataValue:
     """The tables of a point, those that changed last first. Stored rows count versions that a tombstone hides."""
-    refs = sorted(point.tables.values(), key=lambda ref: (-ref.lsn, ref.qualified_name))
+    refs = sorted(tables, key=lambda ref: (-ref.lsn, ref.qualified_name))
     return metadata.table(
         (
             {

@@ -17,7 +17,17 @@ OBJECTS_CHECKED = "objects_checked"
 _SAMPLE_ROWS = 10
 
 
-def _blocking(name: str, asset: str, description: str) -> dg.AssetCheckSpec:
+OBJECT_LIST_VALID, OBJECTS_STORED = "object_list_valid", "objects_stored"
+_DESCRIPTIONS = {
+    OBJECT_LIST_VALID: "Every row of the upstream's object list satisfies the schema: a well-formed name that agrees "
+    "with its stats, a size, rows and blocks above zero, no delete before its create, nothing later than the snapshot, "
+    "each object once a table. The same schema guards the command line; here its findings are shown.",
+    OBJECTS_STORED: "Every object that the point needs is in the store with the size in the ledger, also where an "
+    "earlier, interrupted run brought it.",
+}
+
+
+def blocking_check(name: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:
     """A check with a history for each subscription: without partitions the last run would overwrite the others'
     results."""
     with warnings.catch_warnings():
@@ -25,23 +35,8 @@ def _blocking(name: str, asset: str, description: str) -> dg.AssetCheckSpec:
             "ignore", dg.PreviewWarning
         )  # of `partitions_def`; tests/ccpr_assets pins what we rely on
         return dg.AssetCheckSpec(
-            name, asset=asset, description=description, blocking=True, partitions_def=SUBSCRIPTIONS
+            name, asset=asset, description=_DESCRIPTIONS[name], blocking=True, partitions_def=SUBSCRIPTIONS
         )
-
-
-OBJECT_LIST_VALID = _blocking(
-    "object_list_valid",
-    "object_diffs",
-    "Every row of the upstream's object list satisfies the schema: a well-formed name that agrees with its stats, a "
-    "size, rows and blocks above zero, no delete before its create, nothing later than the snapshot, each object once "
-    "a table. The same schema guards the command line; here its findings are shown.",
-)
-OBJECTS_STORED = _blocking(
-    "objects_stored",
-    "copied_objects",
-    "Every object that the point needs is in the store with the size in the ledger, also where an earlier, "
-    "interrupted run brought it.",
-)
 
 
 def object_list_accepted(diff: ObjectDiff) -> dg.AssetCheckResult:
@@ -79,5 +74,6 @@ def objects_not_stored(error: ObjectsNotStored) -> dg.AssetCheckResult:
     return _result(OBJECTS_STORED, False, shown)
 
 
-def _result(spec: dg.AssetCheckSpec, passed: bool, shown: dict[str, Any]) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(passed=passed, asset_key=spec.asset_key, check_name=spec.name, metadata=shown)
+def _result(check: str, passed: bool, shown: dict[str, Any]) -> dg.AssetCheckResult:
+    """Of the asset whose step gives it."""
+    return dg.AssetCheckResult(passed=passed, check_name=check, metadata=shown)

@@ -13,7 +13,8 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from ccpr.dagster import checks, metadata
-from ccpr.dagster.applied_shown import applied_metadata, idle_metadata, targets_metadata
+from ccpr.dagster.applied_shown import applied_metadata, idle_metadata
+from ccpr.dagster.keys import Runless
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.mirror import Mirror
@@ -22,7 +23,6 @@ from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.plan import sums_by_table
 from ccpr.schema.table_changes import ChangeKind
-from ccpr.service.target_sync import TargetOutcome
 
 UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = (
     "upstream_snapshots",
@@ -33,7 +33,6 @@ UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = 
 )
 MIRROR = "mirror"
 TARGET_DATABASES = "target_databases"
-Runless = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation  # all that can be reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def events_of(record: IterationRecord, mirror: Mirror) -> list[StepEvent]:
         objects_listed(record),
         objects_copied(record),
         applied(record.ended, mirror),
-        *copies_made(record.ended),
+        *mirror_made(record.ended),
     ]
 
 
@@ -157,25 +156,22 @@ def objects_copied(record: IterationRecord) -> StepEvent:
     return StepEvent(COPIED_OBJECTS, snapshot.lsn, snapshot.at, shown, [checks.objects_stored(report)])
 
 
-def applied(outcome: Outcome, mirror: Mirror, targets: Sequence[TargetOutcome] = ()) -> StepEvent:
-    return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, applied_metadata(outcome, mirror, targets))
+def applied(outcome: Outcome, mirror: Mirror) -> StepEvent:
+    return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, applied_metadata(outcome, mirror))
 
 
-def copies_made(outcome: Outcome, targets: Sequence[TargetOutcome] = ()) -> list[StepEvent]:
-    """The mirror if there is a new point in it, and the target databases if one of them was synced."""
-    found = []
-    if outcome.point:
-        shown = {
-            **metadata.ages(outcome),
-            metadata.NEWEST_POINT: outcome.lsn,
-            metadata.TABLES_TOTAL: outcome.tables,
-            metadata.OBJECTS_TOTAL: outcome.objects_total,
-            metadata.TOTAL_MB: metadata.megabytes(outcome.bytes_total),
-        }
-        found.append(StepEvent(MIRROR, outcome.lsn, outcome.at, shown))
-    if any(target.result is not None for target in targets):
-        found.append(StepEvent(TARGET_DATABASES, outcome.lsn, outcome.at, targets_metadata(targets)))
-    return found
+def mirror_made(outcome: Outcome) -> list[StepEvent]:
+    """The mirror, if there is a new point in it."""
+    if not outcome.point:
+        return []
+    shown = {
+        **metadata.ages(outcome),
+        metadata.NEWEST_POINT: outcome.lsn,
+        metadata.TABLES_TOTAL: outcome.tables,
+        metadata.OBJECTS_TOTAL: outcome.objects_total,
+        metadata.TOTAL_MB: metadata.megabytes(outcome.bytes_total),
+    }
+    return [StepEvent(MIRROR, outcome.lsn, outcome.at, shown)]
 
 
 def idle(outcome: Outcome) -> StepEvent:
@@ -186,14 +182,6 @@ def idle(outcome: Outcome) -> StepEvent:
     if outcome.newest_point is not None and outcome.newest_point_ts is not None:
         data = outcome.newest_point, outcome.newest_point_ts
     return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, idle_metadata(outcome), data=data)
-
-
-def target_synced(outcome: TargetOutcome) -> list[StepEvent]:
-    """Where targets are synced apart from iterations; nothing if there was nothing to do, or it failed, which is seen
-    in `replica_current`."""
-    if outcome.result is None:
-        return []
-    return [StepEvent(TARGET_DATABASES, None, None, targets_metadata([outcome]))]
 
 
 def _by_table(diff: ObjectDiff, tables: Mapping[int, Table]) -> dg.TableMetadataValue:

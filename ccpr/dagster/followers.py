@@ -6,14 +6,16 @@ report what has changed since it was reported last.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import dagster as dg
 
 from ccpr.dagster import metadata
-from ccpr.dagster.events import MIRROR, Runless
+from ccpr.dagster.events import MIRROR
 from ccpr.dagster.health import REPLICA_CURRENT, Health, error_shown, objective_of, says_of, short
+from ccpr.dagster.keys import Runless, prefixed
 from ccpr.dagster.replication import Replication, as_failure
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
@@ -53,25 +55,27 @@ def follower_key(subscription: str, follower: str, database: str) -> dg.AssetKey
     return metadata.asset_key(subscription, FOLLOWERS, follower, database)
 
 
-def follower_asset(subscription: str, follower: Follower, group: str) -> dg.AssetSpec:
+def follower_asset(subscription: str, follower: str, database: str, group: str) -> dg.AssetSpec:
     return dg.AssetSpec(
-        follower_key(subscription, follower.name, follower.database),
+        follower_key(subscription, follower, database),
         deps=[MIRROR],
         group_name=group,
         kinds={"matrixone"},
-        description=f"Database {printable(follower.database)} of another MatrixOne, which takes its points from the "
+        description=f"Database {printable(database)} of another MatrixOne, which takes its points from the "
         f"relay: `ccpr status {printable(subscription)}`.",
     )
 
 
-def follower_check(subscription: str, follower: Follower) -> dg.AssetChecksDefinition:
-    key, name = follower_key(subscription, follower.name, follower.database), follower.name
+def follower_check(
+    subscription: str, follower: str, database: str, prefix: Sequence[str] = ()
+) -> dg.AssetChecksDefinition:
+    key = prefixed(follower_key(subscription, follower, database), prefix)
 
     @dg.asset_check(asset=key, name=REPLICA_CURRENT, description=DESCRIPTION)
     def check(replication: Replication) -> dg.AssetCheckResult:
         try:
             row = replication.workspace.log.row(subscription)
-            found = FollowerRecords(replication.workspace.log.engine, row.task_id).get(name)
+            found = FollowerRecords(replication.workspace.log.engine, row.task_id).get(follower)
             return follower_health(replication.workspace, row, found).result()
         except CcprError as error:
             raise as_failure(error) from error

@@ -1,58 +1,104 @@
 """Keeps Dagster's picture of the subscriptions right whoever runs them, and if nobody does: partitions for new ones,
-and `replica_current` of subscriptions and followers where it has changed. It starts nothing and asks nobody."""
+health where it has changed, and what a subscription has where nobody has reported it: it ran before there was a UI, or
+`ccpr run` runs it. It starts nothing and asks nobody."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 
 import dagster as dg
 
 from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.dagster.followers import follower_events
-from ccpr.dagster.health import UNREADABLE, quick_verdict
+from ccpr.dagster.health import is_failing
+from ccpr.dagster.keys import Runless, remember_prefix, with_prefix
+from ccpr.dagster.metadata import HEALTH_SENSOR
 from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.present import present_events
+from ccpr.dagster.replica_health import UNREADABLE, quick_verdict
 from ccpr.dagster.replication import Replication
-from ccpr.dagster.reporting import changed, health_events
+from ccpr.dagster.reporting import changed, health_events, known_verdict, report
+from ccpr.dagster.tables import newest_reported, report_tables
+from ccpr.dagster.target_health import read_targets, target_databases_event, target_events
+from ccpr.dagster.target_tables import report_target_tables
+from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnavailable, StateUnreadable, SubscriptionMissing
+from ccpr.state.history import newest_points
 from ccpr.state.log_rows import BadRow, LogRow
 from ccpr.state.targets import tasks_with_target_trouble
 
 _NEWS_PER_TICK = 100  # the next tick reports the rest
+_SECONDS = 20.0  # of a tick's 60, for what nobody has reported
 
 
 def build_health_sensor() -> dg.SensorDefinition:
-    """The sensor that keeps partitions and `replica_current` right."""
+    """The sensor that keeps partitions, health and the pages of tables right."""
 
     @dg.sensor(
-        name="replica_health_sensor",
+        name=HEALTH_SENSOR,
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Gives each new subscription its partition, and evaluates `replica_current` of those that have "
-        "got too old, have failed or have recovered, whoever runs them: ccpr_log_sensor, `ccpr serve`, `ccpr run`, or "
-        "nobody.",
+        description="Gives each new subscription its partition, reports the health of those that have got too old, "
+        "have failed or have recovered, and the tables of those that nobody has reported, whoever runs them: "
+        "ccpr_log_sensor, `ccpr serve`, `ccpr run`, or nobody.",
     )
     def sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
-        workspace = replication.workspace
+        workspace, instance = replication.workspace, context.instance
         if not workspace.has_catalog:
             return dg.SensorResult(skip_reason="there is no subscription")
+        end = time.monotonic() + _SECONDS
+        remember_prefix(instance, replication.key_prefix)
         rows, bad = workspace.log.all_rows()
         verdicts = read_verdicts(workspace, [*rows, *bad])
-        news = sorted(changed(context.instance, verdicts))[:_NEWS_PER_TICK]
+        news = sorted(changed(instance, verdicts))[:_NEWS_PER_TICK]
+        recovered = {name for name in news if is_failing(known_verdict(instance, name))}
+        recovered = {name for name in recovered if not is_failing(verdicts[name])}
+        assert SUBSCRIPTIONS.name is not None
+        present = instance.get_dynamic_partitions(SUBSCRIPTIONS.name)
+        new = [name for name in verdicts if name not in present]
+        if new:  # before what is reported of them
+            instance.add_dynamic_partitions(SUBSCRIPTIONS.name, new)
+        _report_unseen(instance, workspace, rows, recovered, end)
         try:
-            events = health_events(context.instance, workspace, news) if news else []
-            events += follower_events(context.instance, workspace)
+            events = health_events(instance, workspace, news) if news else []
+            events += target_events(instance, workspace, rows)
+            events += follower_events(instance, workspace)
         except (SubscriptionMissing, StateUnavailable):  # dropped meanwhile; the next tick looks again
             news, events = [], []
-        assert SUBSCRIPTIONS.name is not None
-        present = context.instance.get_dynamic_partitions(SUBSCRIPTIONS.name)
-        new = [name for name in verdicts if name not in present]
         text = f"{len(verdicts)} subscriptions" + (f"; changed: {', '.join(news)}" if news else ", nothing has changed")
-        return dg.SensorResult(
-            skip_reason=printable(text),
-            asset_events=events,
-            dynamic_partitions_requests=[SUBSCRIPTIONS.build_add_request(new)] if new else [],
-        )
+        return dg.SensorResult(skip_reason=printable(text), asset_events=with_prefix(events, replication.key_prefix))
 
     return sensor
+
+
+def _report_unseen(
+    instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], recovered: set[str], end: float
+) -> None:
+    """Report what subscriptions have that nobody has reported: their newest point, or that they have recovered. One
+    that runs now is reported by who runs it. What there is no time for is the next tick's."""
+    newest = newest_points(workspace.log.engine)
+    seen = newest_reported(instance, newest)
+    for row in rows:
+        is_new = newest.get(row.task_id, -1) != seen.get(row.task_id, -1)
+        if time.monotonic() >= end or workspace.log.is_held(row) or not (is_new or row.subscription_name in recovered):
+            continue
+        with suppress(CcprError):  # its `replica_current` says so
+            report(instance, _unseen(instance, workspace, row))
+            while time.monotonic() < end and report_tables(instance, workspace, row.subscription_name):
+                pass
+            while time.monotonic() < end and report_target_tables(instance, workspace, row.subscription_name):
+                pass
+
+
+def _unseen(instance: dg.DagsterInstance, workspace: Workspace, row: LogRow) -> list[Runless]:
+    found = list(present_events(workspace, row))
+    targets = read_targets(workspace, row)
+    if targets and not any(one.is_failing or one.lsn is None for one in targets):
+        found += target_databases_event(targets).runless(row.subscription_name)
+    return found
 
 
 def read_verdicts(workspace: Workspace, rows: list[LogRow | BadRow]) -> dict[str, str]:

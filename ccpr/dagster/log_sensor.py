@@ -8,7 +8,7 @@ snapshot.
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,13 +18,17 @@ import dagster as dg
 from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import first_names
-from ccpr.dagster.events import Runless, idle
+from ccpr.dagster.events import idle
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health_sensor import read_verdicts
-from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
+from ccpr.dagster.keys import Runless, remember_prefix, with_prefix
+from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, LSN_TAG, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
+from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import changed, health_events, keep_failures, kept_failures, report
+from ccpr.dagster.step import iteration_tag
+from ccpr.dagster.target_health import target_events
 from ccpr.matrixone.client.errors import HistoryUnreadable, NotFlushedYet, StaleRead
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.errors import CcprError
@@ -69,7 +73,7 @@ def build_log_sensor() -> dg.SensorDefinition:
     """The sensor that polls `mo_ccpr_log` and asks for runs of the job, one iteration of one subscription each."""
 
     @dg.sensor(
-        name="ccpr_log_sensor",
+        name=LOG_SENSOR,
         job_name=SYNC_JOB,
         minimum_interval_seconds=SENSOR_SECONDS,
         default_status=dg.DefaultSensorStatus.STOPPED,
@@ -85,6 +89,7 @@ def build_log_sensor() -> dg.SensorDefinition:
 
 def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
     end = time.monotonic() + TICK_SECONDS
+    remember_prefix(context.instance, replication.key_prefix)
     if late := kept_failures(context.instance):
         raise IterationsFailed(late)
     try:
@@ -94,12 +99,13 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
     in_flight = _in_flight(context.instance)
     tick = _Tick(failed={row.subscription_name: row.error for row in bad})
     due = _due(rows, in_flight, replication.workspace.clock(), tick)
-    last_runs = _last_runs(context.instance, due)
+    last_runs, failed_runs = _last_runs(context.instance, due)
     for row in sorted(due, key=lambda row: (row.watermark, row.subscription_name)):
         if len(tick.requests) == RUNS_PER_TICK or time.monotonic() >= end:
             tick.left += 1
         else:
-            _serve(replication.workspace, row, last_runs, end, tick)
+            has_failed = iteration_tag(row) in failed_runs
+            _serve(replication.workspace, row, last_runs.get(iteration_tag(row)), end, tick, in_run=has_failed)
     partitions = _partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight)
     failures = _report_health(context.instance, replication.workspace, rows, bad, tick)
     if failures and not tick.requests:
@@ -112,7 +118,7 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
         context.log.info(printable(tick.describe()))
     return dg.SensorResult(
         run_requests=tick.requests,
-        asset_events=tick.events,
+        asset_events=with_prefix(tick.events, replication.key_prefix),
         skip_reason=None if tick.requests else printable(tick.describe()),
         dynamic_partitions_requests=partitions,
     )
@@ -136,6 +142,9 @@ def _report_health(
         others = sorted(news - requested - set(tick.served))  # theirs comes with their runs
         if shown := [*tick.served, *others[:NEWS_PER_TICK]]:
             tick.events.extend(health_events(instance, workspace, shown, all_too=bool(tick.served)))
+        tick.events.extend(
+            target_events(instance, workspace, [row for row in rows if row.subscription_name not in requested])
+        )
         tick.events.extend(follower_events(instance, workspace))
     return printable("; ".join(f"{name}: {tick.failed[name]}" for name in failed))
 
@@ -232,17 +241,19 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
     return due
 
 
-def _serve(workspace: Workspace, row: LogRow, last_runs: Mapping[str, dg.RunRecord], end: float, tick: _Tick) -> None:
+def _serve(
+    workspace: Workspace, row: LogRow, last_run: dg.RunRecord | None, end: float, tick: _Tick, *, in_run: bool
+) -> None:
     """Finish the row's iteration if it is idle, else ask for a run. A failure is this subscription's alone: it stands
-    in its row."""
+    in its row. `in_run`: a run of it has failed, and only a run makes green again what that has made red."""
     name = row.subscription_name
-    attempt, wait = _next_attempt(last_runs.get(_iteration(row)), row, workspace.clock())
+    attempt, wait = _next_attempt(last_run, row, workspace.clock())
     if wait > 0:
         tick.waiting[name] = wait
         return
     try:
         with unexpected():
-            outcome = _finish_if_idle(workspace, row, end)
+            outcome = _finish_if_idle(workspace, row, end, in_run=in_run)
     except SubscriptionBusy:
         tick.running.append(name)
     except SubscriptionPaused:
@@ -261,11 +272,11 @@ def _serve(workspace: Workspace, row: LogRow, last_runs: Mapping[str, dg.RunReco
             tick.events.extend(idle(outcome).runless(name))
 
 
-def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | None:
-    """None if there is work for a run: rows have changed, or finding out takes more time than a tick has."""
+def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bool) -> Outcome | None:
+    """None if there is work for a run: rows have changed, finding out takes more time than a tick has, or `in_run`."""
     if not row.watermark:
         return None  # the first iteration lists and copies everything
-    options = IterationOptions(timeouts=SHORT_TIMEOUTS)
+    options = IterationOptions(timeouts=SHORT_TIMEOUTS, check_list=check_by_schema)
 
     def check_time() -> None:
         if time.monotonic() >= end:
@@ -275,7 +286,9 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> Outcome | 
         """Nothing may have changed, and a target has still to be synced."""
         interval = iteration.subscription.settings.sync_interval
         now, ask = datetime.fromtimestamp(workspace.clock(), UTC), may_be_restored(iteration.pause_seconds, interval)
-        return time.monotonic() < end and not is_lagging(workspace.log.engine, row.task_id, now, interval, ask=ask)
+        if in_run or time.monotonic() >= end:
+            return False
+        return not is_lagging(workspace.log.engine, row.task_id, now, interval, ask=ask)
 
     with workspace.iteration(row.subscription_name, options) as iteration, unexpected():
         try:
@@ -294,24 +307,25 @@ def _in_flight(instance: dg.DagsterInstance) -> set[str]:
     return {name for run in runs if (name := run.tags.get(SUBSCRIPTION_TAG) or run.tags.get(_PARTITION_TAG))}
 
 
-def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> dict[str, dg.RunRecord]:
-    """The last run of each row's iteration that a tick asked for, by `_iteration`: a query for all, since each takes
-    milliseconds.
+def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> tuple[dict[str, dg.RunRecord], set[str]]:
+    """By `iteration_tag`, the last run of each row's iteration that a tick asked for; and the iterations of which any
+    run failed. A query for all, since each takes milliseconds.
 
     A run that ended before it reached the log (its process was killed, or could not start) is known to Dagster only;
     without this it would be asked for again with every tick.
     """
     last: dict[str, dg.RunRecord] = {}
-    iterations = [_iteration(row) for row in rows]
+    failed = set[str]()
+    iterations = [iteration_tag(row) for row in rows]
     for start in range(0, len(iterations), _NAMED_AT_ONCE):
         runs = dg.RunsFilter(tags={ITERATION_TAG: iterations[start : start + _NAMED_AT_ONCE]})
         for record in instance.get_run_records(runs, ascending=True):
-            last[record.dagster_run.tags[ITERATION_TAG]] = record
-    return last
-
-
-def _iteration(row: LogRow) -> str:
-    return f"{row.task_id}:{row.iteration_lsn}"
+            run = record.dagster_run
+            if ATTEMPT_TAG in run.tags:  # else a person asked for it
+                last[run.tags[ITERATION_TAG]] = record
+            if run.status is dg.DagsterRunStatus.FAILURE:
+                failed.add(run.tags[ITERATION_TAG])
+    return last, failed
 
 
 def _next_attempt(last: dg.RunRecord | None, row: LogRow, now: float) -> tuple[int, float]:
@@ -331,7 +345,7 @@ def _request(row: LogRow, attempt: int) -> dg.RunRequest:
         tags={
             SUBSCRIPTION_TAG: name,
             LSN_TAG: lsn,
-            ITERATION_TAG: _iteration(row),
+            ITERATION_TAG: iteration_tag(row),
             ATTEMPT_TAG: str(attempt),
             WHY_TAG: _why(row),
         },

@@ -18,6 +18,7 @@ from ccpr.pipeline.committing import Outcome
 from ccpr.schema.table_changes import TableChange
 
 SYNC_JOB = "ccpr_sync_job"  # the job that the sensor starts
+LOG_SENSOR, HEALTH_SENSOR, RETENTION_SENSOR = "ccpr_log_sensor", "replica_health_sensor", "dagster_retention_sensor"
 
 ITERATION_LSN = "iteration_lsn"
 SNAPSHOT_NAME = "snapshot_name"
@@ -34,6 +35,7 @@ IS_CURRENT = "is_current"  # 1 or 0, to plot
 SUBSCRIPTIONS_TOTAL = "subscriptions_total"
 SUBSCRIPTIONS_FAILING = "subscriptions_failing"
 FAILING = "failing"
+SUBSCRIPTIONS = "subscriptions"
 CURRENT_AS_OF = "current_as_of"  # when the state that is shown was the upstream's, by our clock
 OBJECTIVE_SECONDS = "objective_seconds"  # how old it may be
 ERROR_CODE = "last_error_code"
@@ -44,6 +46,9 @@ FAILED_ATTEMPTS = "failed_attempts"
 FAILING_SINCE = "failing_since"
 NEXT_ATTEMPT = "next_attempt"
 TARGETS_BEHIND = "targets_behind"
+EXPLAINED = "explained_by"  # the command that explains the code
+TABLES_WAITING = "tables_waiting"  # of a target
+WAITING_STATEMENTS = "waiting_statements"
 
 TABLES_TOTAL = "tables_total"
 TABLES_CHANGED = "tables_changed"
@@ -72,7 +77,9 @@ SHOWN_POINT = "shown_point"  # of a follower
 OBJECTS_TOTAL = "objects_total"
 TOTAL_MB = "total_mb"
 TABLES = "tables"
-TARGETS = "targets"
+TARGETS = "targets"  # how each was synced
+TARGET_STATES = "target_states"
+VERIFIED_AT = "verified_at"  # when targets were asked where they are
 DEFINITIONS = "definitions"  # views, sequences, functions, grants
 ZERO_DATES = "zero_dates"  # 0000-00-00, by table and column
 
@@ -84,6 +91,7 @@ STORED_ROWS = "stored_rows"  # versions that a tombstone hides, too
 DDL = "ddl"
 URI = "dagster/uri"  # of a lake's table, as an engine opens it
 LAKE_VERSION = "lake_version"  # of that table, which shows the point
+TABLE_NAME = "dagster/table_name"
 COLUMN_SCHEMA = "dagster/column_schema"
 COLUMN_LINEAGE = "dagster/column_lineage"
 LSN_TAG = "ccpr/iteration_lsn"

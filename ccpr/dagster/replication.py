@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from ccpr.base.loops import unexpected
+from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.iteration import Iteration
@@ -26,6 +27,8 @@ class Replication(dg.ConfigurableResource):
         description="If the upstream has lost the last point's snapshot, compare with a full list and copy what is "
         "named.",
     )
+
+    key_prefix: list[str] = Field(default_factory=list, description="Of the project's keys of our assets.")
 
     _workspace: Workspace | None = PrivateAttr(default=None)
     _held: ExitStack = PrivateAttr(default_factory=ExitStack)
@@ -47,15 +50,15 @@ class Replication(dg.ConfigurableResource):
             self._workspace.close()
 
     @contextmanager
-    def step(self, subscription: str) -> Iterator[Iteration]:
-        """The iteration of this run, to take one step of it.
+    def step(self, subscription: str, *, is_extra: bool = False) -> Iterator[Iteration]:
+        """The iteration of this run, to take one step of it. `is_extra`: it is outside of the schedule.
 
         A failure ends the iteration at once: it is written to the log and the lease is freed. It is raised as a
         Failure that shows its code, subject and remedy; a step that is tried again opens the iteration again and goes
         on where it stopped.
         """
         try:
-            iteration = self._open(subscription)
+            iteration = self._open(subscription, is_extra)
             try:
                 with unexpected():
                     yield iteration
@@ -66,11 +69,10 @@ class Replication(dg.ConfigurableResource):
         except CcprError as error:
             raise as_failure(error) from error
 
-    def _open(self, subscription: str) -> Iteration:
+    def _open(self, subscription: str, is_extra: bool) -> Iteration:
         if self._iteration is None:
-            self._iteration = self._held.enter_context(
-                self.workspace.iteration(subscription, IterationOptions(allow_resync=self.allow_resync))
-            )
+            options = IterationOptions(allow_resync=self.allow_resync, check_list=check_by_schema, is_extra=is_extra)
+            self._iteration = self._held.enter_context(self.workspace.iteration(subscription, options))
         return self._iteration
 
 

@@ -18,10 +18,13 @@ from ccpr.base.failure import Failure
 from ccpr.base.loops import Loop
 from ccpr.dagster import events
 from ccpr.dagster.followers import follower_events
-from ccpr.dagster.health import read_health
+from ccpr.dagster.keys import Runless
 from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.replica_health import read_health
 from ccpr.dagster.reporting import changed, health_events
+from ccpr.dagster.reporting import report as publish
 from ccpr.dagster.tables import report_tables
+from ccpr.dagster.target_health import read_targets, target_databases_event, target_events
 from ccpr.dagster.target_tables import report_target_tables
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
@@ -36,7 +39,7 @@ MOST_WAITING = 500
 MOST_ROWS_WAITING = 2_000_000  # of object lists; those of a first iteration may be long
 _RETRY_SECONDS = 5.0
 _STOP_SECONDS = 10.0
-Report = Callable[[], Iterable[events.Runless]]
+Report = Callable[[], Iterable[Runless]]
 
 
 class DagsterReporter(Ignoring):
@@ -136,9 +139,9 @@ class DagsterReporter(Ignoring):
     def _report(self, report: Report) -> None:
         """Whatever Dagster or its storage raises: replication goes on."""
         self._opened = self._opened or self._open()
-        for event in report():
-            self._instance.report_runless_asset_event(event)
-            self.reported += 1
+        found = list(report())
+        publish(self._instance, found)
+        self.reported += len(found)
 
     @property
     def _instance(self) -> dg.DagsterInstance:
@@ -163,32 +166,37 @@ class DagsterReporter(Ignoring):
             if self.loop.ending.is_set():
                 self._waiting.clear()
 
-    def _state_of(self, subscription: str) -> Iterable[events.Runless]:
+    def _state_of(self, subscription: str) -> Iterable[Runless]:
         """How the subscription is, and its tables; nothing where the state cannot be read now."""
         with suppress(CcprError):
             yield from health_events(self._instance, self._workspace, [subscription])
+            yield from target_events(self._instance, self._workspace, [self._workspace.log.row(subscription)])
         with suppress(CcprError):
             self._report_tables(subscription)
 
-    def _followers(self) -> Iterable[events.Runless]:
+    def _followers(self) -> Iterable[Runless]:
         with suppress(CcprError):
             return follower_events(self._instance, self._workspace)
         return ()
 
-    def _targets_of(self, row: LogRow, outcome: TargetOutcome) -> Iterable[events.Runless]:
-        """What was synced; and how the subscription is, if this has changed that."""
-        name, found = row.subscription_name, list[events.Runless]()
+    def _targets_of(self, row: LogRow, outcome: TargetOutcome) -> Iterable[Runless]:
+        """What was synced; and how the target and its subscription are, if this has changed that."""
+        name, found = row.subscription_name, list[Runless]()
         with suppress(CcprError):
             self._report_tables(name)
+            targets = read_targets(self._workspace, row)
+            if outcome.result is not None and not any(one.is_failing for one in targets):
+                found += target_databases_event(targets, [outcome]).runless(name)
+            found += target_events(self._instance, self._workspace, [row])
             if changed(self._instance, {name: read_health(self._workspace, name).verdict}):
                 found += health_events(self._instance, self._workspace, [name])
-        return [*_runless(events.target_synced(outcome), name), *found]
+        return found
 
     def _report_tables(self, subscription: str) -> None:
         report_tables(self._instance, self._workspace, subscription)
         report_target_tables(self._instance, self._workspace, subscription)
 
-    def _sync_partitions(self, names: set[str]) -> Iterable[events.Runless]:
+    def _sync_partitions(self, names: set[str]) -> Iterable[Runless]:
         """Bring the partitions in step, as the sensor does. Those of dropped subscriptions are the sensor's to take
         away: a run may need them."""
         assert SUBSCRIPTIONS.name is not None
@@ -198,5 +206,5 @@ class DagsterReporter(Ignoring):
         return ()
 
 
-def _runless(shown: Iterable[events.StepEvent], subscription: str) -> Iterable[events.Runless]:
+def _runless(shown: Iterable[events.StepEvent], subscription: str) -> Iterable[Runless]:
     return [event for step in shown for event in step.runless(subscription)]

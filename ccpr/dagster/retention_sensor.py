@@ -1,10 +1,11 @@
 """What Dagster keeps of iterations for ever by itself: runs with their events and logs, and what is reported without a
 run (idle iterations, `ccpr serve`, tables, health, checks).
 
-Deleted is what is older than CCPR_DAGSTER_DAYS and was made by this program: finished runs of `ccpr_sync_job`, and
-events without a run that name a subscription in the tag `ccpr/subscription`, or evaluate our checks. What the UI shows
-as an asset's present state stays, however old: of each partition of each asset the run with the newest materialization,
-and the newest event of each kind without a run. Points, mirrors and `mo_ccpr_log` have nothing to do with it.
+Deleted is what is older than CCPR_DAGSTER_DAYS and was made by this program: finished runs of our jobs and those that a
+person started on our assets, and events without a run that name a subscription in the tag `ccpr/subscription`, or
+evaluate our checks. What the UI shows as an asset's present state stays, however old: of each partition of each asset
+the run with the newest materialization and the one that failed since, and the newest event of each kind without a run.
+Points, mirrors and `mo_ccpr_log` have nothing to do with it.
 
 For a run Dagster has `delete_run`, which forgets the run's file (SQLite), its checks and its captured output; these
 follow here. For events without a run it has nothing, so they are deleted in its tables.
@@ -30,9 +31,10 @@ from dagster._core.storage.event_log.schema import (
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 
+from ccpr.dagster.actions import ACTION_JOBS
 from ccpr.dagster.events import APPLIED_TABLES
-from ccpr.dagster.health import REPLICA_CURRENT
-from ccpr.dagster.metadata import SUBSCRIPTION_TAG, SYNC_JOB
+from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, TARGET_CURRENT
+from ccpr.dagster.metadata import RETENTION_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB
 from ccpr.state.database import stored_time
 
 DAYS_VARIABLE = "CCPR_DAGSTER_DAYS"
@@ -41,6 +43,8 @@ TICK_SECONDS = 20.0  # of a tick's 60; what is left is the next tick's
 _PAGE = 500
 _MOST_DAYS = 36_500
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_BY_HAND_JOB = "__ASSET_JOB"  # of runs that a person starts on assets; ours have our tag
+_OUR_CHECKS = (REPLICA_CURRENT, TARGET_CURRENT)
 _EVENT = SqlEventLogStorageTable.c
 _OF_ASSETS = [dg.DagsterEventType.ASSET_MATERIALIZATION.value, dg.DagsterEventType.ASSET_OBSERVATION.value]
 _OF_CHECKS = dg.DagsterEventType.ASSET_CHECK_EVALUATION.value
@@ -59,7 +63,7 @@ def build_retention_sensor() -> dg.SensorDefinition:
     """The sensor that deletes what Dagster would keep for ever."""
 
     @dg.sensor(
-        name="dagster_retention_sensor",
+        name=RETENTION_SENSOR,
         minimum_interval_seconds=3600,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Deletes Dagster's records of iterations that are older than CCPR_DAGSTER_DAYS (14), but for those "
@@ -118,22 +122,32 @@ def purge(instance: dg.DagsterInstance, before: datetime, end: float = math.inf)
 
 def _finished(instance: dg.DagsterInstance, before: datetime) -> Iterator[dg.DagsterRun]:
     """Finished runs, oldest first, a page at a time; the caller may delete what it is given."""
-    wanted = dg.RunsFilter(job_name=SYNC_JOB, statuses=_FINISHED, updated_before=before)
-    kept = None
-    while page := instance.get_runs(wanted, limit=_PAGE, ascending=True, cursor=kept):
-        yield from page
-        kept = next((run.run_id for run in reversed(page) if instance.has_run(run.run_id)), kept)
+    for job in (SYNC_JOB, *ACTION_JOBS, _BY_HAND_JOB):
+        wanted = dg.RunsFilter(job_name=job, statuses=_FINISHED, updated_before=before)
+        kept = None
+        while page := instance.get_runs(wanted, limit=_PAGE, ascending=True, cursor=kept):
+            yield from (run for run in page if job != _BY_HAND_JOB or SUBSCRIPTION_TAG in run.tags)
+            kept = next((run.run_id for run in reversed(page) if instance.has_run(run.run_id)), kept)
 
 
 def _runs_of_present_state(storage: SqlEventLogStorage) -> set[str]:
-    """Runs that hold the newest materialization of some partition of some asset."""
+    """Runs that hold the newest materialization of some partition of some asset, or failed to make one since."""
+    kinds = [dg.DagsterEventType.ASSET_MATERIALIZATION.value, dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED.value]
     newest = (
         sa.select(sa.func.max(_EVENT.id))
-        .where(_EVENT.dagster_event_type == dg.DagsterEventType.ASSET_MATERIALIZATION.value)
-        .group_by(_EVENT.asset_key, _EVENT.partition)
+        .where(_EVENT.dagster_event_type.in_(kinds))
+        .group_by(_EVENT.asset_key, _EVENT.partition, _EVENT.dagster_event_type)
     )
+    chosen = sa.select(_EVENT.run_id, _EVENT.id, _EVENT.asset_key, _EVENT.partition, _EVENT.dagster_event_type)
+    kept: dict[tuple[str, str | None], tuple[int, str]] = {}
+    made = set[str]()
     with storage.index_connection() as connection:
-        return set(connection.scalars(sa.select(_EVENT.run_id).where(_EVENT.id.in_(newest)).distinct()))
+        for row in connection.execute(chosen.where(_EVENT.id.in_(newest))):
+            if row.dagster_event_type == kinds[0]:
+                made.add(row.run_id)
+            name = row.asset_key, row.partition
+            kept[name] = max(kept.get(name, (0, "")), (row.id, row.run_id))
+    return made | {run_id for _, run_id in kept.values()}
 
 
 def _delete_run(instance: dg.DagsterInstance, storage: SqlEventLogStorage, run_id: str) -> None:
@@ -149,10 +163,11 @@ def _delete_run(instance: dg.DagsterInstance, storage: SqlEventLogStorage, run_i
 def _delete_events(opened: AbstractContextManager[sa.Connection], before: datetime, end: float) -> tuple[int, bool]:
     """How many events without a run were deleted from one of Dagster's databases, and whether these were all."""
     runless = _EVENT.run_id == RUNLESS_RUN_ID
-    mine = _EVENT.event.like(f'%"{SUBSCRIPTION_TAG}"%') | (_EVENT.asset_key == dg.AssetKey(APPLIED_TABLES).to_string())
+    old_keys = [dg.AssetKey(name).to_string() for name in (APPLIED_TABLES, HEALTH)]
+    mine = _EVENT.event.like(f'%"{SUBSCRIPTION_TAG}"%') | _EVENT.asset_key.in_(old_keys)
     of_assets = sa.and_(_EVENT.dagster_event_type.in_(_OF_ASSETS), mine)
     of_checks = sa.and_(  # which are kept in a table of their own; see below
-        _EVENT.dagster_event_type == _OF_CHECKS, _EVENT.event.like(f'%"{REPLICA_CURRENT}"%')
+        _EVENT.dagster_event_type == _OF_CHECKS, sa.or_(*(_EVENT.event.like(f'%"{name}"%') for name in _OUR_CHECKS))
     )
     same = (_EVENT.asset_key, _EVENT.partition, _EVENT.dagster_event_type)
     deleted = 0
@@ -174,7 +189,7 @@ def _delete_evaluations(connection: sa.Connection, before: datetime) -> None:
     """Dagster keeps evaluations of checks a second time."""
     rows = AssetCheckExecutionsTable.c
     newest = set(connection.scalars(sa.select(sa.func.max(rows.id)).group_by(rows.asset_key, rows.check_name)))
-    mine = (rows.run_id == RUNLESS_RUN_ID, rows.check_name == REPLICA_CURRENT)
+    mine = (rows.run_id == RUNLESS_RUN_ID, rows.check_name.in_(_OUR_CHECKS))
     old = sa.select(rows.id).where(*mine, rows.evaluation_event_timestamp < stored_time(before))
     ids = [row for row in connection.scalars(old.order_by(rows.id)) if row not in newest]
     for start in range(0, len(ids), _PAGE):

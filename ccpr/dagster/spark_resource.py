@@ -14,11 +14,12 @@ from dagster import ConfigurableResource
 from pydantic import Field, PrivateAttr
 
 from ccpr.base.copy_meter import CopyLog
+from ccpr.base.extras import require
 from ccpr.pipeline.copying import CopyEngine
 from ccpr.pipeline.spark.choice import Choice
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.server import WarmSpark
-from ccpr.pipeline.spark.session import SparkSettings, settings_of, start_java, unavailable
+from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, start_java, unavailable
 from ccpr.service.workspace import find_home
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class SparkResource(ConfigurableResource):
     _lazy: Any = PrivateAttr(default=None)
     _warm_session: Any = PrivateAttr(default=None)
 
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        if self.engine == "spark":  # before an iteration begins, which would end with the error
+            require("spark", *PACKAGES)
+
     @property
     def settings(self) -> SparkSettings:
         config = {name: str(value) for name, value in self.spark_config.items()}
@@ -53,12 +58,13 @@ class SparkResource(ConfigurableResource):
     @property
     def session(self) -> "SparkSession":
         """The warm session of the state folder if one is ready (`ccpr spark start`), else one that is started at the
-        first use. Raises JavaMissing, SparkUnavailable."""
+        first use. Raises ExtraMissing, JavaMissing, SparkUnavailable."""
         if self._warm_session is None and self._lazy is None:
             self._warm_session = WarmSpark(self._home, self.settings).session()
         return self._cold_session() if self._warm_session is None else self._warm_session
 
     def _cold_session(self) -> "SparkSession":
+        require("dagster-spark", "dagster_pyspark", *PACKAGES)
         from dagster_pyspark import LazyPySparkResource
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

@@ -7,8 +7,8 @@ there is a limit for all subscriptions together. The process of a run loads none
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import closing
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import dagster as dg
@@ -16,23 +16,19 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 
 from ccpr.dagster import metadata
 from ccpr.dagster.care import care_checks
-from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.dagster.events import MIRROR
 from ccpr.dagster.followers import follower_asset, follower_check
-from ccpr.dagster.replica_current import health_asset, health_check
+from ccpr.dagster.health import HEALTH
+from ccpr.dagster.health_assets import health_asset, health_check, target_asset, target_check
+from ccpr.dagster.inventory import KnownSubscription, KnownTable, read_inventory
+from ccpr.dagster.keys import prefixed
 from ccpr.dagster.tables import column_schema, table_key, target_key, upstream_key
-from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
-from ccpr.state.followers import FollowerRecords
-from ccpr.state.history import PointHistory
-from ccpr.state.log_rows import LogRow
-from ccpr.state.subscription import Subscription
-from ccpr.state.targets import Target, TargetRecords, TargetState
 
 TABLES_VARIABLE = "CCPR_DAGSTER_TABLES"
 DEFAULT_TABLES = 1_000
+_TAG = re.compile(r"[\w.-]{1,63}", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -42,13 +38,22 @@ class Loaded:
     Attributes
     ----------
     left_out : tables for which there was no room.
-    intervals : of the subscriptions, in seconds.
+    subscriptions, intervals : their names and intervals in seconds.
+    prefix : of the keys of all.
     """
 
     assets: list[dg.AssetSpec] = field(default_factory=list)
     checks: list[dg.AssetChecksDefinition] = field(default_factory=list)
     left_out: int = 0
+    subscriptions: list[str] = field(default_factory=list)
     intervals: list[float] = field(default_factory=list)
+    prefix: tuple[str, ...] = ()
+
+    def add(self, spec: dg.AssetSpec, subscription: str = "") -> None:
+        """A spec with the keys of this package; of a subscription, which is its tag if Dagster allows the name."""
+        deps = [prefixed(dep.asset_key, self.prefix) for dep in spec.deps]
+        tags = {**spec.tags, metadata.SUBSCRIPTION_TAG: subscription} if _TAG.fullmatch(subscription) else spec.tags
+        self.assets.append(spec.replace_attributes(key=prefixed(spec.key, self.prefix), deps=deps, tags=tags))
 
     def left_out_text(self) -> str:
         return (
@@ -57,65 +62,46 @@ class Loaded:
         )
 
 
-def load_subscriptions(workspace: Workspace | None = None) -> Loaded:
-    """What there is to define. Nothing where the state cannot be read, so that the rest can be loaded, and say why."""
-    loaded = Loaded()
-    with closing(workspace or Workspace()) as opened:
-        if not opened.has_catalog:
-            return loaded
-        try:
-            rows, _ = opened.log.all_rows()
-        except CcprError:
-            return loaded
-        room = most_tables(os.environ.get(TABLES_VARIABLE, ""))
-        is_run = DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
-        for row in rows:
-            try:
-                _load_health(row, loaded)
-                _load_followers(opened, row, loaded)
-                if not is_run:  # which executes none of the tables
-                    room = _load_tables(opened, row, loaded, room)
-            except CcprError:
-                continue  # its row or a point cannot be read: the sensor's ticks and `ccpr status` say so
+def load_subscriptions(workspace: Workspace | None = None, prefix: Sequence[str] = ()) -> Loaded:
+    """What there is to define now, by keys with a prefix."""
+    return define(read_inventory(workspace, room=most_tables()), prefix)
+
+
+def define(known: Sequence[KnownSubscription], prefix: Sequence[str] = ()) -> Loaded:
+    """What is defined for what there is, by keys with a prefix."""
+    loaded = Loaded(prefix=tuple(prefix))
+    for one in known:
+        loaded.subscriptions.append(one.name)
+        loaded.intervals.append(one.interval)
+        loaded.left_out += one.left_out
+        loaded.add(health_asset(one.name, one.interval), one.name)
+        loaded.checks += [health_check(one.name, loaded.prefix), *care_checks(one.name, loaded.prefix)]
+        for target in one.destinations:
+            loaded.add(target_asset(one.name, target), one.name)
+            loaded.checks.append(target_check(one.name, target.name, loaded.prefix))
+        for name, database in one.followers:
+            loaded.add(follower_asset(one.name, name, database, _group("followers", one.name)), one.name)
+            loaded.checks.append(follower_check(one.name, name, database, loaded.prefix))
+        for table in one.tables:
+            for spec in _specs(one, table):
+                loaded.add(spec, one.name)
     return loaded
 
 
-def most_tables(text: str) -> int:
-    """From the setting; the default for what is not a number."""
+def most_tables() -> int:
+    """For how many tables there is room: the setting, or the default for what is not a number. The process of a run
+    executes none of the tables."""
+    if DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION:
+        return 0
+    text = os.environ.get(TABLES_VARIABLE, "")
     return int(text) if text.isdecimal() else DEFAULT_TABLES
 
 
-def _load_health(row: LogRow, loaded: Loaded) -> None:
-    name, interval = row.subscription_name, Subscription.from_row(row).settings.sync_interval
-    loaded.intervals.append(interval)
-    loaded.assets.append(health_asset(name, interval))
-    loaded.checks += [health_check(name), *care_checks(name)]
-
-
-def _load_followers(workspace: Workspace, row: LogRow, loaded: Loaded) -> None:
-    name = row.subscription_name
-    for follower in FollowerRecords(workspace.log.engine, row.task_id).all():
-        loaded.assets.append(follower_asset(name, follower, _group("followers", name)))
-        loaded.checks.append(follower_check(name, follower))
-
-
-def _load_tables(workspace: Workspace, row: LogRow, loaded: Loaded, room: int) -> int:
-    """Returns how much room is left."""
-    history = PointHistory(workspace.log.engine, row.task_id)
-    total = history.count_tables()
-    tables = (
-        [point.table for point in history.after(-1, -1, room) if point.table.kind is not Kind.INDEX] if room else []
-    )
-    loaded.left_out += total - len(tables)
-    targets = [one for one in TargetRecords(workspace.log.engine, row.task_id).all() if one.state is TargetState.ACTIVE]
-    for table in tables:
-        loaded.assets.extend(_specs(row.subscription_name, table, targets))
-    return room - len(tables)
-
-
-def _specs(subscription: str, table: Table, targets: list[Target]) -> Iterator[dg.AssetSpec]:
+def _specs(known: KnownSubscription, found: KnownTable) -> Iterator[dg.AssetSpec]:
+    subscription, table = known.name, found.definition
     source, replica = upstream_key(subscription, table), table_key(subscription, table)
     name = printable(table.qualified_name)
+    columns = column_schema(table)
     yield dg.AssetSpec(
         source,
         group_name=_group("upstream", subscription),
@@ -129,19 +115,20 @@ def _specs(subscription: str, table: Table, targets: list[Target]) -> Iterator[d
         kinds={"arrow"},
         description=f"The replica of {name}: `ccpr export {printable(subscription)} {name}`, or read it with Python or "
         "Spark. Its figures are those of the last point that changed it.",
-        metadata={metadata.COLUMN_SCHEMA: column_schema(table), "dagster/table_name": name},
+        metadata={metadata.COLUMN_SCHEMA: columns, metadata.TABLE_NAME: name, metadata.URI: known.mirror},
     )
-    for target in targets:
-        if not has_copy(target, table):
-            continue
-        database, kind = copy_database(target, table.database), "target" if target.lake is None else "lake"
+    targets = {one.name: one for one in known.destinations}
+    for copy in found.copies:
+        target, there = targets[copy.target], f"{printable(copy.database)}.{printable(table.name)}"
         yield dg.AssetSpec(
-            target_key(subscription, target.name, database, table.name),
+            target_key(subscription, target.name, copy.database, table.name),
             deps=[replica],
             group_name=_group("targets", subscription),
-            kinds={target.dialect.server if target.dialect is not None else "delta"},
-            description=f"{name} in the {kind} {printable(target.name)}, as it was synced last. If it is behind now, "
-            "its newest event (tab Events) says why and what to do, and so does `ccpr status`.",
+            kinds={target.kind},
+            description=f"{name} in the {'lake' if target.is_lake else 'target'} {printable(target.name)}, as it was "
+            "synced last. If it waits now, its newest event (tab Events) says why and what to do, and so does "
+            f"`{HEALTH}/{printable(subscription)}/{printable(target.name)}`.",
+            metadata={metadata.COLUMN_SCHEMA: columns, metadata.TABLE_NAME: there, metadata.URI: target.uri},
         )
 
 

@@ -56,6 +56,13 @@ def target_key(subscription: str, target: str, database: str, table: str) -> dg.
     return metadata.asset_key(subscription, TARGETS, target, database, table)
 
 
+def newest_reported(instance: dg.DagsterInstance, tasks: Iterable[str]) -> dict[str, int]:
+    """Lsn of the newest point of each subscription whose changes were reported, by task id."""
+    keys = {_POSITION + task: task for task in tasks}
+    found = instance.daemon_cursor_storage.get_cursor_values(set(keys))
+    return {keys[key]: _parsed(text, 2**63 - 1)[2] for key, text in found.items()}
+
+
 def report_tables(instance: dg.DagsterInstance, workspace: Workspace, subscription: str) -> int:
     """Report the tables that changed with the newest point, and go on with those that were not reported yet. Returns
     how many. Raises SubscriptionMissing, and errors of the catalog database."""
@@ -134,7 +141,7 @@ class _Reported:
         table, ref = point.table, point.ref
         if ref is None:
             return self._materialization(table, point.lsn, {metadata.STATE: "dropped upstream", **(more or {})})
-        rows = _visible(self.mirror, ref, self.at)
+        rows = visible_rows(self.mirror, ref, self.at)
         shown = {
             metadata.STATE: "replicated",
             **({} if rows is None else {metadata.ROW_COUNT: rows}),
@@ -168,7 +175,7 @@ def short_enough(key: dg.AssetKey, shown: Mapping[str, Any], tags: Mapping[str, 
     return event
 
 
-def _visible(mirror: Mirror, ref: TableRef, at: Timestamp) -> int | None:
+def visible_rows(mirror: Mirror, ref: TableRef, at: Timestamp) -> int | None:
     """None where it would take too long, and in a bucket, where each object would be downloaded."""
     if mirror.store.folder is None:
         return None

@@ -22,8 +22,10 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.mirror.mirror import Mirror
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory, TablePoint
+from ccpr.state.subscription import Subscription
 from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords, TargetState
 
 _END = 2**63 - 1  # after every table of its point
@@ -65,7 +67,8 @@ def report_target_tables(instance: dg.DagsterInstance, workspace: Workspace, sub
     history = PointHistory(workspace.log.engine, row.task_id)
     targets = [one for one in TargetRecords(history.engine, row.task_id).all() if one.state is TargetState.ACTIVE]
     there = partial(_in_lake, workspace, subscription)
-    return sum(_report(instance, history, subscription, one, there) for one in targets if one.lsn is not None)
+    mirror = workspace.mirror_of(Subscription.from_row(row))
+    return sum(_report(instance, history, subscription, one, there, mirror) for one in targets if one.lsn is not None)
 
 
 def _in_lake(workspace: Workspace, subscription: str, target: Target) -> dict[str, dict[str, Any]]:
@@ -92,8 +95,10 @@ def _report(
     subscription: str,
     target: Target,
     in_lake: Callable[[Target], dict[str, dict[str, Any]]],
+    mirror: Mirror,
 ) -> int:
     assert target.lsn is not None
+    assert target.snapshot_ts is not None
     storage, key = instance.daemon_cursor_storage, f"{_POSITION}{target.task_id}/{target.name}"
     before = _Position.of(storage.get_cursor_values({key}).get(key), target.lsn)
     behind = {one.table: one for one in target.behind[: tables.TABLES_AT_ONCE]}
@@ -109,11 +114,25 @@ def _report(
     times = {point.lsn: point.at for point in history.global_points()}
     reported = 0
     places = in_lake(target) if reached else {}
-    for event in _events(subscription, target, reached, behind, times, places):
+    counted = _Counted(mirror, Timestamp(target.snapshot_ts))
+    for event in _events(subscription, target, reached, behind, times, places, counted):
         instance.report_runless_asset_event(event)
         reported += 1
     storage.set_cursor_values({key: _Position(*position, tuple(sorted(behind))).to_text()})
     return reported
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Rows of the replica's tables at the point of a target: those that the target has."""
+
+    mirror: Mirror
+    at: Timestamp
+
+    def rows(self, point: TablePoint) -> dict[str, int]:
+        """Nothing where counting would take too long."""
+        found = None if point.ref is None else tables.visible_rows(self.mirror, point.ref, self.at)
+        return {} if found is None else {metadata.ROW_COUNT: found}
 
 
 def _named(history: PointHistory, lsn: int, names: set[str]) -> list[TablePoint]:
@@ -127,6 +146,7 @@ def _events(
     behind: Mapping[str, LaggingTargetTable],
     times: Mapping[int, Timestamp],
     places: Mapping[str, Mapping[str, Any]],
+    counted: "_Counted",
 ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
     tags = {metadata.SUBSCRIPTION_TAG: subscription, metadata.LSN_TAG: str(target.lsn)}
     for point in points:
@@ -138,7 +158,9 @@ def _events(
             metadata.SYNCED_WITH_POINT: target.lsn,
             metadata.CHANGED_AT_LSN: point.lsn,
             **({} if at is None else {metadata.LAST_CHANGE: metadata.clock(at)}),
+            **counted.rows(point),
             **places.get(table.qualified_name, {}),
+            metadata.COLUMN_SCHEMA: tables.column_schema(table),
             metadata.COLUMN_LINEAGE: tables.column_lineage(table, tables.table_key(subscription, table)),
         }
         key = tables.target_key(subscription, target.name, copy_database(target, table.database), table.name)

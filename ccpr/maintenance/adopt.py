@@ -2,8 +2,8 @@
 copy, or when another catalog database had taken the mirror over.
 
 The mirror is right in all that it shows: points, tables, objects with their checksums. What only the catalog database
-knows (settings, login, targets) stays. The mirror gets a new epoch, so that whoever goes on with a former catalog
-database is refused. Source: docs/reliability.md; decision the-mirror-says-whose-it-is.
+knows (settings, login, targets) stays. The mirror gets a new epoch, so that a process with a former catalog database
+is refused. Source: docs/reliability.md; decision the-mirror-says-whose-it-is.
 """
 
 import time
@@ -252,7 +252,7 @@ def _write_kept(connection: sa.Connection, records: KeptRecords, found: _Found, 
 
 
 def _write_checkpoint(connection: sa.Connection, lease: Lease, found: _Found, head: Head) -> None:
-    """Every table has reached the newest point, but for those that are behind: the global point waits for these."""
+    """Every table has reached the newest point, but for those that lag: the global point waits for these."""
     store = CheckpointStore(lease.log.engine, lease.claim.task_id, time.time)
     store.clear(connection)
     if not found.points:

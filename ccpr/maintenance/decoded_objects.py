@@ -10,7 +10,7 @@ from ccpr.mirror.points import TableRef
 
 class DecodedObjects:
     """Reads tables and throws the rows away; each object once, as long as the columns of its table stay the same.
-    Columns of types that this release does not know are left out."""
+    Columns of types that this release does not know are skipped."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror

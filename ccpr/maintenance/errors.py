@@ -43,3 +43,15 @@ class CopyDiverged(Terminal):
     default_remedy = (
         "Copy to another place, or go on with this copy in the mirror's place: `ccpr copy NAME --promote URL`."
     )
+
+
+class PointsNeeded(Terminal):
+    """Points that were to be dropped must stay: the newest does, and so do held ones and what a table in quarantine, a
+    target, a lake or a relay needs. Nothing was dropped."""
+
+    code = "POINTS_NEEDED"
+    about = "points"
+    default_remedy = (
+        "`ccpr points NAME` says why each point stays, `ccpr status NAME` shows targets, followers and tables in "
+        "quarantine: release held points, sync, release or resync what needs the points, or drop fewer of them."
+    )

@@ -14,9 +14,12 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Protocol
 
+from ccpr.base.wording import first_names
 from ccpr.maintenance.dropping import Replica, drop_points
-from ccpr.maintenance.strays import find_strays
+from ccpr.maintenance.errors import PointsNeeded
+from ccpr.maintenance.orphans import find_orphans
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.holds import Hold
 from ccpr.mirror.points import LaggingTable
 from ccpr.state.database import batches, repeatable, together, transaction
 from ccpr.state.history import GlobalPoint
@@ -56,12 +59,16 @@ class Found:
         return replace(self, points=[*self.points, *made], watermark=at.physical)
 
     @property
+    def holds(self) -> tuple[Hold, ...]:
+        """Those that have not ended."""
+        return tuple(hold for hold in self.kept.holds if not hold.has_ended(self.watermark))
+
+    @property
     def held(self) -> dict[int, list[str]]:
         """The names of holds by lsn."""
         names: dict[int, list[str]] = {}
-        for hold in self.kept.holds:
-            if not hold.has_ended(self.watermark):
-                names.setdefault(hold.lsn, []).append(hold.name)
+        for hold in self.holds:
+            names.setdefault(hold.lsn, []).append(hold.name)
         return names
 
     @property
@@ -87,7 +94,7 @@ class Retention:
 
     A point stays if it is among the newest `points`, or was the newest point at some time during the last `seconds`
     before the watermark, or a rule keeps it; so the newest of the older ones stays, too. Whatever the rules say, the
-    newest point stays, those that are held do, and all points since the newest one that shows a table which is behind,
+    newest point stays, those that are held do, and all points since the newest one that shows a table which lags,
     or since one that a target needs or a relay has pinned.
 
     Attributes
@@ -173,7 +180,8 @@ def sweep(
     *,
     confirm: Callable[[], None],
     grace_seconds: int,
-    strays: bool = False,
+    orphans: bool = False,
+    before: int | None = None,
 ) -> Swept:
     """Drop points that do not have to stay, and delete files that are due.
 
@@ -184,23 +192,23 @@ def sweep(
     age_seconds : at most so much time has passed since the newest snapshot, by which files become due. It counts
         towards the time that readers of a dropped point have, not against it.
     grace_seconds : how long files stay that no point names any more.
-    strays : look for files of attempts that came to nothing, which lists the whole mirror.
+    orphans : look for files of attempts that came to nothing, which lists the whole mirror.
+    before : drop all points before this one, too. Raises PointsNeeded if one of them has to stay.
     """
     found, (waiting, first, last) = _look(replica)
     now = found.watermark // _SECOND
     latest = now + math.ceil(age_seconds) + grace_seconds
-    dropped, held = retention.expired(found), found.kept.holds
-    holds = tuple(hold for hold in held if not hold.has_ended(found.watermark))
-    if not (dropped or strays or holds != held) and (not waiting or (now < first and last <= latest)):
+    dropped, holds, ended = retention.expired(found), found.holds, found.holds != found.kept.holds
+    if not (dropped or orphans or ended) and (not waiting or (now < first and last <= latest)):
         return Swept(0, 0, waiting)
     changed = False
-    if dropped or holds != held:
+    if dropped or ended:
         confirm()
         try:
             changed = drop_points(replica, found.points, found.kept, dropped, holds, latest)
         except KeptChanged:  # since it was read; the next sweep knows it
             dropped = []
-    if strays and (lost := list(find_strays(replica.history, replica.ledger, replica.mirror))):
+    if orphans and (lost := list(find_orphans(replica.history, replica.ledger, replica.mirror))):
         confirm()
         with transaction(replica.history.engine) as connection:
             replica.ledger.schedule_deletion(connection, lost, latest)
@@ -218,6 +226,21 @@ def sweep(
 def look(replica: Replica) -> Found:
     """What decides which points stay, as it is now."""
     return _look(replica)[0]
+
+
+def check_droppable(found: Found, lsns: Collection[int]) -> None:
+    """Raises PointsNeeded, which says by what. `lsns`: one point at least."""
+    last, newest = max(lsns), found.points[-1].lsn
+    subject = f"point {last}" if len(lsns) == 1 else f"points up to {last}"
+    if last == newest:
+        raise PointsNeeded(f"point {newest} is the newest, and stays", subject=subject)
+    if held := [f"{lsn} as {first_names(found.held[lsn])}" for lsn in sorted(lsns) if lsn in found.held]:
+        raise PointsNeeded(f"point {first_names(held)} is held", subject=subject)
+    if late := [one.qualified_name for one in found.behind if one.lsn is not None and one.lsn <= last]:
+        raise PointsNeeded(f"table {first_names(late)} is in quarantine, and shown there last", subject=subject)
+    if found.floor is not None and found.floor <= last:
+        text = f"a target, a lake or a relay needs all points from {found.floor} on"
+        raise PointsNeeded(text, subject=subject)
 
 
 @repeatable

@@ -13,7 +13,7 @@ from itertools import islice
 import pyarrow as pa
 
 from ccpr.maintenance.decoded_objects import DecodedObjects
-from ccpr.maintenance.strays import find_strays
+from ccpr.maintenance.orphans import find_orphans
 from ccpr.matrixone.client.objects import get_object
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
@@ -179,7 +179,7 @@ class Verifier:
                 self._on_progress(stored.size)
                 if problem is not None and self._ledger.look_up([stored.name]):  # else a sweep has deleted it meanwhile
                     damages.append(self._repair(stored, problem, points))
-        return Verified(objects, size, len(states), len(points), self._strays(), tuple(damages))
+        return Verified(objects, size, len(states), len(points), self._orphans(), tuple(damages))
 
     def _problem(self, stored: LedgerEntry) -> str | None:
         return problem_of(self._mirror, stored, deep=self._deep)
@@ -237,11 +237,11 @@ class Verifier:
         check_agreement(self._log, self._log.row(self._name), self._mirror)
         return found
 
-    def _strays(self) -> int:
+    def _orphans(self) -> int:
         row = self._log.row(self._name)
         if self._log.is_held(row) or Context.from_text(row.context).open is not None:
             return 0
-        found = list(find_strays(self._history, self._ledger, self._mirror))
+        found = list(find_orphans(self._history, self._ledger, self._mirror))
         if found and self._connect is not None:
             with self._lease(self._name), transaction(self._log.engine) as connection:
                 self._ledger.schedule_deletion(connection, found, due_time(row.watermark))

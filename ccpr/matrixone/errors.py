@@ -2,7 +2,7 @@
 
 An error has a *code* (stable, for scripts), a *subject* (the table, object, statement or file it is about) and a
 *remedy* (what to do next). The class decides whether trying again can help: `Transient` (try again, also what no rule
-knows), `Terminal` (only somebody's change helps; `Refused`: so says another server, which is asked once more),
+knows), `Terminal` (only a change by an operator helps; `Refused`: another server says so, and is asked once more),
 `Unknown` (the outcome is not known: look it up before anything is repeated). Source: docs/architecture.md, "What bad
 input gets"; decision ends-are-confirmed.
 
@@ -46,25 +46,25 @@ def _rebuild(kind: type[CcprError], message: str, subject: str, remedy: str) -> 
 
 
 class Transient(CcprError):
-    """Trying again may help, without anybody doing anything."""
+    """Trying again may help, without operator action."""
 
     what_follows: ClassVar[str] = "tried again by itself"
 
 
 class Terminal(CcprError):
-    """Trying again gives the same answer until a person changes something."""
+    """Trying again gives the same answer until an operator changes something."""
 
-    what_follows: ClassVar[str] = "somebody has to act"
+    what_follows: ClassVar[str] = "requires operator action"
 
 
 class Refused(Terminal):
-    """Terminal if it is true: another server says it, and one that is being restarted or upgraded says what is not so.
-    Where the same server said otherwise before, it counts once it is confirmed (decision ends-are-confirmed)."""
+    """Terminal if it is true: another server says it, and a server that restarts or is upgraded may say what is not
+    so. Where the same server said otherwise before, it counts once it is confirmed (decision ends-are-confirmed)."""
 
-    what_follows: ClassVar[str] = "counts once it is confirmed; then somebody has to act"
+    what_follows: ClassVar[str] = "counts once it is confirmed; then requires operator action"
 
 
 class Unknown(CcprError):
-    """It is not known whether the action happened: look it up, do not repeat it blindly."""
+    """The outcome of the action is not known: look it up, do not repeat it blindly."""
 
     what_follows: ClassVar[str] = "looked up before anything is repeated"

@@ -1,10 +1,10 @@
 """The URLs of buckets, `s3://bucket/prefix?…` and `gs://bucket/prefix?…`, as `pyarrow.fs` opens them.
 
-Credentials come from the environment, the shared credentials file or the instance's role, never from a URL: URLs are
-shown, logged and stored.
+Credentials are given as such, or come from the environment, the shared credentials file or the instance's role, never
+from a URL: URLs are shown, logged and stored.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -18,7 +18,16 @@ CONNECT_SECONDS, REQUEST_SECONDS = 10.0, 60.0
 # What `pyarrow.fs` raises. Google's client has answers that are no OSError: too many requests, unknown.
 CLIENT_ERRORS = OSError, pa.ArrowException
 _OPTIONS = {"s3": ("endpoint_override", "region", "scheme"), "gs": ("endpoint_override", "scheme")}
-_REMEDY = "Write s3://bucket/prefix, if needed with ?region=…&endpoint=http://host:port behind it."
+_REMEDY = "Write s3://bucket/prefix, if needed followed by ?region=…&endpoint=http://host:port."
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A login at an S3 store. Its values are in no text that is made of it."""
+
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +45,12 @@ class Bucket:
     url: str
 
 
-def open_bucket(url: str) -> Bucket:
-    """Raises BadName."""
+def open_bucket(url: str, credentials: Credentials | None = None) -> Bucket:
+    """`credentials` are for S3 only. Raises BadName."""
     parts = urlsplit(url)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if any("@" in text for text in (parts.netloc, parts.query)) or any(
+    if any("@" in text for text in (parts.netloc, parts.query, *options.values())) or any(
         "key" in name or "token" in name for name in options
     ):
         remedy = (
@@ -64,16 +73,18 @@ def open_bucket(url: str) -> Bucket:
         raise BadName("a scheme that is neither http nor https", subject=shown, remedy=_REMEDY)
     canonical = f"{parts.scheme}://{root}" + (f"?{urlencode(sorted(options.items()), safe=':')}" if options else "")
     try:
-        return Bucket(_file_system(parts.scheme, options), root, canonical)
+        return Bucket(_file_system(parts.scheme, options, credentials), root, canonical)
     except (OSError, pa.ArrowInvalid) as error:
         raise BadName(f"the options cannot be used: {error}", subject=canonical, remedy=_REMEDY) from error
 
 
-def _file_system(kind: str, options: dict[str, str]) -> fs.FileSystem:
+def _file_system(kind: str, options: dict[str, str], credentials: Credentials | None) -> fs.FileSystem:
     if kind == "gs":
         return fs.GcsFileSystem(**options, retry_time_limit=timedelta(seconds=REQUEST_SECONDS))
+    login = {} if credentials is None else {name: getattr(credentials, name) for name in Credentials.__slots__}
     return fs.S3FileSystem(
         **options,
+        **login,
         allow_delayed_open=True,
         background_writes=False,  # parts are sent one after another, so that no more than one is in memory
         connect_timeout=CONNECT_SECONDS,

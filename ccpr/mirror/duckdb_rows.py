@@ -1,6 +1,6 @@
 """What DuckDB gives for a statement, as Arrow: each column under a name of its own, each INTERVAL as a duration.
 
-A TIME is an INTERVAL in DuckDB. Its way to Arrow counts nanoseconds, of which 64 bits hold 292 years: a longer TIME
+A TIME is an INTERVAL in DuckDB. Its way to Arrow counts nanoseconds, and 64 bits of these hold 292 years: a longer TIME
 would come out as another one. So it is asked for in microseconds (decision answers-do-not-depend-on-the-machine).
 """
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import duckdb
 
-ZONE = "UTC"  # of TIMESTAMP where nobody asks for another one: that of the machine would make another answer elsewhere
+ZONE = "UTC"  # of TIMESTAMP unless another one is asked for: that of the machine would make another answer elsewhere
 _INTERVAL, _TEXT = "INTERVAL", "VARCHAR"
 _NESTED = re.compile(r'(?<!")\bINTERVAL\b(?!")')  # in the name of a list or a struct; a field's name has quotes
 _BATCH_ROWS = 8192

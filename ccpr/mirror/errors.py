@@ -1,6 +1,7 @@
 """What can be wrong with a mirror, and with what a reader asks of it."""
 
 from ccpr.matrixone.errors import Terminal, Transient
+from ccpr.matrixone.objects.errors import ObjectMismatch
 
 
 class MirrorNotFound(Terminal):
@@ -54,7 +55,7 @@ class KeyWrong(Transient):
 
 
 class BadOption(Terminal):
-    """What a table is to be read by is missing or cannot be understood: a point, columns, an option of Spark's data
+    """An option of the read is missing or cannot be understood: a point, columns, an option of Spark's data
     source."""
 
     code = "BAD_OPTION"
@@ -85,16 +86,9 @@ class KeyChanged(Terminal):
     default_remedy = "Read the table as a whole at the later point, and replace what was made of the earlier one."
 
 
-class ExtraMissing(Terminal):
-    """A package is not installed that only some users of this program need."""
-
-    code = "EXTRA_MISSING"
-    about = "package"
-    default_remedy = "Install it with pip."
-
-
 class QueryFailed(Terminal):
-    """DuckDB cannot run a statement of `ccpr query`: it is not SQL as DuckDB knows it, or names what is not there."""
+    """DuckDB cannot run a statement of `ccpr query`: it is not SQL as DuckDB knows it, or names a missing table or
+    column."""
 
     code = "QUERY_FAILED"
     about = "query"
@@ -142,13 +136,14 @@ class HoldMissing(Terminal):
 
 
 class MirrorDamaged(Terminal):
-    """A file of the mirror is missing or is not what was written."""
+    """A file of the mirror is missing or differs from what was written."""
 
     code = "MIRROR_DAMAGED"
     about = "file of the mirror"
     default_remedy = (
-        "`ccpr verify NAME` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a lost "
-        "manifest again. Else restore the named file from a copy."
+        "`ccpr verify NAME --repair` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a "
+        "lost manifest again. Else restore the named file from a copy, or, if old points alone have it, give these up: "
+        "`ccpr points NAME --drop-before LSN`."
     )
 
 
@@ -163,11 +158,40 @@ class StoreFailed(Transient):
 
 
 class StoreConflict(Terminal):
-    """A file of a mirror that never changes once written exists already, with other bytes. Nothing is overwritten."""
+    """A file of the mirror exists already, with other bytes, though such files never change once written. Nothing is
+    overwritten."""
 
     code = "STORE_CONFLICT"
     about = "file"
     default_remedy = (
         "Another program may write to this mirror, or it was put together from copies: `ccpr verify NAME` says which "
         "files are what was written."
+    )
+
+
+class TableWithoutKey(Terminal):
+    """The table has neither a primary key nor the hidden one, so its rows at two points cannot be matched."""
+
+    code = "TABLE_WITHOUT_KEY"
+    about = "table"
+    default_remedy = (
+        "Hidden index tables have no key: leave the table out of the target. "
+        "For another table report this text with its DDL."
+    )
+
+
+class KeysNotUnique(ObjectMismatch):
+    """Two visible rows of one point have the same key."""
+
+
+class KeysNotBytes(Terminal):
+    """The packed keys of two rows are equal, but a text in the keys differs: the upstream uses a collation that treats
+    different letters as equal. Such a key would find the wrong rows in a target, which compares texts by their bytes
+    (decision keys-are-bytes)."""
+
+    code = "KEYS_NOT_BYTES"
+    about = "table"
+    default_remedy = (
+        "Give the columns of its key COLLATE utf8mb4_bin upstream, or leave the table out of targets. "
+        "The mirror has it, and each point can be read as a whole."
     )

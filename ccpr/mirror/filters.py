@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.wording import meant
 from ccpr.matrixone.objects.invalid_text import original, stored_bytes
 from ccpr.matrixone.objects.types import ZERO_DATE_TYPES, arrow_type, is_decimal_text
 from ccpr.matrixone.objects.zero_dates import without_zero_dates
@@ -284,7 +285,7 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[Condition, ...]
             raise BadFilter(
                 f"the table has no column {filter_.column}",
                 subject=subject,
-                remedy=f"Its columns are {', '.join(column.name for column in table.user_columns)}.",
+                remedy=meant(filter_.column, (column.name for column in table.user_columns), "columns"),
             )
         column = by_name[filter_.column]
         found.append(Condition(column, _mask_of(filter_, column, subject)))
@@ -292,7 +293,7 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[Condition, ...]
 
 
 def satisfying(batch: pa.RecordBatch, columns: Sequence[Column], tests: Iterable[Condition]) -> pa.RecordBatch:
-    """The rows of which all conditions are true; `columns` are those of the batch."""
+    """The rows that satisfy all conditions; `columns` are those of the batch."""
     masks = [test.mask(_filtered(batch.column(columns.index(test.column)), test.column)) for test in tests]
     return batch.filter(reduce(pc.and_, masks)) if masks else batch
 

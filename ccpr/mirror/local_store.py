@@ -274,7 +274,7 @@ class LocalStore:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A file of which parts are read. It keeps no descriptor, as a delta has thousands of files open."""
+    """A file that is read in parts. It keeps no descriptor, as a delta has thousands of files open."""
 
     store: LocalStore
     name: str

@@ -30,7 +30,7 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.wording import first_names
+from ccpr.base.wording import first_names, meant
 from ccpr.matrixone.definitions import Definitions, definitions_json, definitions_of
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
@@ -60,7 +60,7 @@ from ccpr.mirror.layout import (
     object_path,
 )
 from ccpr.mirror.point_files import PointFile, PointFiles, write_point
-from ccpr.mirror.points import Point, TableRef, instant_text, nanoseconds_of
+from ccpr.mirror.points import FIRST_INSTANT, Point, TableRef, instant_text, nanoseconds_of
 from ccpr.mirror.pruning import prune, stats_tell_of
 from ccpr.mirror.store import Store
 
@@ -113,7 +113,7 @@ class Mirror:
             return Head.from_json(value)
 
     def identity(self) -> Identity | None:
-        """Whose mirror it is; None if nobody has written here, or in format 1."""
+        """Whose mirror it is; None if nothing was written here, or in format 1."""
         if self.store.size(IDENTITY) is None:
             return None
         value = self.files.read_json(IDENTITY)
@@ -144,8 +144,8 @@ class Mirror:
         return self.point_files().kept
 
     def point(self, at: int | datetime | str | None = None) -> Point:
-        """The point that shows `at`: an lsn (below 10^15), a time (nanoseconds or datetime; UTC without a zone), the
-        name of a held point, None for the newest.
+        """The point that shows `at`: an lsn (below FIRST_INSTANT), a time (nanoseconds, or a datetime, UTC without a
+        zone), the name of a held point, None for the newest.
 
         An idle iteration makes no point: its lsn reads as the point before it. A datetime counts to the end of its
         microsecond, so that a point is found by its own time. What a point showed that has gone, no other is taken for.
@@ -159,14 +159,14 @@ class Mirror:
                 subject=self.store.url,
                 remedy="Run the first iteration: `ccpr run NAME`.",
             )
-        newest = f"; the newest is lsn {head.newest_point}, reached up to {instant_text(head.watermark)}"
+        newest = f"; the newest is point {head.newest_point}, reached up to {instant_text(head.watermark)}"
         files = PointFiles(self.files, head)
         if at is None:
             at = head.newest_point
         if isinstance(at, str):
             at = self._held(files, at)
-        if isinstance(at, int) and at < 10**15:
-            asked, late, reached = f"lsn {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
+        if isinstance(at, int) and at < FIRST_INSTANT:
+            asked, late, reached = f"point {at}", partial(_has_lsn_after, at), at < head.iteration_lsn
         else:
             instant, slack = (at, 0) if isinstance(at, int) else (nanoseconds_of(at), 999)
             asked, reached = instant_text(instant), instant <= head.watermark
@@ -221,7 +221,7 @@ class Mirror:
         filters: Sequence[Filter] = (),
         hidden: bool = False,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a table at a point of which all filters are true: the schema, and one batch a block at most.
+        """The rows of a table at a point that satisfy all filters: the schema, and one batch a block at most.
 
         Raises TableMissingInMirror for an unknown table or column, BadFilter; and while batches are taken what `rows`
         raises.
@@ -239,7 +239,7 @@ class Mirror:
         filters: Sequence[Filter] = (),
         names: Sequence[str] | pa.Array | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a table that are visible at a time and of which all filters are true, one batch a block at most.
+        """The rows of a table that are visible at a time and satisfy all filters, one batch a block at most.
 
         The time is the point's, not that of the manifest: an appendable object that stayed live may hold rows that were
         committed in between. Objects and blocks without a row that is asked for are not read, as far as zone maps tell.
@@ -257,12 +257,11 @@ class Mirror:
             While batches are taken; MirrorDamaged names the table.
         """
         tests = conditions(filters, manifest.table)
-        with files_of(manifest.table.qualified_name):
-            if names is None and filters:
-                names = stats_columns(self.data_objects(manifest, filters).column("stats").combine_chunks()).column(
-                    "name"
-                )
-        part = manifest if names is None else manifest.only(names)
+        if names is not None:
+            part = manifest.only(names)
+        else:
+            with files_of(manifest.table.qualified_name):
+                part = self.part_for(manifest, filters)
         return self._rows(part, tuple(columns), at, tuple(filters), tests)
 
     def _rows(
@@ -283,8 +282,15 @@ class Mirror:
                 if chosen.num_rows:
                     yield chosen if read == columns else chosen.select(places)
 
+    def part_for(self, manifest: Manifest, filters: Sequence[Filter]) -> Manifest:
+        """The table with those of its data objects that can hold a row that satisfies all filters."""
+        if not filters:
+            return manifest
+        wanted = stats_columns(self.data_objects(manifest, filters).column("stats").combine_chunks())
+        return manifest.only(wanted.column("name"))
+
     def data_objects(self, manifest: Manifest, filters: Sequence[Filter] = ()) -> pa.Table:
-        """The live data objects that can hold a row of which all filters are true (MANIFEST_SCHEMA).
+        """The live data objects that can hold a row that satisfies all filters (MANIFEST_SCHEMA).
 
         The object list has a zone map of one column, the one that the rows are sorted by. Which one that is, the
         smallest object says; nothing else is opened.
@@ -348,9 +354,9 @@ def _is_after(instant: int, file: PointFile) -> bool:
 def _gone(asked: str, before: PointFile | None, after: PointFile | None) -> str:
     """Why no point shows what was asked for, and which are next to it."""
     if before is None:
-        return f"{asked} is before the oldest point, lsn {after.lsn if after else None}"
-    later = "" if after is None else f" and lsn {after.lsn} of {instant_text(after.at)}"
-    return f"the point of {asked} was dropped; next to it are lsn {before.lsn} of {instant_text(before.at)}{later}"
+        return f"{asked} is before the oldest point, {after.lsn if after else None}"
+    later = "" if after is None else f" and point {after.lsn} of {instant_text(after.at)}"
+    return f"the point of {asked} was dropped; next to it are point {before.lsn} of {instant_text(before.at)}{later}"
 
 
 @contextmanager
@@ -361,7 +367,7 @@ def files_of(qualified_name: str) -> Iterator[None]:
     except MirrorDamaged as error:
         remedy = (
             f"`ccpr resync NAME --table {qualified_name}` fetches what is missing or damaged, for the newest point; "
-            "see `ccpr verify`."
+            "see `ccpr verify`. If older points alone have it, `ccpr points NAME --drop-before LSN` gives them up."
         )
         subject = error.subject if error.subject.startswith("table ") else f"table {qualified_name}, {error.subject}"
         raise MirrorDamaged(error.message, subject=subject, remedy=remedy) from error
@@ -375,8 +381,9 @@ def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = 
     by_name = {column.name: column for column in table.columns}
     missing = [name for name in names if name not in by_name]
     if missing:
+        remedy = meant(missing[0], (column.name for column in table.user_columns), "columns")
         raise TableMissingInMirror(
-            f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy="Check the spelling."
+            f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy=remedy
         )
     chosen = tuple(by_name[name] for name in names)
     check_readable(table, chosen)

@@ -1,28 +1,33 @@
 """The store of a URL."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from ccpr.mirror.errors import BadName
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import Store
 
+if TYPE_CHECKING:
+    from ccpr.mirror.buckets import Credentials
+
 _ENCRYPT = "encrypt"
 
 
-def open_store(url: str, *, shared: bool = False, encrypt: str = "") -> Store:
+def open_store(url: str, *, shared: bool = False, credentials: "Credentials | None" = None, encrypt: str = "") -> Store:
     """The store of a `file:` or `s3:` URL or a plain path.
 
     Parameters
     ----------
-    shared : as in LocalStore.
+    shared : of a folder, as in LocalStore.
+    credentials : of a bucket; without them the environment's, its files' or the machine's.
     encrypt : where the key is, if the files are encrypted (`ccpr.mirror.keys`). A URL can have it, too:
         `s3://bucket/prefix?encrypt=env:NAME`.
 
     Raises BadName for any other URL; KeyUnusable.
     """
     place, inside = without_key(url)
-    store = _open(place, shared=shared)
+    store = _open(place, shared=shared, credentials=credentials)
     reference = encrypt or inside
     if not reference:
         return store
@@ -32,17 +37,17 @@ def open_store(url: str, *, shared: bool = False, encrypt: str = "") -> Store:
     return EncryptedStore(store, keyring(reference))
 
 
-def _open(url: str, *, shared: bool) -> Store:
+def _open(url: str, *, shared: bool = False, credentials: "Credentials | None" = None) -> Store:
     if url.startswith("s3://"):
         from ccpr.mirror.s3_store import open_s3  # loads a client library that a local mirror does not need
 
-        return open_s3(url)
+        return open_s3(url, credentials)
     return LocalStore(folder_of(url), shared=shared)
 
 
 def place_of(url: str) -> str:
     """The canonical URL of a place, without where its key is. Raises BadName."""
-    return _open(without_key(url)[0], shared=False).url
+    return _open(without_key(url)[0]).url
 
 
 def without_key(url: str) -> tuple[str, str]:

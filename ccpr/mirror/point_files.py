@@ -189,7 +189,7 @@ def _file_of(kept: KeptPoint) -> PointFile:
 def write_point(
     files: MirrorFiles, point: Point, changed: Mapping[int, TableRef | None], earlier: Sequence[PointFile]
 ) -> str:
-    """Write a point's file, and return its path. Nobody sees it until a head, or a later point, names it.
+    """Write a point's file, and return its path. No reader sees it until a head, or a later point, names it.
 
     Parameters
     ----------

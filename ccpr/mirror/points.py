@@ -1,15 +1,17 @@
-"""A mirror's points as values, and how a person names a point."""
+"""A mirror's points as values, and how users name a point."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ccpr.base.wording import meant
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, integer_of, text_of
 from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.holds import HOLD_NAME
 
+FIRST_INSTANT = 10**15  # a whole number from here on is nanoseconds since 1970, one below is an lsn
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -116,7 +118,7 @@ class Point:
 
     @property
     def consistent(self) -> bool:
-        """Whether all tables together are a state that the upstream had: no table is behind."""
+        """Whether all tables together are a state that the upstream had: no table lags."""
         return not self.behind
 
     def table(self, qualified_name: str) -> TableRef:
@@ -125,21 +127,26 @@ class Point:
         found = [ref for ref in self.tables.values() if ref.qualified_name == qualified_name]
         late = next((entry for entry in self.behind.values() if entry.qualified_name == qualified_name), None)
         if late is not None and not found:
-            state = "has no point yet" if late.lsn is None else f"is at lsn {late.lsn}"
+            state = "has no point yet" if late.lsn is None else f"is at point {late.lsn}"
             raise PointNotReached(
                 f"the table is in quarantine and {state}",
-                subject=f"table {qualified_name} at lsn {self.lsn}",
-                remedy="`ccpr points NAME` shows which tables are behind; each iteration tries them again."
+                subject=f"table {qualified_name} at point {self.lsn}",
+                remedy="`ccpr points NAME` shows which tables lag; each iteration tries them again."
                 + ("" if late.lsn is None else f" It can be read with --at {late.lsn}."),
             )
-        if len(found) != 1:
-            what = (
-                "no such table in the point"
-                if not found
-                else "several tables are written this way; a dot in a name makes it ambiguous"
-            )
-            raise TableMissingInMirror(what, subject=f"table {qualified_name} at lsn {self.lsn}")
+        subject = f"table {qualified_name} at point {self.lsn}"
+        if not found:
+            remedy = meant(qualified_name, self.names(), "tables")
+            raise TableMissingInMirror("no such table in the point", subject=subject, remedy=remedy)
+        if len(found) > 1:
+            text = "several tables are written this way; a dot in a name makes it ambiguous"
+            raise TableMissingInMirror(text, subject=subject)
         return found[0]
+
+    def names(self) -> set[str]:
+        """`db.t` of all tables but those of indexes, lagging ones too."""
+        shown = {ref.qualified_name for ref in self.tables.values() if ref.kind is not Kind.INDEX}
+        return shown | {late.qualified_name for late in self.behind.values()}
 
 
 def instant_text(nanoseconds: int) -> str:
@@ -150,8 +157,8 @@ def instant_text(nanoseconds: int) -> str:
 
 
 def parse_at(text: str) -> int | datetime | str:
-    """Parse what a person writes for a point: an lsn, nanoseconds since 1970, an ISO time (UTC without a zone), or the
-    name of a held point, which begins with a letter.
+    """Parse what users write for a point: an lsn, nanoseconds since 1970, an ISO time (UTC without a zone), or the name
+    of a held point, which begins with a letter.
 
     Raises ValueError.
     """

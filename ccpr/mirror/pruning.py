@@ -1,9 +1,9 @@
-"""Which objects and blocks of a table cannot hold a row that some filters ask for, by zone maps and null counts. Needs
-no Spark.
+"""Which objects and blocks of a table cannot hold a row that some filters ask for, and which blocks hold no other rows,
+by zone maps and null counts. Needs no Spark.
 
-Only ever a reason to leave data blocks out, never rows: rows are filtered after they were decoded
-(`ccpr.mirror.filters`). So whatever is not certain is read: bool (its zone map is the AND of its values), floats
-(a zone map says nothing of NaN), enums and sets (stored as numbers, compared as labels), json (stored in binary,
+Only ever a reason to leave data blocks out, or to count their rows without decoding them; rows are filtered after they
+were decoded (`ccpr.mirror.filters`). So whatever is not certain is read: bool (its zone map is the AND of its values),
+floats (a zone map says nothing of NaN), enums and sets (stored as numbers, compared as labels), json (stored in binary,
 compared as text), types without zone maps. Zone maps cover all stored rows, visible ones or not, so neither time nor
 deletes matter here. Source: docs/format/object-file.md 1.2, 2.5, 5.2; decision filters-leave-out-blocks.
 """
@@ -43,22 +43,20 @@ class _Test:
     ----------
     operator : as in `Compare`, or ``in``, ``null``, ``not null``.
     values : stored form, ascending; one, but for ``in`` any number and for the last two none.
+    exact : whether it is the filter itself; else every row that satisfies the filter satisfies it, and others do, too.
     """
 
     column: Column
     operator: str
     values: tuple[Any, ...] = ()
+    exact: bool = True
 
     def excludes_zone(self, zonemap: bytes) -> bool:
         """Whether no non-null value of the zone can satisfy the test."""
-        zone = parse_zonemap(zonemap) if self.values or self.operator == "in" else None
-        if zone is None or zone.oid != self.column.type.oid:
+        zone = _zone_of(zonemap, self.column) if self.values or self.operator == "in" else None
+        if zone is None:
             return False
-        low, high = zone.minimum, zone.maximum
-        if zone.oid == types.UUID:  # compared as text, which is in the order of the bytes
-            low, high = str(low).encode(), str(high).encode()
-        if high == _CUT:
-            high = None
+        low, high = zone
         if self.operator == "in":
             first = bisect_left(self.values, low)
             return first == len(self.values) or (high is not None and self.values[first] > high)
@@ -86,6 +84,35 @@ class _Test:
             return nulls == 0 and not self._may_be_zero_date(block.columns["zonemap"][seqnum].tobytes())
         return nulls == block.rows or self.excludes_zone(block.columns["zonemap"][seqnum].tobytes())
 
+    def covers_block(self, block: Block, max_seqnum: int) -> bool:
+        """Whether it is certain that each row of the block satisfies the filter."""
+        if not self.exact:
+            return False
+        seqnum = self.column.seqnum
+        oid = int(block.columns["oid"][seqnum]) if seqnum <= max_seqnum and seqnum < len(block.columns) else 0
+        if oid != self.column.type.oid:
+            return oid == 0 and self.operator == "null"
+        zonemap, nulls = block.columns["zonemap"][seqnum].tobytes(), int(block.columns["nulls"][seqnum])
+        if self.operator == "null":
+            return nulls == block.rows
+        return nulls == 0 and not self._may_be_zero_date(zonemap) and self._covers_zone(zonemap)
+
+    def _covers_zone(self, zonemap: bytes) -> bool:
+        """Whether each non-null value of the zone satisfies the test. A zone map may be wider than the values."""
+        if self.operator == "not null":
+            return True
+        zone = _zone_of(zonemap, self.column)
+        if zone is None or not self.values:
+            return False
+        low, high = zone
+        if self.operator in (">", ">="):
+            return low > self.values[0] or (low == self.values[0] and self.operator == ">=")
+        if high is None:
+            return False
+        if self.operator in ("<", "<="):
+            return high < self.values[0] or (high == self.values[0] and self.operator == "<=")
+        return low == high and low in self.values
+
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
@@ -108,6 +135,10 @@ class Pruning:
             for block in file.blocks
             if not any(test.excludes_block(block, file.max_seqnum) for test in self.tests)
         ]
+
+    def covers(self, file: ObjectFile, block: Block) -> bool:
+        """Whether it is certain that each row of the block is asked for."""
+        return all(test.covers_block(block, file.max_seqnum) for test in self.tests)
 
     def on(self, seqnum: int) -> "Pruning":
         """What of it concerns one column."""
@@ -136,16 +167,29 @@ def _test(filter_: Filter, column: Column) -> _Test:
     match filter_:
         case IsNull():
             return _Test(column, "null")
-        case IsNotNull() | IsNotIn() | Compare(operator="!="):
+        case IsNotNull():
             return _Test(column, "not null")
+        case IsNotIn() | Compare(operator="!="):
+            return _Test(column, "not null", exact=False)
         case IsIn():
             operator, values = "in", filter_.values
         case Compare():
             operator, values = filter_.operator, (filter_.value,)
     stored = [_stored(column, value) for value in values if value is not None]
     if None in stored or (operator != "in" and not stored):
-        return _Test(column, "not null")
+        return _Test(column, "not null", exact=False)
     return _Test(column, "in" if operator == "=" else operator, tuple(sorted(stored)))
+
+
+def _zone_of(zonemap: bytes, column: Column) -> tuple[Any, Any] | None:
+    """Bounds of the column's values, in the form of `_stored`; the upper one is None if there is none. None if the zone
+    map says nothing."""
+    zone = parse_zonemap(zonemap)
+    if zone is None or zone.oid != column.type.oid:
+        return None
+    if zone.oid == types.UUID:  # compared as text, which is in the order of the bytes
+        return str(zone.minimum).encode(), str(zone.maximum).encode()
+    return zone.minimum, None if zone.maximum == _CUT else zone.maximum
 
 
 def _stored(column: Column, value: Any) -> Any:

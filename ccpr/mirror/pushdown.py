@@ -1,8 +1,8 @@
 """What an expression of Arrow says about columns of a table, as filters: objects and blocks that cannot hold a row of
 which it is true need not be read.
 
-Each filter is true of each row of which the expression is true; what it says besides is for Arrow, which applies it to
-the rows. Values are compared as they are shown, and filters compare what is stored: a column of which the two may
+Each filter is true of each row that satisfies the expression; what it says besides is for Arrow, which applies it to
+the rows. Values are compared as they are shown, and filters compare what is stored: a column whose two forms may
 differ gives no filter. Source: decision queries-ask-for-what-they-need.
 """
 

@@ -1,4 +1,4 @@
-"""Files of an object store, of which only what is asked for is read: in blocks, the last used of which stay in memory.
+"""Files of an object store, read as far as they are asked for: in blocks, and the last used ones stay in memory.
 
 A file of up to WHOLE_BYTES is read at once, as one request costs more than its bytes. Of a larger one blocks of
 BLOCK_BYTES are read, since what is asked for lies close together: the metadata at the end, a column's blocks one after

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ccpr.matrixone.objects.content import Content, FileContent
-from ccpr.mirror.buckets import CLIENT_ERRORS, open_bucket
+from ccpr.mirror.buckets import CLIENT_ERRORS, Credentials, open_bucket
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.ranged import BlockCache, ranged
 from ccpr.mirror.store import Chunk, Hashing, StoredFile, check_name, check_same, summed
@@ -185,14 +185,14 @@ class ObjectStore:
 
 
 def _mapped(path: str, size: int) -> pa.Buffer:
-    """A file that this process has just written, of which an object need not be in memory for its upload."""
+    """A file that this process has just written, so that an object need not be in memory for its upload."""
     if size == 0:  # an empty file cannot be mapped
         return pa.py_buffer(b"")
     with pa.memory_map(path) as source:
         return source.read_buffer()
 
 
-def open_s3(url: str) -> ObjectStore:
+def open_s3(url: str, credentials: Credentials | None = None) -> ObjectStore:
     """The store of `s3://bucket/prefix?…`; does not connect yet. Raises BadName."""
-    bucket = open_bucket(url)
+    bucket = open_bucket(url, credentials)
     return ObjectStore(bucket.files, bucket.root, bucket.url)

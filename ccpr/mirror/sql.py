@@ -7,12 +7,13 @@ Source: decision queries-ask-for-what-they-need.
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ccpr.base.extras import require
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.duckdb_rows import ZONE, quoted, rows_of
@@ -25,6 +26,13 @@ from ccpr.mirror.pushdown import implied_filters
 from ccpr.mirror.read_ahead import batches_ahead
 from ccpr.mirror.table_read import TableRead, plan_read
 
+if TYPE_CHECKING:
+    import duckdb
+
+_SHOW_TABLES = re.compile(r"\s*SHOW\s+(?:ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
+_CATALOG = re.compile(r"(?<!\w)(?:information_schema|duckdb_(?:tables|views|columns))(?!\w)")  # which lists all
+_TABLES = pa.schema([("database", pa.string()), ("table", pa.string())])
+
 
 class PointDatabase:
     """The tables of a point for SQL: as `db.t`, and as `t` those of the database that is queried. A context manager.
@@ -32,27 +40,36 @@ class PointDatabase:
     Parameters
     ----------
     database : whose tables need no qualification.
-    zone : the time zone in which TIMESTAMP is shown, compared with literals and taken apart, by its name. Raises
-        BadOption for one that DuckDB does not know.
+    zone : the time zone in which TIMESTAMP is shown, compared with literals and taken apart, by its name; None leaves
+        the connection's. Raises BadOption for one that DuckDB does not know; ExtraMissing without DuckDB.
+    connection : to use instead of a new one.
     """
 
     def __init__(
-        self, mirror: Mirror, point: Point, database: str, reading: Reading = DEFAULT_READING, zone: str = ZONE
+        self,
+        mirror: Mirror,
+        point: Point,
+        database: str,
+        reading: Reading = DEFAULT_READING,
+        zone: str | None = ZONE,
+        connection: "duckdb.DuckDBPyConnection | None" = None,
     ) -> None:
+        require("duckdb", "duckdb")
         import duckdb
 
         self._mirror, self._reading, self._database = mirror, reading, database
         self.point, self.error = point, None
         self._names = {ref.qualified_name: ref for ref in point.tables.values() if ref.kind is Kind.TABLE}
         self._known: dict[str, PointTable] = {}
-        self._connection: duckdb.DuckDBPyConnection = duckdb.connect()
-        self._set_zone(zone)
+        self.connection: duckdb.DuckDBPyConnection = duckdb.connect() if connection is None else connection
+        if zone is not None:
+            self._set_zone(zone)
 
     def __enter__(self) -> "PointDatabase":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        self.connection.close()
 
     @property
     def tables(self) -> list[str]:
@@ -64,8 +81,10 @@ class PointDatabase:
         import duckdb
 
         try:
+            if _SHOW_TABLES.fullmatch(sql):
+                return self._table_of_tables().to_reader()
             self._show(sql)
-            found = self._connection.sql(sql)
+            found = self.connection.sql(sql)
             return pa.schema([]).empty_table().to_reader() if found is None else rows_of(found)
         except duckdb.Error as error:
             raise self._failure(error, sql) from error
@@ -80,9 +99,9 @@ class PointDatabase:
 
         literal = zone.replace("'", "''")
         try:
-            self._connection.execute(f"SET TimeZone = '{literal}'")
+            self.connection.execute(f"SET TimeZone = '{literal}'")
         except duckdb.Error as error:
-            self._connection.close()
+            self.connection.close()
             remedy = "Write a name of the time zone database, such as Europe/Berlin, or UTC."
             raise BadOption("DuckDB knows no such time zone", subject=f"time zone {zone:.80}", remedy=remedy) from error
 
@@ -104,26 +123,43 @@ class PointDatabase:
     def _show(self, sql: str) -> None:
         """Make views of the tables whose names occur in the statements: each costs the reading of its manifest."""
         text = sql.lower().replace('""', '"')
+        everything = _CATALOG.search(text) is not None
         for name in self._names:
-            database, _, table = name.partition(".")
-            if name in self._known or not re.search(rf"(?<!\w){re.escape(table.lower())}(?!\w)", text):
-                continue
-            self._check_case(name, sql)
-            self._known[name] = shown = PointTable(self._mirror, name, self.point.lsn, self._reading)
-            inner = f"__ccpr_{len(self._known)}"
-            self._connection.register(inner, shown)
-            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
-            places = [f"{quoted(database)}.{quoted(table)}"]
-            if database == self._database and database.lower() != "main":
-                places.append(f"main.{quoted(table)}")
-            for place in places:
-                self._connection.execute(f"CREATE VIEW {place} AS SELECT * FROM {quoted(inner)}")
+            table = name.partition(".")[2]
+            if everything or re.search(rf"(?<!\w){re.escape(table.lower())}(?!\w)", text):
+                self._show_table(name, sql)
+
+    def show_all(self) -> None:
+        """Make views of all tables: each costs the reading of its manifest. Raises QueryFailed for two that DuckDB
+        does not tell apart."""
+        for name in self._names:
+            self._show_table(name, "of all tables")
+
+    def _show_table(self, name: str, sql: str) -> None:
+        if name in self._known:
+            return
+        self._check_case(name, sql)
+        database, _, table = name.partition(".")
+        self._known[name] = shown = PointTable(self._mirror, name, self.point.lsn, self._reading)
+        inner = f"__ccpr_{self.point.lsn}_{shown.table_id}"
+        self.connection.register(inner, shown)
+        self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
+        places = [f"{quoted(database)}.{quoted(table)}"]
+        if database == self._database and database.lower() != "main":
+            places.append(f"main.{quoted(table)}")
+        for place in places:
+            self.connection.execute(f"CREATE OR REPLACE VIEW {place} AS SELECT * FROM {quoted(inner)}")
+
+    def _table_of_tables(self) -> pa.Table:
+        """What SHOW TABLES lists: without a look at any table."""
+        names = [name.partition(".") for name in self.tables]
+        return pa.table({"database": [one[0] for one in names], "table": [one[2] for one in names]}, schema=_TABLES)
 
     def _check_case(self, name: str, sql: str) -> None:
         """DuckDB does not tell names apart that differ in letter case only: it would read one for the other."""
         if same := [other for other in self._names if other != name and other.lower() == name.lower()]:
             message = f"{name} and {same[0]} differ in letter case only, and DuckDB takes them for one table"
-            remedy = f"Read it alone: `ccpr head {name}`, or `ccpr export`."
+            remedy = f"Read it alone: `ccpr head NAME {name}`, or `ccpr export`."
             raise QueryFailed(message, subject=f"query {sql.strip():.80}", remedy=remedy)
 
 
@@ -138,6 +174,7 @@ class PointTable(ds.Dataset):
     def __init__(self, mirror: Mirror, name: str, lsn: int, reading: Reading) -> None:
         self._read_of = (mirror, name, lsn, reading)
         whole = plan_read(mirror, name, lsn, reading=reading)
+        self.table_id = whole.ref.table_id
         self._schema, self._columns = whole.schema, whole.columns
         self.error: CcprError | None = None
 
@@ -148,7 +185,7 @@ class PointTable(ds.Dataset):
     def scanner(
         self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: Any
     ) -> ds.Scanner:
-        """The rows of which `filter` is true. Blocks that cannot hold one are not read, as far as it is understood."""
+        """The rows that satisfy `filter`. Blocks that cannot hold one are not read, as far as it is understood."""
         mirror, name, lsn, reading = self._read_of
         wanted = list(self._schema.names if columns is None else columns)
         needed, filters = set(wanted), tuple[Filter, ...]()

@@ -130,7 +130,7 @@ class Store(Protocol):
         ...
 
     def sweep(self) -> int:
-        """Delete what killed writers left unfinished. The caller holds the lease, so nobody else is writing. Returns
+        """Delete what killed writers left unfinished. The caller holds the lease, so no other process writes. Returns
         the number of files."""
         ...
 
@@ -154,7 +154,7 @@ def check_same(store: Store, name: str, written: StoredFile) -> None:
 
 
 def summed(content: Content) -> StoredFile:
-    """Size and checksum of a content, of which a piece at a time is in memory."""
+    """Size and checksum of a content; one piece at a time is in memory."""
     digest = hashlib.sha256()
     for offset in range(0, content.size, SUMMED_BYTES):
         digest.update(content.slice(offset, min(SUMMED_BYTES, content.size - offset)))

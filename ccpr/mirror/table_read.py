@@ -4,9 +4,11 @@ and pickled; rows come from `Mirror.rows`. Needs no Spark.
 Source: docs/architecture.md; decisions reading-cuts-at-the-point, filters-leave-out-blocks.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.types import JSON, arrow_schema, check_readable
 from ccpr.matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.filters import Filter, FilterTuple, conditions, parse_filters
@@ -39,7 +41,7 @@ class TableRead:
     ref : the table there; names its manifest.
     at : the time at which rows are cut.
     columns : what to read, in this order.
-    filters : only rows of which all are true; objects and blocks that cannot hold one are not read.
+    filters : only rows that satisfy all; objects and blocks that cannot hold one are not read.
     reading : how values are given that Arrow does not hold; filters do not see it.
     """
 
@@ -54,6 +56,11 @@ class TableRead:
     @property
     def schema(self) -> pa.Schema:
         return read_schema(arrow_schema(self.columns), self.columns, self.reading)
+
+    @property
+    def json_columns(self) -> tuple[str, ...]:
+        """The columns of type JSON, whose values are text in Arrow."""
+        return tuple(column.name for column in self.columns if column.type.oid == JSON)
 
     def shares(self, task_bytes: int = TASK_BYTES) -> pa.Table:
         """The live data objects (name, task), tasks numbered from 0. The objects of a task follow each other in the
@@ -92,6 +99,28 @@ class TableRead:
         return as_asked(batches, self.columns, self.reading, f"table {self.ref.qualified_name}")
 
 
+def with_json(rows: list[dict[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows, in which the texts of these columns become what they say. It changes them in place."""
+    for name in columns:
+        for row in rows:
+            if isinstance(text := row[name], str):
+                row[name] = json.loads(text)
+    return rows
+
+
+def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The batches with at most so many rows; None = all. Nothing is read that is not needed for them."""
+    if limit is None:
+        yield from batches
+        return
+    left = limit
+    for batch in batches if limit > 0 else ():
+        yield batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            return
+
+
 def plan_read(
     mirror: Mirror | str,
     table: str,
@@ -112,8 +141,8 @@ def plan_read(
     hidden : the server's own key columns, too.
     reading : see `reading_of`.
 
-    Raises PointNotReached, PointGone, TableMissingInMirror (also for a column), BadFilter, BadOption, BadName,
-    MirrorDamaged.
+    Raises PointNotReached, PointGone, TableMissingInMirror (also for a column), ObjectUnsupported, BadFilter,
+    BadOption, BadName, MirrorDamaged.
     """
     if isinstance(columns, str):
         remedy = f'Write columns=["{columns}"].'
@@ -123,7 +152,7 @@ def plan_read(
     point = point_at(opened, at)
     ref = point.table(table)
     described = opened.manifest(ref).table
-    conditions(parsed, described)
+    check_readable(described, (condition.column for condition in conditions(parsed, described)))
     chosen = choose_columns(described, columns, hidden=hidden)
     return TableRead(opened.store.url, point.lsn, ref, point.at, chosen, parsed, reading)
 
@@ -142,14 +171,14 @@ def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:
 
     Raises PointNotReached, PointGone, HoldMissing, BadOption.
     """
-    remedy = "Write an lsn, an ISO time (2026-11-20T12:30:00, UTC without a zone), or the name of a held point."
+    remedy = "Give a point, a datetime, an ISO time (2026-11-20T12:30:00, UTC without a zone), or a held point's name."
     if isinstance(at, str):
         try:
             at = parse_at(at.strip())
         except ValueError as error:
-            message = f"at = {at!r:.80} is neither an lsn nor a time"
+            message = f"at = {at!r:.80} is neither a point nor a time"
             raise BadOption(message, subject=mirror.store.url, remedy=remedy) from error
     if isinstance(at, bool) or not isinstance(at, int | datetime | str | None):
-        message = f"at = {at!r:.80} ({type(at).__name__}) is neither an lsn nor a time"
+        message = f"at = {at!r:.80} ({type(at).__name__}) is neither a point nor a time"
         raise BadOption(message, subject=mirror.store.url, remedy=remedy)
     return mirror.point(at)

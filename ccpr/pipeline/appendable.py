@@ -19,7 +19,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.object_rows import LISTED_SCHEMA, without_objects
 from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import ask_list
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 
 SHORT_LIST = 2_000  # rows of a full list that is read in the time in which a snapshot is taken, read and dropped
 _logger = logging.getLogger(__name__)
@@ -57,11 +57,11 @@ class LaterSnapshot:
 
     Attributes
     ----------
-    passing : takes it.
+    temporary : takes it.
     full_list : says whether it is worth one.
     """
 
-    passing: PassingSnapshots
+    temporary: TemporarySnapshots
     full_list: FullList
 
     def with_appendable(
@@ -93,8 +93,8 @@ class LaterSnapshot:
             return None
 
     def _listed(self, ref: SnapshotRef, database: str, tables: Collection[int], subject: str) -> pa.Table | None:
-        session, publication = self.passing.session, self.passing.subscription.publication
-        later = self.passing.later(database)
+        session, publication = self.temporary.session, self.temporary.subscription.publication
+        later = self.temporary.later(database)
         if later.at <= ref.at:
             return None
         ids = table_ids(session, publication, database, later.at)

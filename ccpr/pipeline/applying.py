@@ -38,7 +38,7 @@ def known_objects(mirror: Mirror, points: Iterable[TablePoint]) -> pa.Table:
 
 def holds_later_rows(mirror: Mirror, point: TablePoint, last: Timestamp, now: Timestamp) -> bool:
     """Does a live appendable object of the table hold rows committed in (last, now]? No list shows them: the time
-    alone makes them visible (docs/format/object-file.md 9.2). Reads the commit times of appendable objects, of which a
+    alone makes them visible (docs/format/object-file.md 9.2). Reads the commit times of appendable objects; of these a
     table has few. Raises MirrorDamaged, ObjectDamaged.
     """
     if point.ref is None or not point.appendable:
@@ -123,7 +123,7 @@ def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.
 
 
 def may_have_commits(mirror: Mirror, stats: ObjectStats, last: Timestamp, now: Timestamp) -> bool:
-    """What cannot be read may have them: to a release that can, a point that was left out would lack rows."""
+    """What cannot be read may have them: to a release that can, a point that was skipped would lack rows."""
     try:
         return _commits_between(mirror.open_object(stats.name), last, now)
     except ObjectUnsupported:

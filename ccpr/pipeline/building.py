@@ -31,7 +31,7 @@ from ccpr.schema.table_changes import ChangeKind
 from ccpr.state.history import TablePoint
 from ccpr.state.subscription import Subscription
 
-_TABLE_FAILURES = (MirrorDamaged, ObjectDamaged)  # of one table's files, nobody else's
+_TABLE_FAILURES = (MirrorDamaged, ObjectDamaged)  # of one table's files only
 T = TypeVar("T")
 
 

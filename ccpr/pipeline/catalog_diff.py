@@ -39,8 +39,8 @@ class CatalogDiff:
     tables : what the mirror records, by id, index tables included.
     unreplicated : (name, kind) of what stands in the database and is not replicated: views, sequences, external and
         cluster tables, temporary tables; as `unpublished` tables that the publication does not list, as `partitioned`
-        and `unlisted` tables whose objects cannot be listed; as `capitals` databases of which no snapshot can be taken;
-        at the end as `excluded` tables that the patterns leave out.
+        and `unlisted` tables whose objects cannot be listed; as `capitals` databases that no snapshot can be taken of;
+        at the end as `excluded` tables that the patterns exclude.
     relations : views and sequences, with relkind, whose definitions belong to a point; none where the subscription is
         of single tables.
     is_whole : whether the subscription is of whole databases, with all that they have besides tables.

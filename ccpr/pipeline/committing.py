@@ -111,7 +111,7 @@ class Last:
     Attributes
     ----------
     point : None before the first.
-    tables : by id; those that are behind as they were at their own point.
+    tables : by id; those that lag as they were at their own point.
     behind : the tables that the point does not show, by id.
     """
 
@@ -135,8 +135,8 @@ class PointCommitter:
 
     @repeatable
     def last(self, known: Last | None = None) -> Last:
-        """The last point. `known` is an earlier answer after which nobody else has held the lease: then only the tables
-        that changed since are read."""
+        """The last point. `known` is an earlier answer, if no other executor has held the lease since: then only the
+        tables that changed since are read."""
         with together(self.history.engine):
             self._checkpoint.load()
             self._is_loaded = True
@@ -172,7 +172,7 @@ class PointCommitter:
         now = datetime.fromtimestamp(self._clock(), UTC)
         needed = pc.is_in(result.report.rows.column("name"), result.listed.wanted.column("name").combine_chunks())
         ledger = result.report.ledger.filter(needed)
-        strays = result.report.rows.filter(pc.invert(needed)).column("name").to_pylist()
+        orphans = result.report.rows.filter(pc.invert(needed)).column("name").to_pylist()
         write_point = self._point(ref, now, last, result, ledger, self._definitions(last, definitions))
 
         def write_outcome(connection: sa.Connection) -> None:
@@ -180,7 +180,7 @@ class PointCommitter:
             self.quarantine.write(connection, lsn, now, result.failed)
             # What was copied for a table that failed is kept for the next attempt, and deleted some time after the
             # last.
-            self.ledger.schedule_strays(connection, strays, due_time(ref.at.physical))
+            self.ledger.schedule_orphans(connection, orphans, due_time(ref.at.physical))
 
         self._flush(ref, result, [write_outcome, *([write_point] if write_point else [])])
 
@@ -263,16 +263,16 @@ class PointCommitter:
         """See `ccpr.state.publishing`."""
         publish_pending(self._log, self._lease.claim.name, self._mirror, self._lease.claim)
 
-    def sweep(self, settings: Settings, age_seconds: float, *, strays: bool = False) -> Swept:
+    def sweep(self, settings: Settings, age_seconds: float, *, orphans: bool = False) -> Swept:
         """Expire points that need not stay, delete files that no point has named for long enough. For `age_seconds`
-        and `strays` see `retention.sweep`."""
+        and `orphans` see `retention.sweep`."""
         swept = sweep(
             Replica.of(self.history.engine, self.history.task_id, self._mirror),
             Retention.of(settings),
             age_seconds,
             confirm=self._lease.confirm,
             grace_seconds=settings.retain_files,
-            strays=strays,
+            orphans=orphans,
         )
         if swept.changed:
             self.publish_pending()

@@ -373,7 +373,7 @@ def _differing(rows: pa.Table, known: Mapping[str, bytes]) -> list[str]:
 
 def _doubtful(rows: pa.Table, known: Collection[str]) -> dict[str, bytes]:
     """The objects (COPY_OUTPUT) of a form that is not known, as no other of them is; with their checksums. Those whose
-    checksum was known are left out."""
+    checksum was known are skipped."""
     reasons: dict[tuple[str, ...], list[str]] = {}
     for name, text in zip(rows.column("name").to_pylist(), rows.column("found").to_pylist(), strict=True):
         if text is not None and name not in known and (unread := Findings.from_text(text).unread):

@@ -1,7 +1,7 @@
 """The object lists of several databases at one time (decision account-snapshots).
 
 Each database has a snapshot of its own, later than the account's. Its list is cut at the time of the account's: what
-was created later is left out, and what was deleted later is live. So all databases are of one moment, and what was live
+was created later is skipped, and what was deleted later is live. So all databases are of one moment, and what was live
 then stays, since the account's snapshot protects it.
 """
 
@@ -20,8 +20,8 @@ from ccpr.mirror.object_rows import LISTED_SCHEMA
 from ccpr.pipeline.appendable import LaterSnapshot
 from ccpr.pipeline.catalog_diff import DatabaseList
 from ccpr.pipeline.object_list import ask_list
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.pipeline.table_lists import TableFailures, TableLists, cut_at, note_changed
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class DatabaseLists:
     ----------
     lists : what the list of each database is made of; their snapshots are flushed.
     later : what a list is compared with instead of a long full list.
-    by_table : lists the tables of a database of which the upstream has no list.
+    by_table : lists the tables of a database for which the upstream has no list.
     """
 
-    passing: PassingSnapshots
+    temporary: TemporarySnapshots
     lists: Mapping[str, DatabaseList]
     later: LaterSnapshot
     by_table: TableLists
@@ -59,7 +59,7 @@ class DatabaseLists:
             else:
                 found.append(cut_at(self._read(ref, base, database, its, failures), ref.at))
         for one in (ref, base):  # after the lists, which name only the snapshots beside them
-            if one is not None and snapshots.account_snapshot_timestamp(self.passing.session, one.name) != one.at:
+            if one is not None and snapshots.account_snapshot_timestamp(self.temporary.session, one.name) != one.at:
                 raise SnapshotGone("another one has its name", subject=f"snapshot {one.name}")
         return pa.concat_tables(found)
 
@@ -71,14 +71,14 @@ class DatabaseLists:
         tables: Collection[Table],
         failures: TableFailures,
     ) -> pa.Table:
-        subscription, listed = self.passing.subscription, self.lists[database]
+        subscription, listed = self.temporary.subscription, self.lists[database]
         wanted = {table.id for table in tables} & set(listed.ids.values())
         for table in tables:
             if table.id not in wanted:
                 note_changed(table, failures, subscription.settings)
         names = {database: {name: number if number in wanted else None for name, number in listed.ids.items()}}
         subject = f"snapshot {listed.ref.name} of database {database}"
-        asked = self.passing.session, subscription.publication, listed.ref.name
+        asked = self.temporary.session, subscription.publication, listed.ref.name
 
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
             return ask_list(*asked, against, names, subject, appendable=appendable)

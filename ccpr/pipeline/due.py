@@ -26,7 +26,7 @@ def due_at(row: LogRow, now: float | None = None) -> float:
     interval = Subscription.from_row(row).settings.sync_interval
     if failures := Failures.of(row.error_message):
         return 0.0 if _is_later(failures.last, now) else failures.last + back_off(row, failures.count)
-    if row.iteration_state == IterationState.RUNNING:  # and nobody holds the lease: left by a process that was killed
+    if row.iteration_state == IterationState.RUNNING:  # and the lease is free: left by a process that was killed
         return 0.0 if _is_later(_seconds(row.updated_at), now) else _seconds(row.updated_at) + interval
     last = Context.from_text(row.context).current
     if last is None:

@@ -46,7 +46,7 @@ def judge(
     clock: Callable[[], float],
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[bool, Context]:
-    """Whether the error ends the subscription until somebody acts, and what is remembered of it otherwise.
+    """Whether the error stops the subscription and requires operator action, and what is remembered of it otherwise.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def check_gone(session: Session, subscription: Subscription, catalog: Catalog, b
     Parameters
     ----------
     before : the database of each table of the last point, by its id. Databases that the subscription no longer chooses
-        are left out.
+        are skipped.
     """
     there = {table.id for table in catalog.tables} | {part.id for table in catalog.tables for part in table.partitions}
     chosen = {name for name in set(before.values()) if not subscription.of_account or subscription.chooses(name)}

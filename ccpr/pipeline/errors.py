@@ -8,7 +8,7 @@ from ccpr.mirror.errors import MirrorDamaged
 
 
 class NoOpenIteration(Terminal):
-    """A single step was asked for, and there is not an open iteration that it could work on."""
+    """A single step was asked for, and there is no open iteration that it could work on."""
 
     code = "NO_OPEN_ITERATION"
     about = "subscription"
@@ -26,7 +26,7 @@ class StepMissing(Terminal):
 
 
 class ObjectsNotStored(MirrorDamaged):
-    """Objects that were copied are not in the store in their size.
+    """Copied objects are missing from the store, or have another size there.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class BaseSnapshotLost(Refused):
 
 
 class PlanOutdated(Terminal):
-    """A run would now do something else than the plan says."""
+    """A run would now do something other than the plan says."""
 
     code = "PLAN_OUTDATED"
     about = "plan"
@@ -75,7 +75,7 @@ class PlanOutdated(Terminal):
 
 
 class StorageFailed(Transient):
-    """The storage of the upstream, that objects are read from without it, did not answer as it should."""
+    """The upstream's storage, from which objects are read directly, did not answer as it should."""
 
     code = "STORAGE_FAILED"
     about = "file in the upstream's storage"
@@ -99,15 +99,15 @@ class StorageMissing(StorageFailed):
 
 class StorageRefused(StorageFailed):
     """The storage of the upstream refuses to be read with the credentials of this environment. It is tried again: keys
-    are changed one place after another, and rights take a while to arrive. When the storage is named to a subscription
-    it has to be readable."""
+    are changed one place after another, and rights take a while to arrive. It must be readable when it is given to a
+    subscription."""
 
     code = "STORAGE_REFUSED"
     about = "file in the upstream's storage"
     default_remedy = (
-        "Give the login the right that is named, to read only. It comes from the environment (AWS_ACCESS_KEY_ID and "
-        "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS) or from the machine's role; a service has that with "
-        "which it was started."
+        "Give the login the named right, for reading only. The login comes from the environment (AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS) or from the machine's role; a service keeps the login "
+        "that it was started with."
     )
 
 
@@ -120,7 +120,7 @@ class ScopeConflict(Terminal):
 
 
 class UpstreamClockBack(Terminal):
-    """A new snapshot is older than the replica. The upstream's clock was set back, or it is another upstream."""
+    """A new snapshot is older than the replica: the upstream's clock was set back, or it is another upstream."""
 
     code = "UPSTREAM_CLOCK_BACK"
     about = "subscription"
@@ -138,5 +138,5 @@ class TableChangedMeanwhile(Transient):
     about = "table"
     default_remedy = (
         "Nothing: the next attempt takes a new snapshot. Where tables come and go all the time, "
-        "`ccpr alter NAME --consistency isolated` leaves only those behind."
+        "`ccpr alter NAME --consistency isolated` lets the other tables go on."
     )

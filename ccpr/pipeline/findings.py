@@ -1,5 +1,5 @@
 """What a copied object's file says of the columns of its table: found where the file is checked on its arrival, so that
-nobody has to open it again for that, which on an object store would be to read it a second time."""
+no later step opens it again for that, which on an object store would mean to read it a second time."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -16,10 +16,10 @@ from ccpr.pipeline.copying import CopyReport
 from ccpr.pipeline.lag import LagMeter
 from ccpr.pipeline.memory import Memory
 from ccpr.pipeline.options import DEFAULT_OPTIONS, IterationOptions
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.pipeline.results import Listed, StepResults
 from ccpr.pipeline.sessions import Sessions
 from ccpr.pipeline.step_names import Step
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.state.lease import Lease
 from ccpr.state.subscription import Subscription
 
@@ -34,7 +34,7 @@ class IterationRecord:
     Attributes
     ----------
     watermark : that of the iteration before, in nanoseconds of the upstream's clock; 0 if there was none.
-    passing : the snapshots that are taken beside it.
+    temporary : the snapshots that are taken beside it.
     results : what the mirror's work folder keeps of it, for a run that takes the iteration up.
     catalog, listed, copied : None until their stages are taken; of an idle iteration nothing is copied.
     copy_seconds : how long copying took.
@@ -44,7 +44,7 @@ class IterationRecord:
     subscription: str
     watermark: int
     snapshot: SnapshotRef
-    passing: PassingSnapshots
+    temporary: TemporarySnapshots
     results: StepResults
     catalog: CatalogDiff | None = None
     listed: Listed | None = None
@@ -66,7 +66,7 @@ class Iteration:
     ----------
     clock : seconds since 1970.
     key_file : opens the sealed password where this process copies; None to find the file by CCPR_KEY_FILE.
-    known : the last point as an earlier iteration of this process read it, if nobody else has held the lease since.
+    known : the last point as an earlier iteration of this process read it, if no other executor had the lease since.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Iteration:
 
     @property
     def subject(self) -> str:
-        return f"subscription {self.subscription.name}, lsn {self.lsn}"
+        return f"subscription {self.subscription.name}, iteration {self.lsn}"
 
     def open_at(self, ref: SnapshotRef) -> IterationRecord:
         """The iteration's snapshot is this one. What was derived from another one is void."""
@@ -127,9 +127,9 @@ class Iteration:
         if known is not None and (known.snapshot.name, known.snapshot.physical) == (ref.name, ref.physical):
             known.snapshot = ref
             return known
-        passing = PassingSnapshots(self.sessions, subscription, self.options, self.memory)
+        temporary = TemporarySnapshots(self.sessions, subscription, self.options, self.memory)
         results = StepResults(self.mirror, ref, self.options.resync, subscription.chosen)
-        self.record = IterationRecord(subscription.name, self.watermark, ref, passing, results)
+        self.record = IterationRecord(subscription.name, self.watermark, ref, temporary, results)
         return self.record
 
     def enter(self, step: Step) -> None:

@@ -4,7 +4,7 @@
 The lag is the age of the last verified point: the time since the last iteration's snapshot was taken, by our clock; an
 idle one counts. So it grows while the upstream is silent, and needs no answer of the upstream; a relay adds how old
 what it serves is. Within one process it
-grows by a clock that nobody can set; between processes the wall clock is all there is.
+grows by a monotonic clock; between processes the wall clock is all there is.
 """
 
 import time
@@ -36,11 +36,11 @@ class Lag:
 
     @property
     def skewed(self) -> bool:
-        """Do the clocks differ by so much that a person has to know?"""
+        """Do the clocks differ by so much that readers must know?"""
         return self.skew_seconds is not None and abs(self.skew_seconds) > SHOWN_SKEW_SECONDS
 
     def warnings(self) -> list[str]:
-        """What a person has to know to read the number."""
+        """What readers must know about the number."""
         found = []
         if self.skewed and self.skew_seconds is not None:
             ahead = "behind" if self.skew_seconds > 0 else "ahead of"
@@ -89,7 +89,7 @@ def clock_skew(ref: SnapshotRef | None) -> float | None:
 def taken_at(physical: int, now: float, last: SnapshotRef | None, *, made_now: bool) -> float:
     """When a snapshot was taken, by our clock.
 
-    Usually it is now. One that a run before left behind, its time not read yet, may be hours old: then the offset that
+    Usually it is now. One that an earlier run left, its time not read yet, may be hours old: then the offset that
     the last snapshot showed is used, and it is never later than now.
     """
     skew = clock_skew(last)

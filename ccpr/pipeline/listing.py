@@ -29,12 +29,11 @@ from ccpr.pipeline.object_list import (
     conflicting_objects,
     deduplicate,
     diff_objects,
-    validate,
 )
 from ccpr.pipeline.options import Resync
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
 from ccpr.pipeline.results import PAST_UNREAD, Listed
 from ccpr.pipeline.table_lists import TableFailures, TableLists
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.schema.table_changes import ChangeKind
 from ccpr.state.ledger import Ledger
 from ccpr.state.subscription import Subscription
@@ -46,15 +45,15 @@ class Listing:
 
     Attributes
     ----------
-    passing : the snapshots beside its own, and with them the session and how it is asked.
-    catalog : at its snapshot; the tables that `failures` names are left out.
+    temporary : the snapshots beside its own, and with them the session and how it is asked.
+    catalog : at its snapshot; without the tables that `failures` names.
     last : the tables as their last points have them. A difference to the last point says nothing of those that are
         behind it (docs/architecture.md, "One commit").
     later : what a list of the snapshot is compared with instead of a long full list.
     one_by_one : lists several databases one by one, or tables where the upstream cannot list their database.
     """
 
-    passing: PassingSnapshots
+    temporary: TemporarySnapshots
     catalog: CatalogDiff
     last: Last
     mirror: Mirror
@@ -64,7 +63,7 @@ class Listing:
 
     @property
     def subscription(self) -> Subscription:
-        return self.passing.subscription
+        return self.temporary.subscription
 
     def diff(self, ref: SnapshotRef, base: SnapshotRef | None, resync: Resync | None) -> Listed:
         """From the tables' points to `ref`; `base` is the snapshot of the last point.
@@ -86,7 +85,7 @@ class Listing:
 
     def _found(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
         # A difference shows what was written since the base. A table that we do not know yet may hold older objects
-        # (CLONE), one that is behind was not moved by it: their part comes from a full list.
+        # (CLONE), one that lags was not moved by it: their part comes from a full list.
         new = {
             change.table.id
             for change in self.catalog.changes
@@ -104,10 +103,10 @@ class Listing:
         try:
             found = self._compare_patiently(ref, base, tables - complete, resync)
         except (SnapshotGone, *self._past_lost) as error:
-            if isinstance(error, self._past_lost) and self.passing.options.timeouts.stale_read is None:
+            if isinstance(error, self._past_lost) and self.temporary.options.timeouts.stale_read is None:
                 raise
             # Raises if our own snapshot is gone.
-            snapshots.snapshot_timestamp(self.passing.session, ref.name, self.subscription.publication)
+            snapshots.snapshot_timestamp(self.temporary.session, ref.name, self.subscription.publication)
             found = self._compare(ref, None, tables, resync)
             lost = "cannot read back to" if isinstance(error, PAST_UNREAD) else "no longer has"
             found.base_lost = f"the upstream {lost} snapshot {base.name} of the last point ({error.code})"
@@ -118,7 +117,7 @@ class Listing:
         self, ref: SnapshotRef, base: SnapshotRef, tables: set[int], resync: Resync | None
     ) -> "_Found":
         """`_compare`; while the upstream does not reach back to the base, it is asked again."""
-        policy = self.passing.options.timeouts.stale_read
+        policy = self.temporary.options.timeouts.stale_read
         policy = NO_RETRY if policy is None else policy
         return with_retry(lambda: self._compare(ref, base, tables, resync), policy, also=self._past_lost)
 
@@ -136,7 +135,7 @@ class Listing:
         }
         for table in catalog.catalog.tables:
             names.setdefault(table.database, {})[table.name] = table.id if table.id in tables else None
-        subject, asked = f"snapshot {ref.name}", (self.passing.session, self.subscription.publication, ref.name)
+        subject, asked = f"snapshot {ref.name}", (self.temporary.session, self.subscription.publication, ref.name)
 
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
             through = self.later.full_list.counted if against is None else iter
@@ -156,7 +155,7 @@ class Listing:
 
         def check(rows: pa.Table, subject: str) -> pa.Table:
             rows = deduplicate(rows, subject)
-            validate(rows, ref.at, subject)
+            self.temporary.options.check_list(rows, ref.at, subject)
             return rows
 
         listed = self._each_table(with_retry(read), check, subject, found.failures)
@@ -197,7 +196,7 @@ class Listing:
     def _each_table(
         self, rows: pa.Table, check: Callable[[pa.Table, str], pa.Table], subject: str, failures: TableFailures
     ) -> pa.Table:
-        """What `check` makes of a list. In isolated mode a table that does not pass is left out, with its failure."""
+        """What `check` makes of a list. In isolated mode a table that does not pass is skipped, with its failure."""
         try:
             return check(rows, subject)
         except BadObjectList:

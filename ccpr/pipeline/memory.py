@@ -46,7 +46,7 @@ class Memory:
         """The iteration has ended; the commit has stored the context."""
         self.context, self.is_running = context, False
 
-    def failed(self, context: Context, error: CcprError, *, ends: bool) -> None:
-        """`ends`: see `CcprLog.fail`."""
+    def failed(self, context: Context, error: CcprError, *, ends: bool, is_extra: bool) -> None:
+        """`ends`, `is_extra`: see `CcprLog.fail`."""
         self.context = context
-        self._log.fail(self._claim, context, error, ends=ends)
+        self._log.fail(self._claim, context, error, ends=ends, is_extra=is_extra)

@@ -1,13 +1,11 @@
-"""Step 2: the upstream's object list, checked, and compared with what the mirror has.
+"""Step 2: the upstream's object list, compared with what the mirror has.
 
-A list is joined with table ids, cut to the subscription's scope, de-duplicated (a delete wins) and validated before
-anything is believed. Source: docs/requirements.md N2 (step 2),
+A list is joined with table ids, cut to the subscription's scope, de-duplicated (a delete wins) and checked
+(`ccpr.pipeline.list_check`) before anything is believed. Source: docs/requirements.md N2 (step 2),
 docs/format/object-file.md 9.5, docs/upstream.md 5.7.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,19 +15,12 @@ from ccpr.matrixone.client.limits import ListLimit, list_limit
 from ccpr.matrixone.client.objects import object_list
 from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.session import Session
-from ccpr.matrixone.objects.stats import STATS_SIZE, are_appendable, are_sound, stats_columns, without_unknown_flags
-from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.stats import are_appendable, without_unknown_flags
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, decode_stats, join_objects
 from ccpr.pipeline.errors import BadObjectList
 
-if TYPE_CHECKING:
-    import polars as pl
-    from pandera.polars import DataFrameSchema
-
 _CREATE_TIME = ("create_physical", "create_logical")
-_POSITIVE = ("table_id", "size", "rows", "blocks", "create_physical")
 Batches = Iterator[pa.RecordBatch]
-_NAME = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}$"
 
 
 def ask_list(
@@ -128,102 +119,6 @@ def check_known(listed: pa.Table, known: pa.Table, subject: str) -> None:
             raise BadObjectList(f"the list gives another {name} of {sample} than the point before", subject=subject)
 
 
-def validate(listed: pa.Table, at: Timestamp, subject: str) -> None:
-    """Check every row of a de-duplicated list against the schema. Raises BadObjectList with the first failures."""
-    if not listed.num_rows:
-        return
-    import pandera.errors
-    import polars as pl
-
-    checked = listed.drop_columns(
-        ["stats"]
-    )  # what it says stands in columns; as it is, polars cannot print it in a failure
-    frame = pl.from_arrow(
-        checked.append_column("snapshot_physical", pa.repeat(pa.scalar(at.physical, pa.int64()), listed.num_rows))
-    )
-    assert isinstance(frame, pl.DataFrame)
-    try:
-        _sound_rows().validate(frame)
-    except pandera.errors.SchemaError:
-        _refuse(frame, subject)
-    decoded = stats_columns(listed.column("stats").combine_chunks())
-    wrong = decoded.filter(pc.invert(are_sound(decoded))).column("name").to_pylist()
-    if wrong:
-        raise BadObjectList(
-            f"{len(wrong)} objects have stats that contradict themselves: {', '.join(wrong[:3])}", subject=subject
-        )
-
-
-def _refuse(frame: "pl.DataFrame", subject: str) -> NoReturn:
-    """Raises BadObjectList with what is wrong with which rows."""
-    import pandera.errors
-
-    try:
-        object_list_schema().validate(frame, lazy=True)
-    except pandera.errors.SchemaErrors as error:
-        failures = error.failure_cases.select("column", "check", "failure_case").unique(maintain_order=True)
-        text = "; ".join(f"{column}: {check} ({case})" for column, check, case in failures.head(5).iter_rows())
-        more = f" and {failures.height - 5} more" if failures.height > 5 else ""
-        raise BadObjectList(f"{failures.height} checks failed: {text}{more}", subject=subject) from error
-    raise BadObjectList("the times of a row cannot be compared: one of them is missing", subject=subject)
-
-
-@cache
-def _sound_rows() -> "DataFrameSchema":
-    """What `object_list_schema` checks, in one expression: each check of pandera takes most of a millisecond, and most
-    lists are sound."""
-    import pandera.polars as pandera
-    import polars as pl
-    from pandera import Check
-
-    known = pl.col("stats_bytes").eq(STATS_SIZE) & pl.col("name_agrees") & pl.col("is_tombstone").is_not_null()
-    one = pl.struct("table_id", "name").is_unique()
-    positive = [pl.col(name) > 0 for name in _POSITIVE]
-    sound = pl.all_horizontal(known, *positive, pl.col("name").str.contains(_NAME), *_times().values(), one)
-    return pandera.DataFrameSchema(
-        checks=[Check(lambda data: data.lazyframe.select(sound.fill_null(value=False)), name="sound")]
-    )
-
-
-@cache
-def object_list_schema() -> "DataFrameSchema":
-    """The pandera schema of a de-duplicated list (a polars frame of LISTED_SCHEMA without `stats`, with
-    `snapshot_physical`)."""
-    import pandera.polars as pandera
-    import polars as pl
-    from pandera import Check
-
-    def holds(expression: pl.Expr, name: str) -> Check:
-        return Check(lambda data: data.lazyframe.select(expression), name=name)
-
-    return pandera.DataFrameSchema(
-        {
-            **{name: pandera.Column(pl.Int64, Check.gt(0)) for name in _POSITIVE},
-            "name": pandera.Column(pl.String, Check.str_matches(_NAME)),
-            "stats_bytes": pandera.Column(pl.Int32, Check.eq(STATS_SIZE)),
-            "name_agrees": pandera.Column(pl.Boolean, Check.eq(True)),
-            "is_tombstone": pandera.Column(pl.Boolean),
-        },
-        checks=[holds(expression, name) for name, expression in _times().items()],
-        unique=["table_id", "name"],
-    )
-
-
-def _times() -> "dict[str, pl.Expr]":
-    import polars as pl
-
-    deleted = pl.col("delete_physical")
-    not_before = (
-        deleted.is_null()
-        | (deleted > pl.col("create_physical"))
-        | ((deleted == pl.col("create_physical")) & (pl.col("delete_logical") >= pl.col("create_logical")))
-    )
-    not_later = (pl.col("create_physical") <= pl.col("snapshot_physical")) & (
-        deleted.is_null() | (deleted <= pl.col("snapshot_physical"))
-    )
-    return {"no delete before its create": not_before, "nothing later than the snapshot": not_later}
-
-
 def conflicting_objects(added: pa.Table, stored: Mapping[str, int]) -> list[str]:
     """Names of objects that tables share and that are not described alike everywhere: by the rows (LISTED_SCHEMA) of
     several tables, or by a size (`stored`, by name) with which the mirror has it for others. An object is there once,
@@ -241,12 +136,12 @@ def conflicting_objects(added: pa.Table, stored: Mapping[str, int]) -> list[str]
 
 
 def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> ObjectDiff:
-    """Compare a de-duplicated, validated list with the manifests of the tables in it.
+    """Compare a de-duplicated, checked list with the manifests of the tables in it.
 
     Parameters
     ----------
     known : LISTED_SCHEMA, the live objects that the mirror's last point has of the same tables.
-    complete : ids of tables of which the list is complete (a full list) and not a difference: what it does not name is
+    complete : ids of tables whose list is complete (a full list) and not a difference: what it does not name is
         gone.
 
     An object that was born and is gone within the interval is in neither result and is never fetched (decision

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.client.retry import DEFAULT_RETRY, STALE_READ_RULES, Policy
 from ccpr.matrixone.client.session import READ_SECONDS
+from ccpr.pipeline.list_check import ListCheck, check_list
 
 FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream to flush its snapshot
 
@@ -50,6 +51,9 @@ class IterationOptions:
     resync : ask for a full list, whatever the difference would say.
     progress : what is called while the iteration works.
     sleep : how it waits for the upstream's flush; may raise, to end the wait.
+    is_extra : it was asked for outside of the schedule: if it fails, the next scheduled attempt is when it would be
+        without it.
+    check_list : what is asked whether an object list is sound.
     """
 
     allow_resync: bool = False
@@ -57,6 +61,8 @@ class IterationOptions:
     timeouts: Timeouts = Timeouts()
     progress: Progress = SILENT
     sleep: Callable[[float], None] = time.sleep
+    is_extra: bool = False
+    check_list: ListCheck = check_list
 
 
 DEFAULT_OPTIONS = IterationOptions()

@@ -82,7 +82,7 @@ class Plan:
     ----------
     objects, bytes : that would be fetched, each object once; less what an interrupted run has brought already.
     resync : why all of it is from a full list, empty for a difference.
-    failures : `db.t` -> why the table would be left behind.
+    failures : `db.t` -> why the table would lag.
     unreplicated : (name, kind) of what stands in the database and is not replicated; see `CatalogDiff`.
     """
 
@@ -120,7 +120,7 @@ def require_plan(iteration: Iteration, plan_id: str) -> None:
     except NoOpenIteration as error:
         raise PlanOutdated(f"its iteration is no longer open: {error.message}", subject=f"plan {plan_id}") from error
     if found.id != plan_id:
-        raise PlanOutdated(f"what would be done now is plan {found.id}", subject=f"plan {plan_id}")
+        raise PlanOutdated(f"a run would now do plan {found.id}", subject=f"plan {plan_id}")
     iteration.allow_resync = True
 
 
@@ -173,7 +173,7 @@ def sums_by_table(rows: pa.Table) -> dict[int, tuple[int, int]]:
 def _change(
     change: TableChange, subscription: Subscription, names: dict[int, str], filled: Collection[int]
 ) -> PlannedChange:
-    """`filled`: ids of tables of which rows come."""
+    """`filled`: ids of tables that get rows."""
     kind = _kind(change, subscription, names, filled)
     before = (
         change.before.qualified_name

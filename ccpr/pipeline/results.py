@@ -152,7 +152,7 @@ class StepResults:
     def _read_copied(self, name: str) -> pa.Table:
         try:
             return self._mirror.files.read_arrow(name, COPY_OUTPUT)
-        except MirrorDamaged:  # or written by 0.1.0, which left out the last columns: objects are opened for `found`
+        except MirrorDamaged:  # or written by 0.1.0, which lacks the last columns: objects are opened for `found`
             rows = self._mirror.files.read_arrow(name, pa.schema(list(COPY_OUTPUT)[:_OF_0_1_0]))
             for field in list(COPY_OUTPUT)[_OF_0_1_0:]:
                 rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))

@@ -68,7 +68,7 @@ class _Scope:
         the catalog was read.
     unpublished : names of other tables that it does not cover.
     unlisted : names of tables that never were replicated, since their objects cannot be listed.
-    excluded : names of tables that the patterns leave out.
+    excluded : names of tables that the patterns exclude.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class _Scope:
         return {table.id: table for table in sorted(chosen, key=lambda table: table.id)}
 
     def _leave_out(self, chosen: list[Table]) -> None:
-        """Say what the patterns leave out. To match nothing is an error at first, and if it would empty the replica of
+        """Say what the patterns exclude. To match nothing is an error at first, and if it would empty the replica of
         tables that are still there: the patterns, or the tables' names, are not what was meant."""
         ids = {table.id for table in chosen}
         rest = [table for table in self._catalog.tables if table.kind is Kind.TABLE and table.id not in ids]
@@ -146,7 +146,7 @@ class _Scope:
         return table.qualified_name if self._subscription.of_account else table.name
 
     def _hidden_tables(self, table: Table) -> Collection[str]:
-        """Names of the index tables of a table that was chosen. Patterns may choose thousands of tables, of which each
+        """Names of the index tables of a table that was chosen. Patterns may choose thousands of tables, and each
         costs a statement: then only if index tables are copied."""
         if not self._subscription.patterns:
             return index_tables(self._session, self._subscription.publication, table.id, self._named[table.database])
@@ -212,7 +212,7 @@ class _Scope:
 
     def _is_covered(self, table: Table, offer: Offer) -> bool:
         """Whether the table is in scope. One that an ALTER took out is an error: it has another name than at the last
-        point, or was copied, as upstreams before 4.2 do (a new id, and the same logical id). Otherwise somebody removed
+        point, or was copied, as upstreams before 4.2 do (a new id, and the same logical id). Otherwise a user removed
         it on purpose, or dropped it and made another one of its name.
         """
         subscription = self._subscription

@@ -34,7 +34,7 @@ _REFUSALS = ("ACCESS_DENIED", "HTTP status 403", "PERMISSION_DENIED", "Forbidden
 _UNKNOWN_KEYS = ("INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "UNAUTHENTICATED", "MISSING_AUTHENTICATION_TOKEN")
 _RIGHTS = {"s3": ("s3:GetObject", "s3:ListBucket"), "gcs": ("storage.objects.get", "storage.objects.list")}
 _REMEDY = (
-    "Write s3://bucket/prefix, gs://bucket/prefix or file:///data-dir/shared: what is behind it are objects' names."
+    "Write s3://bucket/prefix, gs://bucket/prefix or file:///data-dir/shared: the place that holds the objects by name."
 )
 
 

@@ -1,8 +1,8 @@
-"""The object lists of single tables, for a database of which the upstream cannot give a list because a table in it is
+"""The object lists of single tables, for a database whose list the upstream cannot give because a table in it is
 partitioned (decision partitioned-tables).
 
 Each table, and each partition instead of a partitioned table, gets a snapshot of its own, later than the database's and
-later than its flush. Its list is cut at the time of the database's: what was created later is left out, and what was
+later than its flush. Its list is cut at the time of the database's: what was created later is skipped, and what was
 deleted later is live. So all tables are of one moment, and the result is what a list of the database would have been.
 """
 
@@ -25,7 +25,7 @@ from ccpr.mirror.object_rows import LISTED_SCHEMA, rows_without
 from ccpr.pipeline.appendable import not_after
 from ccpr.pipeline.errors import BadObjectList, TableChangedMeanwhile
 from ccpr.pipeline.object_list import Batches, ask_list
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.state.settings import Settings
 
 TableFailures = dict[int, Failure]  # by table id
@@ -36,11 +36,11 @@ class TableLists:
     """
     Attributes
     ----------
-    passing : takes a snapshot of one table after the open snapshot was flushed.
+    temporary : takes a snapshot of one table after the open snapshot was flushed.
     taken : snapshots that were taken, by the table's id. They are dropped when the iteration ends.
     """
 
-    passing: PassingSnapshots
+    temporary: TemporarySnapshots
     taken: dict[int, SnapshotRef] = field(default_factory=dict)
 
     def read(
@@ -54,7 +54,7 @@ class TableLists:
         """LISTED_SCHEMA, as a list of the database at `ref` would be, against `base` or in full: rows of these tables
         and their index tables, those of a partition under the id of its table.
 
-        In isolated mode a table that cannot be listed is left out, with its failure; else it is an error, and where
+        In isolated mode a table that cannot be listed is skipped, with its failure; else it is an error, and where
         index tables are copied.
 
         Parameters
@@ -73,7 +73,7 @@ class TableLists:
             try:
                 found.append(_joined([self._listed(ref, base, one, table.id, names) for one in listed], table))
             except (TableChangedMeanwhile, BadObjectList) as error:
-                _note(error, table, failures, self.passing.subscription.settings)
+                _note(error, table, failures, self.temporary.subscription.settings)
         return rows_without(pa.concat_tables([LISTED_SCHEMA.empty_table(), *found]), failures)
 
     def _listed(
@@ -86,7 +86,7 @@ class TableLists:
         return cut_at(pa.concat_tables([self._read(later, against, table, names) for against in asked]), ref.at)
 
     def _read(self, later: SnapshotRef, against: str | None, table: Table, names: Mapping[str, int | None]) -> pa.Table:
-        session, publication = self.passing.session, self.passing.subscription.publication
+        session, publication = self.temporary.session, self.temporary.subscription.publication
         subject, known = f"snapshot {later.name} of table {table.qualified_name}", {table.database: names}
         through = partial(_without_other_indexes, names)
         return ask_list(session, publication, later.name, against, known, subject, through=through)
@@ -95,7 +95,7 @@ class TableLists:
         """A snapshot of the table, which has the same name and id there as at `ref`."""
         if table.id not in self.taken:
             try:
-                later = self.passing.after_flush(table.database, table.name)
+                later = self.temporary.after_flush(table.database, table.name)
             except (TableMissing, DatabaseMissing) as error:
                 raise _changed(table) from error
             if later.at <= ref.at:
@@ -103,9 +103,9 @@ class TableLists:
                     f"snapshot {later.name} is of {later.at}, not later than {ref.name}",
                     subject=f"snapshot {later.name}",
                 )
-            publisher_id = self.passing.subscription.publication.publisher_id
+            publisher_id = self.temporary.subscription.publication.publisher_id
             query = statements.select_tables(publisher_id, table.database, later.at.physical, table.name)
-            ids = [integer(number, "rel_id") for (number,) in self.passing.session.read(query).select("rel_id")]
+            ids = [integer(number, "rel_id") for (number,) in self.temporary.session.read(query).select("rel_id")]
             if ids != [table.id]:
                 raise _changed(table)
             self.taken[table.id] = later

@@ -80,7 +80,7 @@ class WriteQueue:
             stored = self._threads.submit(self._store.put, name, self._written(arrival, check))
         else:
             stored = self._threads.submit(self._store.put, name, self._written(arrival), check=check)
-        stored.add_done_callback(lambda _: self._release(arrival))  # whatever way it ended, nobody waits for its bytes
+        stored.add_done_callback(lambda _: self._release(arrival))  # however it ended, its bytes are free
         complete = False
         try:
             while chunk is not None and self._hand_over(arrival, chunk, stored):

@@ -115,14 +115,14 @@ class Downstream:
         self.session.read(f"DROP DATABASE IF EXISTS {in_backquotes(name)}")
 
     def drop_own_database(self, name: str, number: int | None) -> None:
-        """Drop the database of this name if it is the one with this number. Another one was made by somebody after ours
+        """Drop the database of this name if it is the one with this number. Another one was made by others after ours
         was dropped, and is left."""
         if number is not None and self.database_id(name) == number:
             self.drop_database(name)
 
     def drop_unfinished(self, task: Task) -> None:
         """Drop a database that its task has not finished. The database first needs to be free of its task; killed in
-        between, a database without a task is left, which only a person may drop."""
+        between, a database without a task is left, which only an operator may drop."""
         self.unsubscribe(task.id)
         self.drop_database(task.database)
 

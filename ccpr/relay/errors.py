@@ -4,7 +4,7 @@ from ccpr.matrixone.errors import Terminal, Transient
 
 
 class RelayListen(Terminal):
-    """The relay cannot listen where it was told to, or must not."""
+    """The relay cannot or must not listen at this address."""
 
     code = "RELAY_LISTEN"
     about = "address of the relay"
@@ -55,12 +55,12 @@ class DownstreamUnfit(Terminal):
     code = "DOWNSTREAM_UNFIT"
     about = "other cluster"
     default_remedy = (
-        "It has to be a MatrixOne 4.0 or later, and the login one of account sys with the role moadmin (root, dump)."
+        "It must be a MatrixOne 4.0 or later, and the login one of account sys with the role moadmin (root, dump)."
     )
 
 
 class RelayAddress(Terminal):
-    """The other cluster has to reach the relay, and it is not known at which address it does."""
+    """The other cluster must reach the relay, and the address that it can use is not known."""
 
     code = "RELAY_ADDRESS"
     about = "other cluster"
@@ -76,46 +76,46 @@ class DownstreamRefused(Terminal):
     code = "DOWNSTREAM_REFUSED"
     about = "other cluster"
     default_remedy = (
-        "If it speaks of a connection: the address after --relay-address has to be that of the relay as that "
-        "cluster sees it. It has to run, without TLS, and no firewall in between."
+        "If it names a connection: --relay-address must be the address of the relay as that cluster sees it. The "
+        "relay must run without TLS, and no firewall may be in between."
     )
 
 
 class FollowUnfit(Terminal):
-    """No cluster can follow this subscription as it is, or not under this name."""
+    """No cluster can follow this subscription as it is, or under this name."""
 
     code = "FOLLOW_UNFIT"
     about = "subscription or database"
-    default_remedy = "Another name for the database there: --as DATABASE."
+    default_remedy = "Choose another name for the database there: --as DATABASE."
 
 
 class FollowerGone(Terminal):
-    """The subscription of a follower is not there any more: somebody dropped it in that cluster."""
+    """The subscription of a follower no longer exists: it was dropped in that cluster."""
 
     code = "FOLLOWER_GONE"
     about = "follower"
     default_remedy = (
-        "`ccpr unfollow NAME --downstream FOLLOWER` forgets it. To have it again, drop the database there, which is "
-        "read-only, and type `ccpr follow` again."
+        "`ccpr follower remove NAME FOLLOWER` forgets it. To have it again, drop the database there, which is "
+        "read-only, and type `ccpr follower add` again."
     )
 
 
 class FollowerStopped(Transient):
-    """A follower has stopped with an error of its own, of which it is not known that it passes. Where the relay serves,
-    it is resumed all the same, with pauses that grow up to an hour."""
+    """A follower has stopped with an error of its own, which may not pass by itself. Where the relay serves, the
+    follower is resumed all the same, with pauses that grow up to an hour."""
 
     code = "FOLLOWER_STOPPED"
     about = "follower"
     default_remedy = (
-        "The message is that cluster's. When its cause is gone, it goes on by itself; the same `ccpr follow`, typed "
-        "again, resumes it at once. "
-        "To load everything again: `ccpr unfollow NAME --downstream FOLLOWER --drop-database`, then `ccpr follow`."
+        "The message is that cluster's. When its cause is gone, it goes on by itself; the same `ccpr follower add`, "
+        "typed again, resumes it at once. "
+        "To load everything again: `ccpr follower remove NAME FOLLOWER --drop-database`, then `ccpr follower add`."
     )
 
 
 class FollowerDropsHeld(Terminal):
-    """Most tables are gone at the newest point, or all, and a follower's cluster would drop them. It is shown no point
-    without them. Somebody may have meant it; a wrong database that was restored upstream looks the same."""
+    """Most or all tables are gone at the newest point, and a follower's cluster would drop them. It is shown no point
+    without them. The drop may be intended; a wrong database that was restored upstream looks the same."""
 
     code = "FOLLOWER_DROPS_HELD"
     about = "follower"
@@ -126,15 +126,15 @@ class FollowerDropsHeld(Terminal):
 
 
 class FollowerPaused(Terminal):
-    """Somebody paused the subscription of a follower in that cluster, so it is not resumed by itself."""
+    """The subscription of a follower was paused in that cluster, so it does not resume by itself."""
 
     code = "FOLLOWER_PAUSED"
     about = "follower"
-    default_remedy = "To go on, type the same `ccpr follow` again."
+    default_remedy = "To go on, type the same `ccpr follower add` again."
 
 
 class FollowerFailing(Transient):
-    """A follower does not get on. It is tried again."""
+    """A follower makes no progress. It is tried again."""
 
     code = "FOLLOWER_FAILING"
     about = "follower"
@@ -145,11 +145,11 @@ class FollowerFailing(Transient):
 
 
 class DownstreamFailed(Terminal):
-    """The other cluster stopped to load the copy, with an error of its own."""
+    """The other cluster stopped loading the copy, with an error of its own."""
 
     code = "DOWNSTREAM_FAILED"
     about = "subscription in another cluster"
-    default_remedy = "The message is that cluster's. Try again; what was loaded is dropped first."
+    default_remedy = "The message is that cluster's. Try again; the loaded copy is dropped first."
 
 
 class DownstreamSilent(Transient):
@@ -158,12 +158,12 @@ class DownstreamSilent(Transient):
     code = "DOWNSTREAM_SILENT"
     about = "subscription in another cluster"
     default_remedy = (
-        "Check that it runs, and that it reaches the relay; then type the same again. What was loaded is dropped first."
+        "Check that it runs, and that it reaches the relay; then type the same again. The loaded copy is dropped first."
     )
 
 
 class CopyDiffers(Terminal):
-    """What was loaded is not what the point has. It has not been released for writing."""
+    """The rows that were loaded are not those of the point. The copy has not been released for writing."""
 
     code = "COPY_DIFFERS"
     about = "table of another cluster"

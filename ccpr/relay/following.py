@@ -187,7 +187,7 @@ def unfollow(
         raise FollowUnfit(
             "it is being promoted",
             subject=f"follower {follower_name}",
-            remedy=f"Type `ccpr promote {name} --downstream {follower_name}` again, so that it comes to its end. "
+            remedy=f"Type `ccpr follower promote {name} {follower_name}` again, so that it comes to its end. "
             "`--force` forgets it, and leaves everything there as it is.",
         )
     records.change(follower_name, stage=Stage.LEAVING.value)  # from now on the relay does not know it
@@ -320,15 +320,15 @@ def _try_relay(workspace: Workspace, follower: Follower) -> bool:
         return False
     except (AccessDenied, TlsFailed) as error:
         raise RelayAddress(
-            f"what answers there does not take this login: {error.text or error.message}",
+            f"the server there does not take this login: {error.text or error.message}",
             subject=subject,
-            remedy="It has to be the relay of this state folder, without TLS, which no MatrixOne uses: "
+            remedy="It must be the relay of this state folder, without TLS, which no MatrixOne uses: "
             "with --insecure, or on 127.0.0.1 behind a tunnel.",
         ) from error
     except Transient:
         return False
     if (follower.database, "*") not in [(text(row[0], "database"), text(row[1], "table")) for row in rows]:
-        raise RelayAddress("what answers there does not serve the subscription", subject=subject)
+        raise RelayAddress("the server there does not serve the subscription", subject=subject)
     return True
 
 

@@ -1,5 +1,5 @@
 """A point of a mirror as a database of another cluster, physically and by that cluster's own statement: for `ccpr
-restore` and `ccpr promote`.
+restore` and `ccpr follower promote`.
 
 For the time of the copy a relay serves the one point under a name of its own, with texts without the mark of a replica,
 so that the tables are ordinary ones afterwards. What was loaded is compared with the point before the subscription
@@ -129,7 +129,7 @@ def load(
     late = [one.qualified_name for one in point.behind.values() if source.has(one.database, one.name)]
     if late:
         raise PointNotReached(
-            f"it does not show {', '.join(sorted(late))}, which are behind",
+            f"it does not show {', '.join(sorted(late))}, which lag",
             subject=f"point {point.lsn}",
             remedy="Choose a point that is consistent: `ccpr points NAME`; or other tables with --table.",
         )
@@ -209,7 +209,7 @@ def _wait(
         task = _task_of(downstream, database, publication)
         subject = f"database {database} at {downstream.session.endpoint.masked()}"
         if task is None:
-            raise DownstreamFailed("somebody dropped its subscription meanwhile", subject=subject)
+            raise DownstreamFailed("its subscription was dropped meanwhile", subject=subject)
         if task.state == TaskState.ERROR:
             raise DownstreamFailed(task.error or "it does not say why", subject=subject)
         status = relay.status()
@@ -228,7 +228,7 @@ def clear(downstream: Downstream, database: str, publication: str, pins: PinStor
     """Drop what an interrupted attempt of the same left. Raises DownstreamHasDatabase for anything else."""
     task = _task_of(downstream, database, publication)
     if task is not None:
-        _log.info("what was loaded before is dropped: database %s", database)
+        _log.info("the copy loaded before is dropped: database %s", database)
         _release(pins, downstream, publication)
         downstream.drop_unfinished(task)
     if downstream.has_database(database):

@@ -78,7 +78,7 @@ class MirrorPublication(FlushedByNature):
     offered_as : of the publication; None = the subscription's.
     database, table : what it replicates.
     entry : an object's entry in the ledger of the mirror.
-    consistent : only points at which no table is behind.
+    consistent : only points at which no table lags.
     at : the only point that is served; None = always the newest.
     served_as : the database's name here; None = its own.
     writable : texts without the mark of a replica.
@@ -230,7 +230,7 @@ class MirrorPublication(FlushedByNature):
             state = self._states.at(lsn)
             if state.point.consistent:
                 return state
-        raise internal(f"tables of {self._name} are behind at every point; see: ccpr status {self._name}")
+        raise internal(f"tables of {self._name} lag at every point; see: ccpr status {self._name}")
 
     def shown(self) -> ServedPoint:
         """What is served now. Raises StatementError before the first point."""
@@ -312,7 +312,7 @@ class MirrorPublication(FlushedByNature):
             raise internal(f"the mirror of {self._name} has no point yet; run: ccpr run {self._name}")
         if newest.point.behind:
             late = ", ".join(table.qualified_name for table in newest.point.behind.values())
-            _log.warning("publication %s leaves out tables that are behind: %s", self._name, late)
+            _log.warning("publication %s skips lagging tables: %s", self._name, late)
         before = self._before(name)
         if before is None or self._may_follow(before, newest):
             return newest

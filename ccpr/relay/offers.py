@@ -114,7 +114,7 @@ class Offers:
         asked = self._asked.get(name)
         return Quiet(self._monotonic() - (self._started if asked is None else asked), since_start=asked is None)
 
-    # ---- what is left out
+    # ---- what is skipped
 
     def note(self, publication: MirrorPublication, why: str | None) -> None:
         """The catalog of this one could not be read; None: it could."""
@@ -123,7 +123,7 @@ class Offers:
             if why is not None:
                 self._failing[publication.name] = publication, why
         if why is not None and why != before:
-            _log.warning("subscription %s is left out of the catalog: %s", publication.name, why)
+            _log.warning("subscription %s is not in the catalog: %s", publication.name, why)
         elif why is None and before is not None:
             _log.warning("subscription %s is in the catalog again", publication.name)
 
@@ -134,7 +134,7 @@ class Offers:
             return {**self._seen.unserved, **{name: why for name, (_, why) in self._failing.items()}}
 
     def try_again(self) -> None:
-        """Whether what was left out can be read now. Raises StateUnavailable, StateUnreadable."""
+        """Whether what was skipped can be read now. Raises StateUnavailable, StateUnreadable."""
         with self._noting:
             failing = dict(self._failing)
         there = {one.name for one in self.served().values()}

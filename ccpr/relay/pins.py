@@ -57,4 +57,4 @@ class PinsInMemory:
             return self._pins.pop(name, None) is not None
 
     def seen(self, name: str, now: datetime) -> None:
-        """Nobody asks."""
+        """It is never asked."""

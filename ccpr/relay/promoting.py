@@ -5,7 +5,7 @@ one is whole and compared does the other go (`TRANSITIONS`). MatrixOne has no RE
 database by RENAME: so the new one gets its name by CLONE, which is one transaction there and copies no objects; or it
 keeps a name of the caller's choice. Each stage is recorded before what cannot be told from the outside, so that the
 same command, typed again, goes on (decision promoted-by-clone). A database is dropped only if it has the number that
-was recorded before: one that somebody made meanwhile under that name is left, and is an error where the name is needed.
+was recorded before: one that others made meanwhile under that name is left, and is an error where the name is needed.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ class Promoted:
     database : that can be written to now.
     lsn, at : its point; its time in nanoseconds by the source's clock.
     age_seconds : how old the data is; None if that is not known.
-    points_missed : points after it, at which tables were behind.
+    points_missed : points after it, at which tables lagged.
     loaded : of the copy; None if it was whole already when the command was typed again.
     """
 
@@ -160,15 +160,15 @@ def _begin(records: FollowerRecords, mirror: Mirror, name: str) -> tuple[Followe
         raise FollowUnfit(
             f"it is {follower.stage}",
             subject=subject,
-            remedy="Type `ccpr follow` or `ccpr unfollow` again, so that it comes to its end. `ccpr restore` makes a "
-            "database of a point without a follower.",
+            remedy="Type `ccpr follower add` or `ccpr follower remove` again, so that it comes to its end. "
+            "`ccpr restore` makes a database of a point without a follower.",
         )
     if follower.stage is not Stage.FOLLOWING and follower.promoted_lsn is not None:
         return follower, follower.promoted_lsn
     lsn = next((one for one in reversed(mirror.lsns()) if mirror.point(one).consistent), None)
     if lsn is None:
         raise FollowUnfit(
-            "at each point of the mirror tables are behind",
+            "tables lag at each point of the mirror",
             subject=subject,
             remedy="Choose with `ccpr points NAME`, and load tables with `ccpr restore NAME --at LSN --table T`.",
         )
@@ -309,7 +309,7 @@ def _clone(promotion: Promotion, downstream: Downstream) -> None:
 
 
 def _as_copy(promotion: Promotion) -> str:
-    return f"ccpr promote {promotion.source.name} --downstream {promotion.name} --as {promotion.copy}"
+    return f"ccpr follower promote {promotion.source.name} {promotion.name} --as {promotion.copy}"
 
 
 def _described(promotion: Promotion, loaded: Loaded | None) -> Promoted:

@@ -184,7 +184,7 @@ class Relay:
 
     @property
     def trouble(self) -> str | None:
-        """Why nobody can log in at this moment; None if everybody can."""
+        """Why no client can log in at this moment; None if clients can."""
         return self._server.trouble
 
     def status(self) -> Status:

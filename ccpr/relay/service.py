@@ -71,7 +71,7 @@ class RelayService:
                 _log.exception("the mirrors that could not be read were not looked at")
 
     def left_out_now(self) -> dict[str, str]:
-        """The subscriptions that the catalog leaves out since their mirrors cannot be read, by name, and why."""
+        """The subscriptions that the catalog skips since their mirrors cannot be read, by name, and why."""
         return self._served.offers.left_out()
 
     @property
@@ -84,7 +84,7 @@ class RelayService:
         return 0 if self._relay is None else self._relay.wrong_passwords
 
     def trouble(self) -> str | None:
-        """Why nobody can log in at this moment; None if everybody can."""
+        """Why no client can log in at this moment; None if clients can."""
         return None if self._relay is None else self._relay.trouble
 
     def quiet(self, publication: str) -> Quiet:
@@ -97,5 +97,5 @@ class RelayService:
         return sorted(row.subscription_name for row in self._workspace.log.all_rows()[0] if row.db_name == EVERYTHING)
 
     def has_logins(self) -> bool:
-        """Whether anybody can log in. Raises StateUnavailable, StateUnreadable."""
+        """Whether any login can be used. Raises StateUnavailable, StateUnreadable."""
         return bool(self._logins.users.all() or all_followers(self._workspace.log.engine)[0])

@@ -31,7 +31,7 @@ STOP_SECONDS = 5.0
 _TIMEOUTS = Timeouts(connect=5.0, read=30.0, retry=NO_RETRY)
 _MOST_DOUBLINGS = 20
 # What a MatrixOne says of a relay that it did not reach, or that was busy: FollowerFailing. Any other error that has
-# stopped it is FollowerStopped, which somebody should look at.
+# stopped it is FollowerStopped, which an operator should see.
 _PASSING = re.compile(
     "connect|dial tcp|eof|time ?out|timed out|deadline|broken pipe|reset by peer|unreachable|no such host|"
     "service unavailable|sessions are open|too many|stale read|find 0 snapshot",
@@ -111,7 +111,7 @@ class Watcher:
 
 def ask(workspace: Workspace, follower: Follower, quiet: Quiet | None = _ASKED) -> None:
     """Ask a follower's cluster, and keep the answer. What has stopped and may go on is resumed, where a relay serves
-    here (`quiet` is not None); it may have stopped silently if nobody has asked for anything for long. Raises
+    here (`quiet` is not None); it may have stopped silently if its cluster has asked for nothing for long. Raises
     StateUnavailable, StateUnreadable."""
     records = FollowerRecords(workspace.log.engine, follower.task_id)
     now = datetime.fromtimestamp(workspace.clock(), UTC)

@@ -135,6 +135,6 @@ def _needs_a_value(column: ColumnDefinition) -> bool:
 
 
 def _only_nullability(changes: Sequence[DefinitionChange], bound: set[str]) -> set[str]:
-    """Columns of which nothing changes before the rows are there."""
+    """Columns that do not change before the rows are there."""
     early = {change.name for change in changes if isinstance(change, ColumnAltered) and not change.after_rows}
     return bound - early

@@ -1,4 +1,4 @@
-"""What a person chooses for a target, as values (docs/requirements.md B9). What the DDL policies mean:
+"""What an operator chooses for a target, as values (docs/requirements.md B9). What the DDL policies mean:
 `ccpr.schema.policy`."""
 
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import ClassVar
 
 
 class DuplicateKeys(StrEnum):
-    """What happens to a table of which two visible rows have one primary key (the upstream's LOAD DATA does not
+    """What happens to a table with two visible rows of one primary key (the upstream's LOAD DATA does not
     check)."""
 
-    ERROR = "error"  # the table waits for a person
+    ERROR = "error"  # the table requires operator action
     LAST = "last"  # the row with the later commit counts
 
 

@@ -12,7 +12,7 @@ _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 
 
 def default_of(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> str | None:
-    """A literal or the current time; None for what is left out. Other expressions of MatrixOne may mean something else
+    """A literal or the current time; None for what is skipped. Other expressions of MatrixOne may mean something else
     in another server."""
     if column.default is None:
         return None

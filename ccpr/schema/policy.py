@@ -1,5 +1,5 @@
-"""Which changes of a definition are applied to a target, and which wait for a person, as data (docs/requirements.md
-B9).
+"""Which changes of a definition are applied to a target, and which require operator action, as data
+(docs/requirements.md B9).
 
 * `additive`: what takes nothing away from readers of the target: new tables, columns and indexes, wider types,
   defaults, comments.
@@ -76,7 +76,7 @@ class Decision:
 
     Attributes
     ----------
-    waiting : descriptions of what waits for a person; empty if the change is applied.
+    waiting : descriptions of what requires operator action; empty if the change is applied.
     destructive : descriptions of what removes values that the target holds.
     """
 

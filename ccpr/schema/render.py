@@ -87,7 +87,7 @@ def target_table(
     if source.partition_by:
         remarks.append("the partitions of the source are not those of the target")
     if source.cluster_by:
-        remarks.append("CLUSTER BY is left out")
+        remarks.append("CLUSTER BY is skipped")
     return RenderedTable(create, tuple(types), tuple(remarks))
 
 
@@ -197,7 +197,7 @@ def _indexes(
         name = index.name or index.parts[0].column
         problem = _index_problem(index, name, types, dialect)
         if problem:
-            remarks.append(f"index {name} is left out: {problem}")
+            remarks.append(f"index {name} is skipped: {problem}")
         else:
             algorithm = (
                 ""
@@ -264,10 +264,10 @@ def _column(
             "the target's own expression is tried when the table is released"
         )
     if default is None and column.default is not None:
-        remarks.append(f"column {column.name}: the default {column.default} is left out")
+        remarks.append(f"column {column.name}: the default {column.default} is skipped")
     counts = column.auto_increment and column.name in leading
     if column.auto_increment and not counts:
-        remarks.append(f"column {column.name}: AUTO_INCREMENT is left out, since no key begins with the column")
+        remarks.append(f"column {column.name}: AUTO_INCREMENT is skipped, since no key begins with the column")
     comment = column.comment[:_MAX_COMMENT]
     if comment != column.comment:
         remarks.append(f"column {column.name}: its comment is cut after {_MAX_COMMENT} characters")
@@ -276,7 +276,7 @@ def _column(
     if dialect is Dialect.MATRIXONE and kind.type == column.type:
         on_update = column.on_update
     if column.on_update and not on_update:
-        remarks.append(f"column {column.name}: ON UPDATE {column.on_update} is left out")
+        remarks.append(f"column {column.name}: ON UPDATE {column.on_update} is skipped")
     return ColumnDefinition(
         name=column.name,
         type=kind.type,

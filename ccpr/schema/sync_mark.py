@@ -50,7 +50,7 @@ class NotSyncable(Terminal):
 
 
 class MarkEdited(Terminal):
-    """The mark of a table that is being synced is not as this program left it: somebody else edited the table."""
+    """The mark of a table that is being synced is not as this program left it: another user edited the table."""
 
     code = "SYNC_MARK_EDITED"
     about = "table"
@@ -61,7 +61,7 @@ class MarkEdited(Terminal):
 
 
 class NotRestorable(Terminal):
-    """What is stored about a synced table does not match its statement."""
+    """The stored state of a synced table does not match its statement."""
 
     code = "SYNC_STATE_UNFIT"
     about = "table"
@@ -71,7 +71,7 @@ class NotRestorable(Terminal):
 class Mark(StrEnum):
     SET = "set"
     MISSING = "missing"
-    FOREIGN = "foreign"  # somebody else's: a published MatrixOne table, or a value that we never write
+    FOREIGN = "foreign"  # another program's: a published MatrixOne table, or a value that we never write
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ def _restored(synced: CreateTable, stripped: Mapping[str, Any], disabled: Mappin
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotRestorable(
-            f"what is stored is not what was written: {error!r:.80}", subject=f"table {synced.name}"
+            f"the stored state differs from what was written: {error!r:.80}", subject=f"table {synced.name}"
         ) from error
 
 

@@ -155,7 +155,7 @@ def _auto(read: list[Token]) -> Token | None:
 
 
 def _stripped(read: list[Token]) -> Iterator[_Edit]:
-    """The pairs that are removed, neighbours together, with the comma behind them, else the one before them."""
+    """The pairs that are removed, neighbours together, with the comma after them, else the one before them."""
     runs: list[list[tuple[int, int]]] = []
     for key, value in _pairs(read):
         if read[key].value in STRIPPED:

@@ -124,7 +124,7 @@ class ColumnMoved(_Change):
     after: str | None
 
     def describe(self) -> str:
-        return f"column {self.name} moved " + ("to the front" if self.after is None else f"behind {self.after}")
+        return f"column {self.name} moved " + ("to the front" if self.after is None else f"after {self.after}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class TargetUnfit(Terminal):
     code = "TARGET_UNFIT"
     about = "table"
     default_remedy = (
-        "Change the table upstream if it has to be in this target. The mirror has it in any case, and the other tables "
+        "Change the table upstream if it must be in this target. The mirror has it in any case, and the other tables "
         "are still synced."
     )
 

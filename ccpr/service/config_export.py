@@ -1,5 +1,5 @@
-"""The state as a configuration file: what `ccpr apply` would find unchanged. Passwords leave as names of environment
-variables."""
+"""The state as a configuration file: what `ccpr config apply` would find unchanged. Passwords leave as names of
+environment variables."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def export_config(workspace: Workspace) -> Exported:
     rows, bad = workspace.log.all_rows()
     if bad:
         raise StateUnreadable(
-            "its row cannot be read, so that the file would leave it out",
+            "its row cannot be read, so the file would lack it",
             subject=f"subscription {bad[0].subscription_name}",
         )
     rows = sorted(rows, key=lambda row: row.subscription_name)
@@ -114,7 +114,7 @@ def export_config(workspace: Workspace) -> Exported:
 
 def _head(variables: Iterable[str]) -> str:
     lines = [f"#   export {name}=…" for name in variables]
-    return "\n".join(["# Written by `ccpr export-config`; read by `ccpr apply`.", *lines, ""])
+    return "\n".join(["# Written by `ccpr config export`; read by `ccpr config apply`.", *lines, ""])
 
 
 def _password(workspace: Workspace, one: Subscription) -> str:

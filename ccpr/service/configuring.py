@@ -1,10 +1,12 @@
-"""What a configuration file changes: a plan, made from the file and the state without asking anybody, and its
+"""What a configuration file changes: a plan, made from the file and the state alone, and its
 execution by the functions that the commands and `ccpr sql` call.
 
 What is not in the file stays, unless it is pruned. A setting that the file does not name has its default. What is done
-with followers is the relay's, which is above this package: whoever makes a plan gives it (`Following`).
+with followers is the relay's, which is above this package: the maker of a plan gives it (`Following`).
 """
 
+import pathlib as files
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -23,6 +25,7 @@ from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service import subscriptions, targets
 from ccpr.service.drop import Dropped, drop
 from ccpr.service.workspace import Workspace
+from ccpr.state.credentials import Vault
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerRecords, Stage
 from ccpr.state.log_rows import LogRow
@@ -81,6 +84,7 @@ class Action:
     Attributes
     ----------
     about : what it is done with, for people.
+    check : looks whether it can be done, and writes nothing; None if that is not known before.
     """
 
     verb: Verb
@@ -90,6 +94,7 @@ class Action:
     about: str = ""
     changes: tuple[Change, ...] = ()
     do: Callable[[Workspace], object] = field(repr=False, compare=False, default=id)
+    check: Callable[[Workspace], object] | None = field(repr=False, compare=False, default=None)
 
     @property
     def destructive(self) -> bool:
@@ -128,8 +133,8 @@ class Plan:
 
 
 def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: bool = False) -> Plan:
-    """Asks nobody and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict, ConfigEmpty,
-    StateUnreadable."""
+    """Asks no upstream and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict,
+    ConfigEmpty, StateUnreadable."""
     if prune and "subscriptions" not in wanted.document.value:
         raise ConfigEmpty("it says nothing about subscriptions", subject=wanted.document.source)
     rows, _ = workspace.log.all_rows()
@@ -172,6 +177,19 @@ def perform(workspace: Workspace, actions: tuple[Action, ...], report: Callable[
     return outcomes
 
 
+def try_out(workspace: Workspace, actions: tuple[Action, ...], report: Callable[[Outcome], None]) -> list[Outcome]:
+    """Ask upstream, as `perform` would, whether subscriptions can be created and altered so. Those that cannot."""
+    outcomes: list[Outcome] = []
+    for action in actions:
+        try:
+            if action.check is not None:
+                action.check(workspace)
+        except CcprError as error:
+            outcomes.append(Outcome(action, Failure.of(error)))
+            report(outcomes[-1])
+    return outcomes
+
+
 class _Comparison:
     """Of what the file wants with the rows. Collects what cannot be had, and what the file does not name."""
 
@@ -190,13 +208,14 @@ class _Comparison:
             if bool(target.source_database) != (one.database == EVERYTHING):
                 text = "a subscription to one database has no choice of it"
                 if one.database == EVERYTHING:
-                    text = "it has to say of which `database` it is"
+                    text = "it must name its `database`"
                 self.problems.append(Problem((*path, "targets", target.name), text))
         row = self._rows.get(one.name)
         if row is None:
             databases = (one.settings.databases or "all databases") if one.database == EVERYTHING else one.database
             about = f"{databases}{'' if one.table is None else f'.{one.table}'} from {one.endpoint.masked()}"
-            yield Action(Verb.CREATE, one.name, about=about, do=partial(_create, one=one))
+            do, check = partial(_create, one=one), partial(_check_creation, one=one)
+            yield Action(Verb.CREATE, one.name, about=about, do=do, check=check)
             known: dict[str, Target] = {}
             followed: dict[str, Follower] = {}
         else:
@@ -279,7 +298,7 @@ class _Comparison:
             yield Action(Verb.FOLLOW, subscription.name, follower=one.name, about=about, do=do)
             return
         if known.stage is not Stage.FOLLOWING:
-            self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or take it out"))
+            self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or remove it here"))
         before, _ = parse_uri(known.uri)
         fixed = {
             "uri": ((before.host.lower(), before.port), (one.endpoint.host.lower(), one.endpoint.port)),
@@ -331,7 +350,8 @@ class _Comparison:
                 one.endpoint if login else None, one.password if login else "", publication, settings
             )
             do = partial(subscriptions.alter, name=one.name, change=change)
-            yield Action(Verb.ALTER, one.name, changes=(*login, *changes), do=do)
+            check = partial(subscriptions.checked_change, name=one.name, change=change)
+            yield Action(Verb.ALTER, one.name, changes=(*login, *changes), do=do, check=check)
 
     def _login(self, before: Endpoint, sealed: str, after: Endpoint, password: str) -> Iterator[Change]:
         if before != after:
@@ -412,7 +432,17 @@ def _spark(before: StoredSpark, wanted: WantedSpark) -> Iterator[Action]:
 
 
 def _create(workspace: Workspace, one: WantedSubscription) -> None:
-    wanted = subscriptions.Wanted(
+    subscriptions.create(workspace, _wanted(one))
+
+
+def _check_creation(workspace: Workspace, one: WantedSubscription) -> None:
+    """With a key of its own: the state folder may have none yet."""
+    with tempfile.TemporaryDirectory(prefix="ccpr-") as folder:
+        subscriptions.checked(workspace, _wanted(one), Vault(files.Path(folder) / "key"))
+
+
+def _wanted(one: WantedSubscription) -> subscriptions.Wanted:
+    return subscriptions.Wanted(
         one.name,
         one.endpoint,
         one.password,
@@ -422,7 +452,6 @@ def _create(workspace: Workspace, one: WantedSubscription) -> None:
         one.publisher,
         one.settings,
     )
-    subscriptions.create(workspace, wanted)
 
 
 def _add_target(workspace: Workspace, name: str, one: WantedTarget) -> None:

@@ -5,9 +5,7 @@ Each check uses what a run would use, and nothing else. A file that is written a
 fails does not stop the others, except those that depend on it.
 """
 
-import secrets
 import shlex
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +13,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
+from ccpr.base.extras import absent
 from ccpr.base.file_modes import closed_folder, is_open_to_others
 from ccpr.base.wording import first_names
 from ccpr.matrixone.client import snapshots
@@ -30,6 +29,8 @@ from ccpr.mirror.layout import HEAD
 from ccpr.pipeline.lag import SHOWN_SKEW_SECONDS, clock_skew
 from ccpr.pipeline.spark.java import find_java
 from ccpr.service.file_systems import network_file_system
+from ccpr.service.mirror_places import try_writing
+from ccpr.service.room import LOW_BYTES, TOO_FEW_BYTES, Room, mirror_room
 from ccpr.service.sealed import unopened
 from ccpr.service.subscriptions import check_databases
 from ccpr.service.workspace import Workspace
@@ -40,7 +41,6 @@ from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 
-LOW_BYTES, TOO_FEW_BYTES = 1_000_000_000, 50_000_000
 _MOST_LOGINS = 20  # that are named
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 15.0
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -125,9 +125,7 @@ def check_mirror_store(workspace: Workspace, row: LogRow) -> Check:
         found = "a mirror is there" if store.size(HEAD) is not None else "no mirror yet"
         if workspace.log.is_held(row):
             return f"{store.url}: {found}; it is in use, so writing was not tried"
-        folder = f"work/doctor-{secrets.token_hex(4)}"
-        store.put(f"{folder}/probe", [b"written by ccpr doctor\n"])
-        store.delete_folder(folder)
+        try_writing(store)
         return f"{store.url}: {found}, can be written"
 
     return _checked("here", "mirror", check)
@@ -186,13 +184,29 @@ def _writable(home: Path, folder: Path) -> str:
     return f"{home}" if folder == home else f"{home} will be created"
 
 
+def check_mirror_room(workspace: Workspace, row: LogRow) -> Check | None:
+    """How much is free where the mirror is; None for an object store."""
+    subscription = Subscription.from_row(row)
+    room = mirror_room(workspace, subscription)
+    if room is None:
+        return None
+    return _room_check(
+        "mirror's space", room, f"Free space there, or move it: `ccpr alter {subscription.name} --mirror`."
+    )
+
+
 def _space(folder: Path) -> Check:
-    free = shutil.disk_usage(folder).free
-    found = f"{free / 1e9:.1f} GB free"
-    if free >= LOW_BYTES:
-        return Check("here", "space", Verdict.OK, found)
-    result = Verdict.FAILED if free < TOO_FEW_BYTES else Verdict.WARNING
-    return Check("here", "space", result, found, "Free space, or use another place for the mirror: --mirror.")
+    room = Room.of(folder)
+    if room is None:
+        return Check("here", "space", Verdict.SKIPPED, f"the file system of {folder} does not say")
+    return _room_check("space", room, "Free space, or use another place for the mirror: --mirror.")
+
+
+def _room_check(what: str, room: Room, remedy: str) -> Check:
+    found = f"{room.free / 1e9:.1f} GB free"
+    if room.free >= LOW_BYTES:
+        return Check("here", what, Verdict.OK, found)
+    return Check("here", what, Verdict.FAILED if room.free < TOO_FEW_BYTES else Verdict.WARNING, found, remedy)
 
 
 def _key(workspace: Workspace) -> str:
@@ -224,6 +238,9 @@ def _logins(workspace: Workspace) -> str:
 
 
 def _java(workspace: Workspace) -> Check:
+    if absent("pyspark"):
+        found = "Spark is not installed; all is copied by this program itself"
+        return Check("here", "Java for Spark", Verdict.SKIPPED, found)
     try:
         if workspace.home.is_dir():
             java = find_java(workspace.home / "java")
@@ -240,7 +257,7 @@ def _java(workspace: Workspace) -> Check:
 
 
 def connect_once(endpoint: Endpoint, password: str) -> Session:
-    """One attempt with short timeouts, for a person who waits."""
+    """One attempt with short timeouts, as its caller waits."""
     return Session.connect(
         endpoint, password, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retry=NO_RETRY
     )
@@ -426,7 +443,7 @@ def _tables(upstream: CheckedUpstream, wanted: Subscription, found: DatabaseTabl
         text += f", partitioned: {first_names(found.partitioned)} (so all are listed one by one)"
     if found.unreplicated:
         names = first_names(f"{name} ({kind})" for name, kind in found.unreplicated)
-        remedy = "Views, external and cluster tables are not replicated. Nothing has to be done if they are not needed."
+        remedy = "Views, external and cluster tables are not replicated. If they are not needed, no action is required."
         yield Check("upstream", "tables", Verdict.WARNING, f"{text}; not replicated: {names}", remedy)
     else:
         yield Check("upstream", "tables", Verdict.OK, text)

@@ -1,4 +1,4 @@
-"""What can be wrong with what is asked for as a whole, and with the service."""
+"""Errors of commands on whole subscriptions, and of the service."""
 
 from ccpr.matrixone.errors import Terminal
 
@@ -45,17 +45,17 @@ class ServiceRunning(Terminal):
 
     code = "SERVICE_RUNNING"
     about = "state folder"
-    default_remedy = "One is enough: it runs all subscriptions. End the other one first, or set another CCPR_HOME."
+    default_remedy = "One service runs all subscriptions. End the other one first, or set another CCPR_HOME."
 
 
 class NoticeNotSent(Terminal):
     """A notice of `ccpr serve` did not arrive: the command of `--on-failure` failed or took too long, or the address of
     `--webhook` refused it or gave no answer in HTTP within ten seconds, three times. Later notices are sent all the
-    same; `ccpr status` has what this one would have told."""
+    same; `ccpr status` shows what this one would have said."""
 
     code = "NOTICE_NOT_SENT"
     about = "way of the notice"
-    default_remedy = "Check the command, or the server of the address; /healthz says so until a later one has arrived."
+    default_remedy = "Check the command, or the server of the address; /healthz shows it until a later notice arrives."
 
 
 class ServiceNotServed(Terminal):
@@ -72,7 +72,7 @@ class ScopeOverlap(Terminal):
     code = "SCOPE_OVERLAP"
     about = "subscription"
     default_remedy = (
-        "Use the other subscription. To copy the tables twice, say so for one of the two: --allow-overlap of `ccpr "
+        "Use the other subscription. To copy the tables twice, allow it for one of the two: --allow-overlap of `ccpr "
         "subscribe` or `ccpr alter`, ALLOW_OVERLAP = TRUE in SQL, `allow_overlap: true` in ccpr.yaml."
     )
 
@@ -86,7 +86,7 @@ class MirrorInUse(Terminal):
 
 
 class SeveralDatabases(Terminal):
-    """It works with one database, and the subscription is to several of an account."""
+    """The command works with one database, and the subscription is to several databases of an account."""
 
     code = "SEVERAL_DATABASES"
     about = "subscription"
@@ -97,7 +97,8 @@ class SeveralDatabases(Terminal):
 
 
 class UpstreamDiffers(Terminal):
-    """The new upstream does not have the snapshot of the last point. It is another cluster, or has lost it."""
+    """The new upstream does not have the snapshot of the last point: it is another cluster, or has lost the
+    snapshot."""
 
     code = "UPSTREAM_DIFFERS"
     about = "subscription"
@@ -110,13 +111,13 @@ class SnapshotsHidden(Terminal):
 
     code = "SNAPSHOTS_HIDDEN"
     default_remedy = (
-        "As that account: SELECT sname FROM mo_catalog.mo_snapshots WHERE sname LIKE 'xr%'; the names that `ccpr "
-        "snapshots NAME` does not list, and that have the same twelve characters after `xr_`, are lost: DROP SNAPSHOT."
+        "As that account: SELECT sname FROM mo_catalog.mo_snapshots WHERE sname LIKE 'xr%'. Names with the same twelve "
+        "characters after `xr_` that `ccpr snapshots NAME` does not list are lost: DROP SNAPSHOT."
     )
 
 
 class TargetInUse(Terminal):
-    """The target still has tables that are marked as synced. Nothing would sync them any more."""
+    """The target still has tables that are marked as synced. Without the target nothing would sync them."""
 
     code = "TARGET_IN_USE"
     about = "target"
@@ -127,12 +128,13 @@ class TargetInUse(Terminal):
 
 
 class FollowerInUse(Terminal):
-    """Other clusters follow the subscription. Nothing would serve them any more."""
+    """Other clusters follow the subscription. Without it nothing would serve them."""
 
     code = "FOLLOWER_IN_USE"
     about = "follower"
     default_remedy = (
-        "First end it: `ccpr unfollow NAME --downstream FOLLOWER`. With --force it is forgotten, and stays as it is."
+        "First end it: `ccpr follower remove NAME FOLLOWER`. With --force the follower is forgotten, and its database "
+        "stays as it is."
     )
 
 
@@ -142,14 +144,6 @@ class HoldExists(Terminal):
     code = "HOLD_EXISTS"
     about = "held point"
     default_remedy = "Choose another name, or release the other one: `ccpr points release NAME HELD`."
-
-
-class PointNeeded(Terminal):
-    """The point cannot be dropped: it is the newest, is held, or something is still made from it."""
-
-    code = "POINT_NEEDED"
-    about = "point"
-    default_remedy = "`ccpr points NAME` says what needs it. Release a held point first: `ccpr points release`."
 
 
 class PointsHeld(Terminal):

@@ -52,7 +52,7 @@ class FollowerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenPin:
-    """A snapshot of the relay that nobody has used for long; it keeps its point and all later ones. `seen_at`: when it
+    """A snapshot of the relay that is unused for long; it keeps its point and all later ones. `seen_at`: when it
     was last used, seconds since 1970."""
 
     snapshot: str

@@ -1,21 +1,21 @@
 """Points by name: holding, releasing and dropping them, and why each one stays."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
 from ccpr.maintenance.dropping import Replica, drop_points
-from ccpr.maintenance.retention import Found, Retention, look
+from ccpr.maintenance.retention import Retention, check_droppable, look
 from ccpr.mirror.errors import BadName, HoldMissing, PointGone
 from ccpr.mirror.holds import HOLD_NAME, Hold
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, instant_text
 from ccpr.pipeline.lag import LagMeter
 from ccpr.pipeline.plan import Plan
-from ccpr.service.errors import HoldExists, PointNeeded
+from ccpr.service.errors import HoldExists
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
@@ -48,7 +48,7 @@ class Staying:
 
 
 def staying(workspace: Workspace, name: str, retention: Retention | None = None) -> Staying:
-    """By the rules of the subscription, or by others that one thinks about."""
+    """By the rules of the subscription, or by others that are tried out."""
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
     found = look(Replica.of(workspace.log.engine, row.task_id, workspace.mirror_of(subscription)))
@@ -115,39 +115,28 @@ def release(workspace: Workspace, name: str, held_as: str) -> Hold:
     return found[0]
 
 
-def drop(workspace: Workspace, name: str, at: int | datetime | str) -> Point:
-    """Drop a point, whatever rules keep it; its files go an hour later. Raises PointNeeded if it is the newest, is
-    held, or something is made from it; PointGone, SubscriptionBusy."""
+def drop(workspace: Workspace, name: str, lsns: Collection[int]) -> None:
+    """Drop points, whatever rules keep them; their files go an hour later. Raises PointsNeeded if one of them is the
+    newest, is held, or something is made from it; PointGone if none is there, SubscriptionBusy."""
     with workspace.lease(name) as lease:
         row = lease.claim.row
         subscription = Subscription.from_row(row)
         mirror = workspace.mirror_of(subscription)
         publish_pending(workspace.log, name, mirror, lease.claim)
-        point = mirror.point(at)
         replica = Replica.of(workspace.log.engine, row.task_id, mirror)
         found = look(replica)
-        _check_droppable(found, point.lsn)
+        dropped = {point.lsn for point in found.points if point.lsn in lsns}
+        if not dropped:
+            raise PointGone("the points have been dropped", subject=mirror.store.url)
+        check_droppable(found, dropped)
         age = LagMeter(workspace.clock).read(row.task_id, Context.from_text(row.context)).seconds or 0.0
         due = found.watermark // 10**9 + math.ceil(age) + subscription.settings.retain_files
         lease.confirm()
         try:
-            drop_points(replica, found.points, found.kept, {point.lsn}, found.kept.holds, due)
+            drop_points(replica, found.points, found.kept, dropped, found.holds, due)
         except KeptChanged as error:
             raise _changed(name) from error
         publish_pending(workspace.log, name, mirror, lease.claim)
-    return point
-
-
-def _check_droppable(found: Found, lsn: int) -> None:
-    subject = f"point {lsn}"
-    if lsn == found.points[-1].lsn:
-        raise PointNeeded("it is the newest", subject=subject, remedy="It can be dropped when there is a later one.")
-    held = [one.name for one in found.kept.holds if one.lsn == lsn]
-    if held:
-        raise PointNeeded(f"it is held as {', '.join(held)}", subject=subject)
-    if found.floor is not None and lsn >= found.floor:
-        text = f"a target, a snapshot of the relay or a lagging table needs all points since {found.floor}"
-        raise PointNeeded(text, subject=subject, remedy="It can be dropped when they have come further: `ccpr status`.")
 
 
 def _change(

@@ -21,10 +21,10 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Store
 from ccpr.pipeline.spark.connect import difference_of_code
-from ccpr.pipeline.spark.errors import SparkCodeDiffers
+from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkJobFailed
 from ccpr.pipeline.spark.identity import loaded_code
 from ccpr.pipeline.spark.session import settings_of, spark_session
-from ccpr.pipeline.spark.tasks import SparkJobFailed, in_tasks, reason_of, refuse_unshared_store
+from ccpr.pipeline.spark.tasks import in_tasks, reason_of, refuse_unshared_store
 from ccpr.targets.lake.objects import ObjectResult, ObjectTask, Runner, publish_object, run_here
 from ccpr.targets.lake.parquet import FileShape
 

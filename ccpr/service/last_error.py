@@ -24,7 +24,7 @@ class LastError:
 
     Attributes
     ----------
-    again : whether it is tried again without a person.
+    again : whether it is tried again by itself.
     attempts : failures in a row; 1 if it is not tried again.
     """
 

@@ -1,11 +1,15 @@
 """The places of mirrors: each belongs to one subscription, and a place that has files is not taken over silently."""
 
+import secrets
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY
 from ccpr.mirror.store import Store
 from ccpr.service.errors import MirrorInUse
+from ccpr.service.room import mirror_folder
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow
@@ -31,6 +35,32 @@ def check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
         if left is not None and not settings.mirror:
             remedy = f"`ccpr drop {name} --purge` deletes the files of the dropped subscription. Or: {remedy}"
         raise MirrorInUse("the mirror of another subscription is there", subject=store.url, remedy=remedy)
+
+
+def check_writable(workspace: Workspace, subscription: Subscription) -> None:
+    """Whether a mirror can be made at its place: a small file is written, and deleted. Nothing is left, no folder
+    either. Raises StoreFailed."""
+    folder = mirror_folder(workspace, subscription)
+    if folder is None:
+        try_writing(workspace.mirror_of(subscription).store)
+        return
+    place = next(one for one in (folder, *folder.parents) if one.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise StoreFailed(
+            f"it cannot be written: {error.strerror}",
+            subject=str(folder),
+            remedy="Make it writable for this user, or choose another place with --mirror.",
+        ) from error
+
+
+def try_writing(store: Store) -> None:
+    """Write a small file there, and delete it. Raises StoreFailed."""
+    folder = f"work/doctor-{secrets.token_hex(4)}"
+    store.put(f"{folder}/probe", [b"written by ccpr doctor\n"])
+    store.delete_folder(folder)
 
 
 def _holds_files(store: Store) -> bool:

@@ -1,6 +1,6 @@
 """Which relays serve a state folder now: each has a file in it, with its address, that it holds locked. The lock ends
-with the process, however that ends, so that whoever looks is never told of one that is gone. Behind the address the
-file has the subscriptions that the relay leaves out, as JSON."""
+with the process, however that ends, so that no reader is told of one that is gone. After the address the
+file has the subscriptions that the relay skips, as JSON."""
 
 import fcntl
 import json
@@ -31,14 +31,14 @@ class RelayMark:
             self._file = FileIO(hidden, "w", opener=opener())
             fcntl.flock(self._file, fcntl.LOCK_EX)
             self._file.write(address.encode())
-            hidden.rename(self._path)  # nobody sees it before it is locked
+            hidden.rename(self._path)  # no process sees it before it is locked
         except OSError as error:
             raise StateUnreadable(
                 f"the lock file of the relay cannot be made: {error.strerror}", subject=str(folder)
             ) from error
 
     def note(self, left_out: Mapping[str, str]) -> None:
-        """The subscriptions that it leaves out, by name, and why. Raises OSError."""
+        """The subscriptions that it skips, by name, and why. Raises OSError."""
         content = f"{self._address}\n{json.dumps(left_out)}\n".encode()[:_MOST_BYTES]
         os.pwrite(self._file.fileno(), content, 0)
         self._file.truncate(len(content))
@@ -54,9 +54,9 @@ def relay_addresses(home: Path) -> tuple[str, ...]:
 
 
 def left_out_by_relays(home: Path, name: str) -> tuple[str, ...]:
-    """What relays of this folder say of a subscription that they leave out, with their addresses."""
+    """What relays of this folder say of a subscription that they skip, with their addresses."""
     said = sorted((address, left_out[name]) for address, left_out in _relays(home) if name in left_out)
-    return tuple(f"the relay on {address} leaves it out of its catalog: {why}" for address, why in said)
+    return tuple(f"the relay on {address} does not have it in its catalog: {why}" for address, why in said)
 
 
 def _relays(home: Path) -> Iterator[tuple[str, Mapping[str, str]]]:

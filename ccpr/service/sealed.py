@@ -21,7 +21,7 @@ class Sealed:
 
 
 def unopened(workspace: Workspace) -> list[Sealed]:
-    """The logins that the key file does not open. Rows that cannot be read are left out: others report them."""
+    """The logins that the key file does not open. Rows that cannot be read are skipped: others report them."""
     return [one for one, opens in _all(workspace) if not _works(opens)] if workspace.has_catalog else []
 
 
@@ -47,7 +47,7 @@ def _all(workspace: Workspace) -> Iterator[tuple[Sealed, Callable[[], object]]]:
                 lambda target=target: vault.open(target.sealed_password, address_of(target).endpoint),
             )
         for follower in followers:
-            again = f"ccpr follow {name} --downstream {follower.name} --into URI"
+            again = f"ccpr follower add {name} {follower.name} --into URI"
             yield (
                 Sealed(f"follower {follower.name} of {name} (its login at the relay)", f"`{again} --new-login`"),
                 lambda follower=follower: open_login(vault, follower),

@@ -1,5 +1,5 @@
 """The snapshots of a subscription upstream: those that its row records, and those of a history that was lost, which no
-row knows. A snapshot's name has its subscription's uid, so nobody else's is ever listed or dropped."""
+row knows. A snapshot's name has its subscription's uid, so those of others are never listed or dropped."""
 
 import re
 from dataclasses import dataclass

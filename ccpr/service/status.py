@@ -17,6 +17,7 @@ from ccpr.service.care_status import DrillStatus, ScrubStatus, drill_status, scr
 from ccpr.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
 from ccpr.service.last_error import LastError
 from ccpr.service.relay_marks import left_out_by_relays, relay_addresses
+from ccpr.service.room import warnings
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import StateUnreadable
@@ -94,7 +95,8 @@ class TargetStatus:
     ----------
     source_database : of a subscription to several databases the one whose tables it gets; else empty.
     lsn : the point to which it was synced last; None before the first.
-    lag_seconds : age of that point, by the last iteration's snapshot and our clock; None before the first.
+    lag_seconds : how long ago the upstream was what it shows, by the last iteration's snapshot and our clock; None
+        before the first point.
     behind : tables that were not synced, with the statements that would change their definition if those wait for a
         person.
     last_error : how the last attempt failed as a whole.
@@ -128,11 +130,11 @@ _KINDS = {
     "v": ("view", "it has no rows; points of whole databases have its definition (`ccpr schema`)"),
     "S": ("sequence", "no table; points of whole databases have its definition and value (`ccpr schema`)"),
     "e": ("external table", "its rows are in files outside of MatrixOne"),
-    "cluster": ("cluster table", "the upstream gives its definition to nobody"),
+    "cluster": ("cluster table", "the upstream never gives its definition"),
     "temporary": ("temporary table", "it is of one session"),
     "unpublished": ("table", "the publication does not list it"),
-    "partitioned": ("partitioned table", "what its partitions are is not known"),
-    "excluded": ("table", "the patterns of the subscription leave it out"),
+    "partitioned": ("partitioned table", "its partitions are not known"),
+    "excluded": ("table", "the patterns of the subscription exclude it"),
     "capitals": ("database", "the upstream makes a snapshot of a database by its name in lower case only"),
     "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters"),
 }
@@ -154,7 +156,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStatus:
-    """
+    """Times are in seconds since 1970 by our clock, spans in seconds; `watermark` is the upstream's clock.
+
     Attributes
     ----------
     state : a word of `ccpr.state.states.Shown`. If the row cannot be read, `unreadable`, and the rest is empty.
@@ -168,10 +171,11 @@ class SubscriptionStatus:
     bytes_to_copy : of all objects of step 3, there or not; None in other steps.
     copier : who copies in step 3 and why, as last chosen; None in other steps, or if that was not noted.
     snapshots : recorded names upstream and what they are for: open, current, previous, orphan (to be dropped).
-    owner, lease_expires : who runs it, and until when unless renewed (seconds since 1970); None if nobody runs it.
-    next_attempt : when the sensor will run it, seconds since 1970; None while it runs or waits for a person.
+    owner, lease_expires : who runs it, and until when unless renewed (seconds since 1970); None if nothing runs it.
+    next_attempt : when the sensor will run it, seconds since 1970; None while it runs or requires operator action.
+    updated_at : when its row was written last; None if it cannot be read.
     capabilities : what was found out about the upstream; None if nothing was.
-    warnings : what a person has to know to understand the rest.
+    warnings : what readers must know to understand the rest.
     waiting : None unless the iteration under way waits for something upstream for longer than usual.
     unreadable_columns : of the newest point, table -> column -> why this release cannot read it. It is copied all the
         same.
@@ -179,7 +183,7 @@ class SubscriptionStatus:
         rows included that are still stored. Readers get null for them, unless they ask for something else.
     not_replicated : what the database had at the last iteration and is not replicated, with the reason. Of very many
         the first ones.
-    forgotten_pins : snapshots of the relay that nobody has used for long.
+    forgotten_pins : snapshots of the relay that are unused for long.
     relays : where relays of this state folder listen now that serve it, HOST:PORT.
     objects_from : the storage that objects are read from; empty if the upstream is asked for them.
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
@@ -208,7 +212,7 @@ class SubscriptionStatus:
     lease_expires: float | None
     last_error: LastError | None
     next_attempt: float | None
-    updated_at: str
+    updated_at: float | None
     capabilities: Capabilities | None = None
     bytes_to_copy: int | None = None
     copier: str | None = None
@@ -228,7 +232,7 @@ class SubscriptionStatus:
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
-        """Of a subscription of which nothing is known but the error."""
+        """Of a subscription that is known by its error only."""
         return cls(
             name=name,
             task_id=task_id,
@@ -251,7 +255,7 @@ class SubscriptionStatus:
             lease_expires=None,
             last_error=LastError.of(Failure.of(error), again=False),
             next_attempt=None,
-            updated_at="",
+            updated_at=None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -280,6 +284,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
     followers, now = FollowerRecords(engine, row.task_id).all(), workspace.clock()
     unlooked = filter(None, (unwatched(one, now) for one in followers))
     unserved = left_out_by_relays(workspace.home, row.subscription_name)
+    full = warnings(workspace, read.subscription, has_points=newest is not None)
     return SubscriptionStatus(
         name=row.subscription_name,
         task_id=row.task_id,
@@ -302,11 +307,11 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         lease_expires=row.lease_expires_at / 1000 if held else None,
         last_error=read.last_error,
         next_attempt=next_attempt(row, workspace.clock(), held=held),
-        updated_at=f"{row.updated_at.isoformat()}Z",
+        updated_at=row.updated_at.replace(tzinfo=UTC).timestamp(),
         capabilities=read.context.capabilities,
         bytes_to_copy=None if work is None else work.bytes_to_copy,
         copier=None if work is None else work.copier,
-        warnings=(*lag.warnings(), *(() if work is None else work.warnings), *unlooked, *unserved),
+        warnings=(*lag.warnings(), *(() if work is None else work.warnings), *unlooked, *unserved, *full),
         unreadable_columns=unreadable_tables(tables),
         zero_dates=zero_dates_of(point.table for point in tables),
         not_replicated=tuple(LeftOut.of(name, kind) for name, kind in read.context.unreplicated),
@@ -323,7 +328,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
 
 
 def state_word(read: ReadRow, work: "OpenWork | None", *, held: bool) -> Shown:
-    """After the commit no snapshot is open, and whoever has the lease syncs targets."""
+    """After the commit no snapshot is open, and the holder of the lease syncs targets."""
     from_copied = work is not None and work.step is not None and work.step.name == "apply"
     ends = work is None and read.row.iteration_lsn > 0
     return shown(read.row.state, held=held, failing=read.last_error is not None, applying=from_copied or ends)
@@ -359,16 +364,27 @@ def target_statuses(
     workspace: Workspace, read: ReadRow, newest: GlobalPoint | None, lag: Lag
 ) -> tuple[TargetStatus, ...]:
     """Of a subscription. Raises StateUnreadable."""
-    found = TargetRecords(workspace.log.engine, read.row.task_id).all()
-    return tuple(_target(one, newest, read, lag, workspace.clock()) for one in found)
+    engine, task_id = workspace.log.engine, read.row.task_id
+    history, now = PointHistory(engine, task_id), workspace.clock()
+    found = TargetRecords(engine, task_id).all()
+    return tuple(_target(one, _missing(one, newest, history), read, lag, now) for one in found)
 
 
-def _target(found: Target, newest: GlobalPoint | None, read: ReadRow, lag: Lag, now: float) -> TargetStatus:
-    """At the newest point a target is as old as the replica. Otherwise it is older by the time that has passed upstream
-    since its point."""
+def _missing(found: Target, newest: GlobalPoint | None, history: PointHistory) -> GlobalPoint | None:
+    """The oldest point that a target lacks, or one of its tables; None if it has the newest."""
+    if found.lsn is None or newest is None:
+        return None
+    reached = found.lsn if not found.behind or found.needed_lsn is None else min(found.lsn, found.needed_lsn)
+    return None if reached == newest.lsn else history.next_after(reached)
+
+
+def _target(found: Target, missing: GlobalPoint | None, read: ReadRow, lag: Lag, now: float) -> TargetStatus:
+    """`missing`: the oldest point that it lacks. Without one a target is as old as the replica: it shows what the
+    upstream had until then, however long ago its own point was made. Else it is older by what has passed upstream since
+    that point."""
     age = None if found.snapshot_ts is None else lag.seconds
-    if age is not None and found.snapshot_ts is not None and newest is not None and found.lsn != newest.lsn:
-        age += max(0.0, (read.row.watermark - found.snapshot_ts) / 1e9)
+    if age is not None and missing is not None:
+        age += max(0.0, (read.row.watermark - missing.at.physical) / 1e9)
     error = None
     if (failing := found.failing) is not None:
         first, last = failing.first.timestamp(), failing.last.timestamp()
@@ -393,7 +409,7 @@ def _target(found: Target, newest: GlobalPoint | None, read: ReadRow, lag: Lag, 
 
 
 def next_attempt(row: LogRow, now: float, *, held: bool) -> float | None:
-    """When the sensor will run it, not before now; None while it runs or waits for a person."""
+    """When the sensor will run it, not before now; None while it runs or requires operator action."""
     if held or row.state != State.RUNNING:
         return None
     try:

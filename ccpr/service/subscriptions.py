@@ -13,9 +13,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ccpr.config.sql.parser import READABLE, Select, Value
+from ccpr.config.sql.parser import READABLE
+from ccpr.config.sql.statements import Select, Value
 from ccpr.matrixone.client import snapshots
-from ccpr.matrixone.client.capabilities import check_interface, probe
+from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
 from ccpr.matrixone.client.publication import EVERYTHING
@@ -26,9 +27,11 @@ from ccpr.mirror.keys import absolute_reference
 from ccpr.mirror.open_store import place_of, without_key
 from ccpr.pipeline.errors import ScopeConflict
 from ccpr.service.errors import ScopeOverlap, UpstreamDiffers
-from ccpr.service.mirror_places import check_empty, check_place, readable_subscriptions
+from ccpr.service.mirror_places import check_empty, check_place, check_writable, readable_subscriptions
+from ccpr.service.names_meant import similar_names
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
+from ccpr.state.credentials import Vault
 from ccpr.state.database import fetch, repeatable, transaction
 from ccpr.state.errors import BadSetting, StateUnreadable, SubscriptionExists
 from ccpr.state.log_rows import LogRow
@@ -74,8 +77,23 @@ class SettingsChange:
 
 
 def create(workspace: Workspace, wanted: Wanted) -> Subscription:
-    """Check everything, then write one row. Raises BadName, BadSetting, SubscriptionExists, MirrorInUse, ScopeOverlap,
-    UpstreamTooOld, DatabaseMissing, and what `choose_publication` and `check_admission` raise.
+    """Check everything, then write one row. Raises what `checked` raises."""
+    subscription, capabilities = checked(workspace, wanted, workspace.vault)
+
+    def check(others: list[LogRow]) -> None:
+        check_place(workspace, wanted.name, subscription.settings, others)
+        _check_overlap(subscription, others)
+
+    workspace.log.insert(subscription.to_row(datetime.fromtimestamp(workspace.clock(), UTC), capabilities), check)
+    return subscription
+
+
+def checked(workspace: Workspace, wanted: Wanted, vault: Vault) -> tuple[Subscription, Capabilities]:
+    """The subscription as it would be created, and what its upstream can. Nothing is written but, where it is missing,
+    the vault's key.
+
+    Raises BadName, BadSetting, SubscriptionExists, MirrorInUse, StoreFailed, ScopeOverlap, UpstreamTooOld,
+    DatabaseMissing, and what `choose_publication` and `check_admission` raise.
     """
     check_subscription_name(wanted.name)
     check_settings(wanted.settings, wanted.database, wanted.table)
@@ -88,14 +106,16 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
     _check_storage(settings)
     with Session.connect(wanted.endpoint, wanted.password) as session:
         check_interface(session)
-        publication = choose_publication(session, wanted.database, wanted.table, wanted.publication, wanted.publisher)
-        check_admission(session, publication, wanted.database, wanted.table, listed=wanted.publication is not None)
+        database, table, publisher = wanted.database, wanted.table, wanted.publisher
+        with similar_names(session, database, table, publisher):
+            publication = choose_publication(session, database, table, wanted.publication, publisher)
+            check_admission(session, publication, database, table, listed=wanted.publication is not None)
         capabilities = probe(session)
         subscription = Subscription.new(
             wanted.name,
             wanted.endpoint,
             wanted.password,
-            workspace.vault,
+            vault,
             publication,
             wanted.database,
             wanted.table,
@@ -103,13 +123,9 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
         )
         if subscription.of_account:
             check_databases(session, subscription)
-
-    def check(others: list[LogRow]) -> None:
-        check_place(workspace, wanted.name, settings, others)
-        _check_overlap(subscription, others)
-
-    workspace.log.insert(subscription.to_row(datetime.fromtimestamp(workspace.clock(), UTC), capabilities), check)
-    return subscription
+    check_writable(workspace, subscription)
+    _check_overlap(subscription, rows)
+    return subscription, capabilities
 
 
 def check_settings(settings: Settings, database: str, table: str | None) -> None:
@@ -220,6 +236,18 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
     and must lead to the same cluster: one that has the snapshot of the last point. At another place for the mirror
     the subscription's mirror has to be. A run under way cannot commit any more.
     """
+    row, after, reroute = checked_change(workspace, name, change)
+    values = {
+        "sync_config": after.settings.to_text(),
+        "upstream_conn": format_uri(after.endpoint, after.sealed_password),
+        "publication_name": after.publication.name,
+    }
+    return Subscription.from_row(workspace.log.alter(row, values, reroute=reroute))
+
+
+def checked_change(workspace: Workspace, name: str, change: SettingsChange) -> tuple[LogRow, Subscription, bool]:
+    """The subscription's row, what it would be after the change, and whether that is another way to the upstream or
+    another place of the mirror. Nothing is written."""
     row = workspace.log.row(name)
     before = Subscription.from_row(row)
     after = replace(before, settings=replace(before.settings, **dict(change.settings)))
@@ -248,13 +276,7 @@ def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscripti
         _check_moved(workspace, after, row)
     if reroute:
         after = _rerouted(workspace, after, change, row)
-    values = {
-        "sync_config": after.settings.to_text(),
-        "upstream_conn": format_uri(after.endpoint, after.sealed_password),
-        "publication_name": after.publication.name,
-    }
-    reroute |= _place(after.settings) != _place(before.settings)
-    return Subscription.from_row(workspace.log.alter(row, values, reroute=reroute))
+    return row, after, reroute or _place(after.settings) != _place(before.settings)
 
 
 def _place(settings: Settings) -> tuple[str, str]:

@@ -7,7 +7,7 @@ another target.
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +18,7 @@ from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import PointNotReached
 from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.errors import PlanOutdated
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import LeaseLost
@@ -25,7 +26,7 @@ from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored
-from ccpr.targets.errors import TargetDropsHeld, TargetTableUnknown
+from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetTableUnknown
 
 if TYPE_CHECKING:  # imported where there is a target
     import pyarrow as pa
@@ -54,7 +55,7 @@ class TargetOutcome:
 
 
 class SyncedUnder(Protocol):
-    """What a sync of a target needs of whoever holds the subscription's lease: an iteration has it."""
+    """What a sync of a target needs of the holder of the subscription's lease: an iteration has it."""
 
     @property
     def subscription(self) -> Subscription: ...
@@ -67,14 +68,16 @@ class SyncedUnder(Protocol):
         ...
 
 
-def sync_targets(workspace: Workspace, iteration: Iteration, *, progress: Progress = SILENT) -> list[TargetOutcome]:
+def sync_targets(
+    workspace: Workspace, iteration: Iteration, *, ask: bool = False, progress: Progress = SILENT
+) -> list[TargetOutcome]:
     """Sync each target to the newest point. The caller has just committed an iteration and holds its lease. A target
-    that is recorded there is not asked, unless the last iteration was long ago.
+    that is recorded there is not asked, unless the last iteration was long ago, or all are to be asked (`ask`).
 
     A target that fails is recorded, and the others are synced. Raises LeaseLost, and errors of the catalog database.
     """
     records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    ask = may_be_restored(iteration.pause_seconds, iteration.subscription.settings.sync_interval)
+    ask = ask or may_be_restored(iteration.pause_seconds, iteration.subscription.settings.sync_interval)
     outcomes = (sync_target(workspace, iteration, target, ask=ask, progress=progress) for target in records.all())
     return [outcome for outcome in outcomes if outcome is not None]
 
@@ -162,7 +165,7 @@ def sync_one_lake(
 
 
 def pin_points(records: TargetRecords, newest: int) -> None:
-    """Let retention keep the newest point and all later ones for targets that have none yet. By whoever holds the
+    """Let retention keep the newest point and all later ones for targets that have none yet. By the holder of the
     lease, before a sync begins that iterations do not wait for: no point of it can expire."""
     for target in records.all():
         if target.needed_lsn is None and target.state is TargetState.ACTIVE:
@@ -185,7 +188,7 @@ def rebuild_table(
     if newest is None or target.state is TargetState.RELEASED:
         what = "the mirror has no point yet" if newest is None else "the target was released as a whole"
         raise TargetTableUnknown(
-            what, subject=f"target {target_name}", remedy="Run `ccpr run`. A released target has to be added again."
+            what, subject=f"target {target_name}", remedy="Run `ccpr run`. A released target must be added again."
         )
     with _opened_sync(workspace, iteration, target, history, newest, progress) as sync:
         result = sync.rebuild(table)
@@ -213,7 +216,48 @@ def approve_drops(
             subject=f"target {target_name}",
             remedy="`ccpr status NAME` says what its tables wait for. After the next run it may be another list.",
         )
-    with _opened_sync(workspace, iteration, target, history, newest, progress, approved=held) as sync:
+    with _opened_sync(workspace, iteration, target, history, newest, progress, rules=_rules(target, held)) as sync:
+        result = sync.run()
+    _record_result(workspace, records, target, result)
+    return result
+
+
+def approve_table(
+    workspace: Workspace, iteration: Iteration, target_name: str, table: str, *, progress: Progress = SILENT
+) -> "SyncResult":
+    """Sync a target to the newest point, and let one table of it have the change that it was recorded to wait with:
+    exactly the statements that `ccpr status` shows, or its drop. `table` is its name upstream, `t` or `db.t`.
+
+    The caller holds the subscription's lease. Raises TargetMissing; TargetTableUnknown if no such table waits for an
+    approval; PlanOutdated if other statements would be run by now; and what `TargetSync.run` raises.
+    """
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    target = records.get(target_name)
+    history = PointHistory(records.engine, records.task_id)
+    newest = history.newest()
+    waiting = [one for one in target.behind if one.failure.code in (DdlWaits.code, TargetDropsHeld.code)]
+    found = [one for one in waiting if table in (one.table, one.table.partition(".")[2])]
+    if newest is None or target.state is TargetState.RELEASED or not found:
+        names = ", ".join(one.table for one in waiting[:20])
+        raise TargetTableUnknown(
+            "it does not wait for an approval",
+            subject=f"table {table} of target {target_name}",
+            remedy=f"These do: {names}." if names else "No table of the target does; see `ccpr status NAME`.",
+        )
+    (one,) = found
+    if one.failure.code == TargetDropsHeld.code:
+        rules = _rules(target, frozenset({one.table}))
+    else:
+        rules = replace(_rules(target), altered=frozenset({one.table}))
+        with _opened_sync(workspace, iteration, target, history, newest, progress, rules=_rules(target)) as sync:
+            steps = [step for step in sync.plan().behind.values() if step.table.qualified_name == one.table]
+        if [step.statements for step in steps] != [one.statements]:
+            raise PlanOutdated(
+                "what waits is no longer what was shown",
+                subject=f"table {one.table} of target {target_name}",
+                remedy="Nothing was done. The next iteration records what waits now; look at it in `ccpr status NAME`.",
+            )
+    with _opened_sync(workspace, iteration, target, history, newest, progress, rules=rules) as sync:
         result = sync.run()
     _record_result(workspace, records, target, result)
     return result
@@ -286,6 +330,7 @@ def _opened_sync(
     *,
     approved: frozenset[str] = frozenset(),
     sums: "LoadedSums | None" = None,
+    rules: "TargetRules | None" = None,
 ) -> "Iterator[TargetSync]":
     from ccpr.service.targets import open_target
     from ccpr.targets.sync import TargetSync
@@ -296,7 +341,7 @@ def _opened_sync(
             under.mirror,
             history,
             newest,
-            _rules(target, approved),
+            rules or _rules(target),
             confirm=under.confirm,
             progress=progress,
             reading=under.subscription.settings.reading,

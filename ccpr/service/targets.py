@@ -109,7 +109,7 @@ def _source_database(records: TargetRecords, subscription: Subscription, wanted:
             raise BadSetting(
                 f"the subscription is to database {subscription.database}",
                 subject="--database",
-                remedy="Leave it out; it chooses one of several.",
+                remedy="Omit it; it chooses one of several.",
             )
         return ""
     if not wanted:
@@ -156,7 +156,7 @@ def alter(
     after = replace(before, **{**settings, "as_text": as_text})
     if before.duplicate_keys is DuplicateKeys.LAST and after.duplicate_keys is DuplicateKeys.ERROR and target.lsn:
         raise BadSetting(
-            "tables may have rows of which others of the same key were left out",
+            "tables may lack rows with the same key as other rows",
             subject="duplicate_keys",
             remedy="Release the target's tables, and add it again.",
         )

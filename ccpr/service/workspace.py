@@ -82,7 +82,7 @@ class Workspace:
 
     def mirror(self, name: str, *, published: bool = True) -> "Mirror":
         """The mirror of a subscription. If a crash left a point committed and not published, it is published first;
-        but if somebody is running the subscription, they will do that. Raises SubscriptionMissing.
+        but if an executor runs the subscription, it will do that. Raises SubscriptionMissing.
         """
         check_subscription_name(name)
         row = self.log.row(name)

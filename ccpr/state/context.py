@@ -77,12 +77,12 @@ class Context:
         name = account_snapshot(name) if of_account else name
         return replace(self, open=SnapshotRef(name, lsn, self.attempts), attempts=self.attempts + 1)
 
-    def with_passing(self, uid: str, now: float) -> tuple["Context", SnapshotRef]:
+    def with_temporary(self, uid: str, now: float) -> tuple["Context", SnapshotRef]:
         """A snapshot that is needed for the open one's list only: it is to be dropped from the start."""
         assert self.open is not None
         lsn, attempt = self.open.lsn, self.open.attempt
-        passing = SnapshotRef(_new_name(uid, lsn, attempt), lsn, attempt)
-        return self._asked([passing.name], now), passing
+        temporary = SnapshotRef(_new_name(uid, lsn, attempt), lsn, attempt)
+        return self._asked([temporary.name], now), temporary
 
     def with_lists(self, database_ids: Iterable[int], now: float) -> tuple["Context", list[SnapshotRef]]:
         """The snapshots of databases from which the open one's list is made; to be dropped from the start. They have

@@ -66,7 +66,7 @@ class Vault:
                 raise StateUnreadable(
                     "the stored password was sealed for another address or login",
                     subject=endpoint.masked() if endpoint is not None else str(self.path),
-                    remedy="Somebody edited the address where it is stored. Set address and password again: "
+                    remedy="The address was edited where it is stored. Set address and password again: "
                     "`ccpr alter NAME --from …`, or `ccpr target alter NAME TARGET --to …`.",
                 )
             return plain[len(_BOUND) + len(binding) :].decode()

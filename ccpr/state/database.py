@@ -13,6 +13,7 @@ an old view for those who read again after waiting. What must be read at one mom
 
 import logging
 import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 
 from ccpr.base.file_modes import create_file, make_folder
-from ccpr.state.errors import StateUnavailable, StateUnreadable
+from ccpr.state.errors import StateDiskFull, StateUnavailable, StateUnreadable
 
 if TYPE_CHECKING:
     from ccpr.matrixone.client.login_guard import GuardedConnection
@@ -77,6 +78,11 @@ _SQLITE_FINAL = {
     sqlite3.SQLITE_MISUSE,
     sqlite3.SQLITE_RANGE,
 }
+
+
+# What SQLite says where its log, or the index of that, cannot grow: an error of input and output, or of opening.
+_SQLITE_OF_A_FULL_DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+_LEAST_FREE_BYTES = 1 << 20
 
 
 def create_engine(url: str) -> sa.Engine:
@@ -143,7 +149,7 @@ def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 @contextmanager
 def together(engine: sa.Engine) -> Iterator[None]:
     """One transaction in the place of those that this thread begins in the block: of many small ones the beginnings and
-    ends are half the cost. In SQLite everybody else waits for its end, so nothing in it may wait for anything else.
+    ends are half the cost. In SQLite all others wait for its end, so nothing in it may wait for anything else.
 
     Nothing is repeated in the block; who opens it may be `repeatable` as a whole.
     """
@@ -201,21 +207,26 @@ def repeatable(function: Callable[P, T]) -> Callable[P, T]:
     def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)  # tenacity takes longer than a short query, and to import it longer still
-        except StateUnavailable:
-            if _joined() is not None:
+        except StateUnavailable as error:
+            if _joined() is not None or isinstance(error, StateDiskFull):
                 raise
+            _log.warning("the state database does not answer, it is asked for %.0f s: %s", RETRY_SECONDS, error.message)
         import tenacity
 
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(StateUnavailable),
+            retry=tenacity.retry_if_exception(_may_answer),
             stop=lambda state: (state.seconds_since_start or 0.0) >= RETRY_SECONDS,
             wait=tenacity.wait_exponential_jitter(multiplier=0.05, max=1.0, jitter=0.05),
-            before_sleep=tenacity.before_sleep_log(_log, logging.WARNING),
+            before_sleep=tenacity.before_sleep_log(_log, logging.DEBUG),
             reraise=True,
         )
         return attempts(function, *args, **kwargs)
 
     return repeated
+
+
+def _may_answer(error: BaseException) -> bool:
+    return isinstance(error, StateUnavailable) and not isinstance(error, StateDiskFull)
 
 
 def fetch(connection: sa.Connection, query: sa.Select, **parameters: object) -> list[sa.Row]:
@@ -282,6 +293,8 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
         number = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind, the rest a detail
         passing, remedy, text = number not in _SQLITE_FINAL, _SQLITE_REMEDIES.get(number), str(cause)
         file = Path(str(engine.url.database))
+        if number in _SQLITE_OF_A_FULL_DISK and (number == sqlite3.SQLITE_FULL or _is_full(file)):
+            return StateDiskFull("there is no space left for the catalog database", subject=str(file))
         if number == sqlite3.SQLITE_CANTOPEN and file.is_file() and os.access(file, os.R_OK | os.W_OK):
             passing = True  # the process has no descriptor left, or the disk has an error
     else:
@@ -295,6 +308,13 @@ def _typed(engine: sa.Engine, error: exc.DBAPIError) -> StateUnavailable | State
     if passing:
         return StateUnavailable(f"the catalog database does not answer now ({text:.500})", subject=place(engine))
     return StateUnreadable(f"the catalog database cannot be used ({text:.500})", subject=place(engine), remedy=remedy)
+
+
+def _is_full(file: Path) -> bool:
+    try:
+        return shutil.disk_usage(file.parent).free < _LEAST_FREE_BYTES
+    except OSError:
+        return False
 
 
 def _guarded(_dialect, _record, _arguments, options) -> "GuardedConnection":

@@ -1,4 +1,4 @@
-"""What can be wrong with what is kept about subscriptions, and with what is asked of it."""
+"""Errors of what is kept about subscriptions, and of what is asked of it."""
 
 from ccpr.matrixone.errors import Terminal, Transient, Unknown
 
@@ -36,7 +36,7 @@ class SubscriptionPaused(Terminal):
 
 
 class TransitionRefused(Terminal):
-    """What was asked for is not possible in the subscription's present state (docs/reference/states.md)."""
+    """The subscription's present state does not allow this action (docs/reference/states.md)."""
 
     code = "TRANSITION_REFUSED"
     about = "subscription"
@@ -65,18 +65,18 @@ class LeaseLost(Transient):
 
 
 class MirrorDisagrees(Terminal):
-    """The mirror at this place is not the one that the catalog database knows. Nothing was changed, here or there."""
+    """The mirror at this place is not the one that the catalog database knows. Neither was changed."""
 
     about = "mirror"
 
 
 class MirrorMissing(MirrorDisagrees):
-    """The subscription has points, but where its mirror should be there is none: its disk is not mounted, it was
-    moved, or it is on another machine."""
+    """The subscription has points, but there is no mirror at its place: its disk is not mounted, it was moved, or it is
+    on another machine."""
 
     code = "MIRROR_MISSING"
     default_remedy = (
-        "Mount the disk, or restore the mirror to this place: then it goes on by itself. "
+        "Mount the disk, or restore the mirror to this place: the subscription then goes on by itself. "
         "If it was moved: `ccpr alter NAME --mirror URL`. "
         "If it is lost: `ccpr drop NAME`, and subscribe again."
     )
@@ -122,7 +122,7 @@ class StateUnreadable(Terminal):
 
 
 class KeyLost(StateUnreadable):
-    """The key file is missing, or is not the one that sealed what is stored."""
+    """The key file is missing, or did not seal what is stored."""
 
     default_remedy = (
         "Restore the key file that sealed it, mode 600. If it is lost: `ccpr doctor` lists every login that it sealed, "
@@ -136,6 +136,18 @@ class StateUnavailable(Transient):
     code = "STATE_UNAVAILABLE"
     about = "file or database"
     default_remedy = "Wait until the database answers, then run it again: nothing that was committed is lost."
+
+
+class StateDiskFull(StateUnavailable):
+    """There is no space left where the state folder's database is. It is not asked again at once, since that does not
+    free space; a service goes on by itself when there is some."""
+
+    code = "STATE_DISK_FULL"
+    about = "file"
+    default_remedy = (
+        "Free space on that disk, then run it again: nothing that was committed is lost. "
+        "`ccpr doctor` shows how much is free."
+    )
 
 
 class CommitOutcomeUnknown(Unknown):
@@ -239,7 +251,7 @@ class FollowerMissing(Terminal):
 
     code = "FOLLOWER_MISSING"
     about = "follower"
-    default_remedy = "See `ccpr status NAME` for the names, or make one with `ccpr follow`."
+    default_remedy = "See `ccpr status NAME` for the names, or make one with `ccpr follower add`."
 
 
 class FollowerExists(Terminal):
@@ -247,33 +259,33 @@ class FollowerExists(Terminal):
 
     code = "FOLLOWER_EXISTS"
     about = "follower"
-    default_remedy = "Choose another name with --downstream; see `ccpr status NAME`."
+    default_remedy = "Choose another name; `ccpr follower list NAME` lists those in use."
 
 
 class FollowerLoginLost(Terminal):
-    """The logins that are kept for a follower, that of its cluster and the one with which that cluster logs in at the
-    relay, were sealed with a key file that was lost or replaced, or are not known here any more."""
+    """The stored logins of a follower were sealed with a key file that was lost or replaced, or are not known here any
+    more. They are the login of its cluster, and the one that this cluster uses at the relay."""
 
     code = "FOLLOWER_LOGIN_LOST"
     about = "follower"
     default_remedy = (
-        "Restore the key file that sealed them. Else type its `ccpr follow` again with --new-login: its database there "
-        "is dropped and loaded again, as no cluster takes another login for a subscription that it has. "
-        "`ccpr unfollow NAME --downstream FOLLOWER --force` only forgets it."
+        "Restore the key file that sealed them. Else type its `ccpr follower add` again with --new-login: its database "
+        "there is dropped and loaded again, as no cluster takes another login for a subscription that it has. "
+        "`ccpr follower remove NAME FOLLOWER --force` only forgets it."
     )
 
 
 class PointsPinned(Terminal):
-    """Other clusters have taken snapshots of the subscription through the relay: each keeps a point that its cluster
-    reads from. Without the subscription nothing serves them, and without the point they have to load everything
+    """Other clusters have taken snapshots of the subscription through the relay: each snapshot keeps a point that its
+    cluster reads from. Without the subscription nothing serves them; without the point they must load everything
     again. Nothing was done."""
 
     code = "POINTS_PINNED"
     about = "snapshots"
     default_remedy = (
-        "`ccpr relay pins NAME` shows when each was last used. End the subscriptions of those clusters there, or drop "
-        "what is of a cluster that is gone for good: `ccpr relay pins NAME --drop SNAPSHOT`. `ccpr drop NAME --force` "
-        "forgets all of them."
+        "`ccpr relay pins NAME` shows when each was last used. End the subscriptions of those clusters there. Drop the "
+        "snapshots of a cluster that is gone: `ccpr relay pins NAME --drop SNAPSHOT`. `ccpr drop NAME --force` forgets "
+        "all of them."
     )
 
 

@@ -106,7 +106,7 @@ class Follower:
 
     @property
     def publication(self) -> str:
-        """What the relay offers to it and nobody else; it logs in there under the same name."""
+        """What the relay offers to it alone; it logs in there under the same name."""
         return publication_of(self.task_id, self.name)
 
 

@@ -182,6 +182,11 @@ class PointHistory:
         """None before the first point."""
         return self._first(_NEWEST)
 
+    @repeatable
+    def next_after(self, lsn: int) -> GlobalPoint | None:
+        """The oldest point that is later than one; None if there is none."""
+        return self._first(_AFTER.limit(1), of=lsn)
+
     def _first(self, query: sa.Select, **parameters: object) -> GlobalPoint | None:
         with transaction(self.engine) as connection:
             found = fetch(connection, query, task=self.task_id, **parameters)
@@ -243,7 +248,7 @@ class PointHistory:
 
     @repeatable
     def count_tables(self) -> int:
-        """How many tables there are now, index tables left out."""
+        """How many tables there are now, without index tables."""
         newest = (
             sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
             .where(table_points.c.task_id == self.task_id)
@@ -356,10 +361,18 @@ class PointHistory:
         }
 
 
+@repeatable
+def newest_points(engine: sa.Engine) -> dict[str, int]:
+    """Lsn of the newest point of each subscription, by task id."""
+    query = sa.select(points.c.task_id, sa.func.max(points.c.lsn).label("lsn")).group_by(points.c.task_id)
+    with transaction(engine) as connection:
+        return {row.task_id: row.lsn for row in fetch(connection, query)}
+
+
 def as_mirror_point(
     point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, LaggingTable], definitions: str = ""
 ) -> Point:
-    """The point as the mirror publishes it. It does not show tables that are behind."""
+    """The point as the mirror publishes it. It does not show lagging tables."""
     refs = {
         table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind
     }

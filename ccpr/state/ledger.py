@@ -227,7 +227,7 @@ class Ledger:
         for batch in batches(rows, _ROWS):
             connection.execute(garbage.insert(), batch)
 
-    def schedule_strays(self, connection: sa.Connection, names: Sequence[str], due_at: int) -> None:
+    def schedule_orphans(self, connection: sa.Connection, names: Sequence[str], due_at: int) -> None:
         """Record for deletion those objects that were copied and that no table refers to. The time of one recorded
         before is set again: it was needed until now."""
         for page in batches(names, _NAMES):

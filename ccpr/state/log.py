@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from ccpr.base.wording import meant
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.context import Context
 from ccpr.state.database import exclusive, repeatable, stored_time, transaction
@@ -36,7 +37,7 @@ _LONGEST_MESSAGE = 5000  # characters of `error_message`
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run iteration `lsn` of one subscription, until somebody raises the fence.
+    """The right to run iteration `lsn` of one subscription, until the fence is raised.
 
     Attributes
     ----------
@@ -94,8 +95,8 @@ class CcprLog:
         """Raises SubscriptionMissing."""
         with transaction(self.engine) as connection:
             found = read_row(connection, name=name)
-        if found is None:
-            raise _missing(name)
+            if found is None:
+                raise _missing(connection, name)
         return found
 
     @repeatable
@@ -122,7 +123,7 @@ class CcprLog:
         with transaction(self.engine) as connection:
             row = read_row(connection, name=name, lock=True)
             if row is None or task_id not in (None, row.task_id):
-                raise _missing(name)
+                raise _missing(connection, name)
             pair = after(Event.CLAIM, row.pair, name)
             now = self._now()
             if row.cn_uuid not in (None, owner) and row.is_held(self._clock()) and not is_dead(row.cn_uuid):
@@ -206,7 +207,7 @@ class CcprLog:
         except StateUnavailable as error:
             raise CommitOutcomeUnknown(
                 f"the connection was lost during the commit ({lost.message})",
-                subject=f"subscription {claim.name}, lsn {claim.lsn}",
+                subject=f"subscription {claim.name}, iteration {claim.lsn}",
             ) from error
         if row is None or row.fence != claim.fence:
             raise _lost(row, claim)
@@ -217,19 +218,22 @@ class CcprLog:
         with transaction(self.engine) as connection:
             return read_row(connection, task_id=claim.task_id, lock=True)
 
-    def fail(self, claim: Claim, context: Context, error: CcprError, *, ends: bool) -> None:
+    def fail(self, claim: Claim, context: Context, error: CcprError, *, ends: bool, is_extra: bool = False) -> None:
         """Store a failure in `error_message`.
 
-        `R:<count>:<first>:<last>:<text>` if it is tried again; else, if it `ends` the subscription until somebody acts,
-        `N:<first>:<text>` and state error.
+        `R:<count>:<first>:<last>:<text>` if it is tried again; else, if it `ends` the subscription,
+        `N:<first>:<text>` and state error. An attempt that `is_extra` after another failure does not count: the wait
+        stays as it was.
         """
         now = round(self._clock())
         if ends:
             message, event = f"N:{now}:{error}", Event.FAIL
         else:
             before = Failures.of(self._message(claim))
-            count, first = (before.count, before.first) if before else (0, now)
-            message, event = f"R:{count + 1}:{first}:{now}:{error}", Event.RETRY
+            count, first, last = (before.count, before.first, before.last) if before else (0, now, now)
+            if not (before and is_extra):
+                count, last = count + 1, now
+            message, event = f"R:{count}:{first}:{last}:{error}", Event.RETRY
         self._change(claim, {"error_message": message[:_LONGEST_MESSAGE], "context": context.to_text()}, event)
 
     @repeatable
@@ -248,7 +252,7 @@ class CcprLog:
             if event is not None:
                 if row.iteration_lsn != claim.lsn:
                     raise LeaseLost(
-                        "the iteration has been committed", subject=f"subscription {claim.name}, lsn {claim.lsn}"
+                        "the iteration has been committed", subject=f"subscription {claim.name}, iteration {claim.lsn}"
                     )
                 pair = after(event, row.pair, claim.name)
                 values = {**values, "state": pair.state, "iteration_state": pair.iteration}
@@ -287,7 +291,7 @@ class CcprLog:
                 row.publication_name,
             ):
                 raise SubscriptionBusy(
-                    "it was altered by somebody else meanwhile",
+                    "another process altered it meanwhile",
                     subject=f"subscription {row.subscription_name}",
                     remedy="Alter it again.",
                 )
@@ -315,7 +319,7 @@ class CcprLog:
                 sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.context).where(mo_ccpr_log.c.live_name == name)
             ).first()
             if row is None:
-                raise _missing(name)
+                raise _missing(connection, name)
             try:
                 context = Context.from_text(row.context).released()
             except StateUnreadable:
@@ -366,7 +370,7 @@ class CcprLog:
         with transaction(self.engine) as connection:
             row = read_row(connection, name=name, lock=True)
             if row is None:
-                raise _missing(name)
+                raise _missing(connection, name)
             also(connection, row)
             pair = row.pair if event is None else after(event, row.pair, name)
             values = {**change(row), "state": pair.state, "iteration_state": pair.iteration}
@@ -387,8 +391,16 @@ class CcprLog:
         return round(self._clock() * 1000)
 
 
-def _missing(name: str) -> SubscriptionMissing:
-    return SubscriptionMissing("there is no subscription of that name", subject=f"subscription {name}")
+def _missing(connection: sa.Connection, name: str) -> SubscriptionMissing:
+    """With the names that are like it."""
+    live = connection.execute(sa.select(mo_ccpr_log.c.live_name).where(mo_ccpr_log.c.live_name.is_not(None))).scalars()
+    known = [str(one) for one in live]
+    advice = f"{meant(name, known, 'subscriptions', of='This state folder')} " if known else ""
+    return SubscriptionMissing(
+        "there is no subscription of that name",
+        subject=f"subscription {name}",
+        remedy=advice + SubscriptionMissing.default_remedy,
+    )
 
 
 def _write_held(
@@ -415,7 +427,7 @@ def _without_owner(row: LogRow) -> dict[str, Any]:
 
 
 def _lost(row: LogRow | None, claim: Claim) -> LeaseLost:
-    subject = f"subscription {claim.name}, lsn {claim.lsn}"
+    subject = f"subscription {claim.name}, iteration {claim.lsn}"
     state = State.DROPPED if row is None else State(row.state)
     if state is State.DROPPED:
         return LeaseLost("the subscription was dropped meanwhile", subject=subject, remedy="Nothing is left to do.")

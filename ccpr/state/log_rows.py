@@ -39,7 +39,7 @@ class LogRow:
     iteration_lsn : number of the next iteration.
     watermark : up to which time of the upstream the replica is complete; its clock in nanoseconds, 0 = none.
     context : `Context` as JSON.
-    cn_uuid : id of the executor that owns the row, None = nobody.
+    cn_uuid : id of the executor that owns the row, None = no executor.
     error_message : see `CcprLog.fail`; None if the last iteration did not fail.
     fence : raised by each claim, pause, drop and change of the upstream.
     lease_expires_at : milliseconds since 1970, 0 = free.
@@ -143,8 +143,8 @@ def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
 def read_row(
     connection: sa.Connection, *, name: str | None = None, task_id: str | None = None, lock: bool = False
 ) -> LogRow | None:
-    """The row of a subscription that is not dropped, by its name, or any row by its task id. With `lock`, nobody else
-    can write the row until the transaction ends (in SQLite this is always so).
+    """The row of a subscription that is not dropped, by its name, or any row by its task id. With `lock`, no other
+    transaction can write the row until this one ends (in SQLite this is always so).
 
     Raises StateUnreadable.
     """

@@ -1,7 +1,7 @@
 """Snapshots that others took through the relay: each pins a point, so that it stays readable until it is dropped.
 
 A pin is written in a transaction that locks the row of its point, and retention looks for pins in the transaction that
-drops points, after it has locked their rows: so no point goes while somebody pins it (docs/decisions/relay.md).
+drops points, after it has locked their rows: so no point goes while a client pins it (docs/decisions/relay.md).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ from ccpr.state.followers import SERVED, publication_of
 from ccpr.state.tables import followers, mo_ccpr_log, pins, points
 
 MOST_PINS = 1000  # of one subscription: so that no login can fill the database
-FORGET_SECONDS = 7 * 24 * 3600  # after which a pin that nobody has used is reported
+FORGET_SECONDS = 7 * 24 * 3600  # after which an unused pin is reported
 
 _NEEDED = sa.select(pins.c.lsn).where(pins.c.task_id == sa.bindparam("task"))
 

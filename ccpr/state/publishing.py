@@ -94,7 +94,7 @@ def _publish(mirror: Mirror, head: Head, identity: Identity | None) -> None:
 
 
 def write_point(mirror: Mirror, point: Point, changed: Mapping[int, TablePoint], earlier: list[PointFile]) -> str:
-    """Write the file of a point, in which these tables changed, and return its path. What is behind is not shown."""
+    """Write the file of a point, in which these tables changed, and return its path. Lagging tables are not shown."""
     refs = {table_id: table.ref for table_id, table in changed.items()}
     return mirror.write_point(point, {**refs, **dict.fromkeys(point.behind)}, earlier)
 

@@ -46,7 +46,7 @@ _SEVERAL = Needs(
 _WITHOUT_TABLE = Needs(
     ("account", "database"),
     "a subscription to one table has no patterns",
-    "Leave out the table, or the patterns.",
+    "Omit the table, or the patterns.",
 )
 
 
@@ -88,7 +88,7 @@ class Settings:
     retain_files: int = setting(
         GRACE_SECONDS,
         Span(most=_LONGEST),
-        "How long files stay that no point names any more, for who still reads: 10m, 1h.",
+        "How long files stay that no point names any more, for open readers: 10m, 1h.",
     )
     with_indexes: bool = setting(False, Flag(), "Copy hidden index tables as well.", changeable=False)
     flush: str = setting(  # decision flush-on-demand
@@ -124,7 +124,7 @@ class Settings:
     consistency: str = setting(  # docs/requirements.md B4
         "together",
         Choice(("together", "isolated")),
-        "together: all tables move to a point or none; isolated: a failing table is left behind.",
+        "together: all tables move to a point or none; isolated: a failing table lags, and the others go on.",
     )
     resync_limit: int = setting(
         0, Whole(most=2**62), "Bytes that may be copied without asking if the base snapshot was lost; 0 asks."

@@ -32,12 +32,12 @@ class IterationState(IntEnum):
 class Shown(StrEnum):
     """The state of a subscription in a word, where people and scripts look. It is not stored."""
 
-    IDLE = "idle"  # up to date, or due; nobody works at it
+    IDLE = "idle"  # up to date, or due; nothing runs it
     COPYING = "copying"  # snapshot, catalog, objects
     APPLYING = "applying"  # what was copied becomes a point; or targets are synced
     FAILING = "failing"  # the last attempt failed, and it is tried again
-    PAUSED = "paused"  # by a person
-    STOPPED = "stopped"  # by an error that a person has to act on
+    PAUSED = "paused"  # by an operator
+    STOPPED = "stopped"  # by an error that requires operator action
     DROPPED = "dropped"
 
 
@@ -66,7 +66,7 @@ class Event(StrEnum):
     START = "start"  # its iteration runs
     COMMIT = "commit"
     RETRY = "fail, trying again may help"
-    FAIL = "fail, a person has to act"
+    FAIL = "fail, an operator must act"
     PAUSE = "pause"
     RESUME = "resume"
     REROUTE = "alter upstream"

@@ -322,7 +322,7 @@ followers = sa.Table(
     sa.Column("last_failed_at", UTC_TIME),
     sa.Column("failure", LONG_TEXT),  # JSON
     sa.Column("promoted_lsn", sa.BigInteger),  # the point that is being promoted
-    sa.Column("database_id", sa.BigInteger),  # of its database there: another one of that name is somebody else's
+    sa.Column("database_id", sa.BigInteger),  # of its database there: another one of that name is not ours
     sa.Column("copy_id", sa.BigInteger),  # of the writable copy that takes its place
     sa.Column("approved_lsn", sa.BigInteger),  # up to this point it may drop however many tables
 )

@@ -31,7 +31,7 @@ class TargetSettings:
     duplicate_keys: DuplicateKeys = setting(
         DuplicateKeys.ERROR,
         Choice(DuplicateKeys),
-        "What happens to a table of which two rows have one primary key upstream, after a LOAD DATA there. error: it "
+        "What happens to a table with two rows of one primary key upstream, after a LOAD DATA there. error: it "
         "waits, with TARGET_DUPLICATE_KEYS; last: the row with the later commit counts.",
         part=FilePart.TARGET,
     )

@@ -65,7 +65,7 @@ class LaggingTargetTable:
     ----------
     table : its name upstream, `db.t`.
     failure : why.
-    statements : statements that would change its definition and wait for a person; empty if the reason is another.
+    statements : statements on its definition that require operator action; empty if the reason is another.
     again : whether it is tried again by itself, as the target's `retrying` says.
     """
 
@@ -240,7 +240,7 @@ class TargetRecords:
         behind: Sequence[LaggingTargetTable],
         now: datetime,
     ) -> None:
-        """The target is at a point, except for the tables that are behind. Ends failing; what of these tables may pass
+        """The target is at a point, except for the lagging tables. Ends failing; what of these tables may pass
         is tried again."""
         again = any(table.again for table in behind)
         before = target.retrying if target.failing is None else None
@@ -304,7 +304,7 @@ def tasks_with_targets(engine: sa.Engine) -> set[str]:
 
 @repeatable
 def tasks_with_target_trouble(engine: sa.Engine) -> set[str]:
-    """Task ids of the subscriptions with a target that fails, or has tables that are behind."""
+    """Task ids of the subscriptions with a target that fails, or has lagging tables."""
     with transaction(engine) as connection:
         return {row.task_id for row in fetch(connection, _IN_TROUBLE)}
 
@@ -330,7 +330,7 @@ def is_lagging(engine: sa.Engine, task_id: str, now: datetime, interval: float, 
 def lagging_targets(engine: sa.Engine, task_id: str, now: datetime, interval: float, *, ask: bool = False) -> list[str]:
     """Names of the targets that have to be synced now although nothing may have changed: they are not at the newest
     point, or failed, as a whole or in tables, and their wait is over (`Retrying.next_attempt`), or all are to be asked.
-    Tables that wait for a person do not count. A clock that was set back ends a wait.
+    Tables that require operator action do not count. A clock that was set back ends a wait.
     """
     with transaction(engine) as connection:
         rows = fetch(connection, _ACTIVE if ask else _LAGGING, task=task_id)

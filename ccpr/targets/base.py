@@ -12,7 +12,7 @@ The promises, for every destination (N, B and D are of docs/requirements.md):
 2. **Twice is once.** `apply` or `create` of a location that the table has reached does nothing and says so; an older
    one is refused (PointTooOld). A caller that does not know whether an apply has happened may repeat it.
 3. **Nothing foreign is touched.** Only tables in the destination's own registry are altered, written to or dropped. A
-   name that somebody else's table has is TargetTableForeign. A table of ours that was dropped or renamed by hand is
+   name that a foreign table has is TargetTableForeign. A table of ours that was dropped or renamed by hand is
    TargetTableDropped from then on, and its checkpoint stays (N5). One whose mark was edited is MarkEdited (D5).
 4. **Readers never see less.** A table becomes visible when it is complete, in one step with what it replaces.
 5. **An unknown outcome is looked up, never guessed** (B10). If it cannot be, the error is of kind Unknown.
@@ -54,7 +54,7 @@ class Rows(Protocol):
 
 class MoreRowsThere(Exception):
     """The table has rows with keys that are new by the change. Nothing was applied. Either two visible rows of the
-    source have one key, or somebody else has written to the table."""
+    source have one key, or another user has written to the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class LoadPart:
 class TableState(StrEnum):
     LOADING = "loading"  # not visible yet
     LIVE = "live"
-    DROPPED = "dropped"  # by somebody else
+    DROPPED = "dropped"  # by another user
     RELEASED = "released"  # an ordinary table now, not ours any more
 
 
@@ -138,7 +138,7 @@ class Applied:
     ----------
     skipped : the table had reached the location before; then the numbers are 0.
     upserted, deleted : rows written, and keys that were to be deleted.
-    missing : keys to be deleted that were not there. If it is not 0, somebody else wrote to the table. Not counted in
+    missing : keys to be deleted that were not there. If it is not 0, another user wrote to the table. Not counted in
         safe mode.
     parts, parts_skipped : of a create: pieces loaded now, and pieces that an earlier attempt had loaded.
     remarks : of a create: what the destination refused, so that the table is without it.
@@ -204,8 +204,8 @@ class Destination(Protocol):
         `replaces` are ids of tables that are dropped in the step that shows it: the one whose name it takes, as after a
         TRUNCATE, or one that is rebuilt under the same id. Until then the rows are loaded into a shadow table. An
         interrupted attempt is continued if location and definition are the same, and otherwise starts again. `again`:
-        even if the table is at the location, because a person said that its rows are not the source's. A default that
-        the destination refuses is left out.
+        even if the table is at the location, because an operator says that its rows are wrong. A default that the
+        target refuses is skipped.
         """
         ...
 
@@ -235,7 +235,7 @@ class Destination(Protocol):
         ...
 
     def forget(self, table_ids: Sequence[int]) -> None:
-        """Remove tables that somebody else dropped, or that were released, from the registry with their points: they
+        """Remove tables that another user dropped, or that were released, from the registry with their points: they
         may be created again."""
         ...
 

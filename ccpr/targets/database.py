@@ -5,7 +5,7 @@ A table's rows, its checkpoint row and, if needed, the global one are written in
 insert from staging, checkpoint last. So after a kill there is nothing to repair, and a repetition works like a first
 attempt: every new value is a delete and an insert, and a delete of a missing row is not an error. Safe mode
 (docs/requirements.md C7) requires just that. What is left of it here: in safe mode missing rows are not counted as a
-sign that somebody else wrote. It protects if the server loses what it has acknowledged (a power cut with
+sign that another user wrote. It protects if the server loses what it has acknowledged (a power cut with
 `innodb_flush_log_at_trx_commit` 0 or 2 loses whole transactions, the checkpoint with them), or if a user changed the
 table's engine to one without transactions.
 """

@@ -9,7 +9,7 @@ class TargetUnavailable(Transient):
 
     code = "TARGET_UNAVAILABLE"
     about = "target"
-    default_remedy = "Wait until the target answers, then run it again. What the target has is not sent twice."
+    default_remedy = "Wait until the target answers, then run it again. Rows that the target has are not sent twice."
 
 
 class TargetBusy(Transient):
@@ -36,13 +36,13 @@ class TargetAhead(Terminal):
 
 
 class TargetRegistryEdited(Terminal):
-    """A row of the program's own tables in the target is not what this subscription's own data gives: somebody else
-    wrote it, or it is about a definition that no kept point has. Nothing that it asks for was run."""
+    """A row of the program's own tables in the target differs from what this subscription's own data gives: another
+    writer wrote it, or it names a definition that no kept point has. Nothing that it asks for was run."""
 
     code = "TARGET_REGISTRY_EDITED"
     about = "target or table"
     default_remedy = (
-        "Find out who can write to the target's `ccpr_` tables; nobody but the program's login should. A row of "
+        "Find out who can write to the target's `ccpr_` tables; only the program's login should. A row of "
         "`ccpr_intents` can be deleted by hand, and its tables rebuilt with `ccpr target rebuild NAME TARGET TABLE`. "
         "A table of `ccpr_registry` that is not in the subscription can be deleted there, too."
     )
@@ -68,7 +68,7 @@ class TargetDenied(Transient):
     about = "target"
     default_remedy = (
         "Check user and password, and grant on the database: SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, "
-        "INDEX, CREATE TEMPORARY TABLES, REFERENCES. The server has to allow LOAD DATA LOCAL (local_infile = ON)."
+        "INDEX, CREATE TEMPORARY TABLES, REFERENCES. The server must allow LOAD DATA LOCAL (local_infile = ON)."
     )
 
 
@@ -87,7 +87,7 @@ class TargetTlsFailed(Terminal):
 class TargetWantsPassword(Terminal):
     """The target's server asks for the password in clear text, or encrypted with a key that it chose, over a line on
     which its certificate was not checked. It did not get the password. MySQL 8 asks for this once for each user of
-    its default login method, and so does anybody who answers in its place."""
+    its default login method, and so does any server that answers in its place."""
 
     code = "TARGET_WANTS_PASSWORD"
     about = "target"
@@ -99,8 +99,8 @@ class TargetWantsPassword(Terminal):
 
 
 class TargetRefused(Transient):
-    """The target answered a statement with an error of which this program does not know that trying again is in vain;
-    the message has its number and text. The other tables go on meanwhile."""
+    """The target answered a statement with an error that may pass, or that this program does not know; the message has
+    its number and text. The other tables go on meanwhile."""
 
     code = "TARGET_REFUSED"
     about = "target or table"
@@ -150,7 +150,7 @@ class TargetTableForeign(Terminal):
 
 
 class TargetTableDropped(Terminal):
-    """A table that is being synced was dropped or renamed in the target by somebody else. It is not created again; its
+    """Another user dropped or renamed a table in the target that is being synced. It is not created again; its
     checkpoint is kept."""
 
     code = "TARGET_TABLE_DROPPED"
@@ -162,7 +162,7 @@ class TargetTableDropped(Terminal):
 
 
 class TargetTableAltered(Terminal):
-    """Somebody else altered a table that is being synced: a column is missing, its type or collation differs, or the
+    """Another user altered a table that is being synced: a column is missing, its type or collation differs, or the
     key differs, so that values could change when they are written. The table is not touched; its checkpoint is kept.
     """
 
@@ -175,8 +175,8 @@ class TargetTableAltered(Terminal):
 
 
 class TargetDropsHeld(Terminal):
-    """Most of a target's tables are gone at once, or all. They stay, and rows of the others go on. Whoever dropped
-    them upstream may have meant it; a wrong database that was restored there looks the same."""
+    """Most or all of a target's tables are gone at once. They stay, and rows of the others go on. The drop upstream may
+    be intended; a wrong database that was restored there looks the same."""
 
     code = "TARGET_DROPS_HELD"
     about = "table"
@@ -247,14 +247,14 @@ PASSING_OF_A_TABLE = (TargetDenied, TargetRefused, TargetChangeStuck)
 
 
 class DdlWaits(Terminal):
-    """A change of a table's definition waits for a person, by the target's DDL policy. The table stays at its point in
-    the target."""
+    """A change of a table's definition requires operator action, by the target's DDL policy. The table stays at its
+    point in the target."""
 
     code = "TARGET_DDL_WAITS"
     about = "table"
     default_remedy = (
-        "Look at the statements in `ccpr status NAME` or `ccpr plan NAME`. "
-        "After `ccpr target alter NAME TARGET --ddl-policy full` the next run applies them."
+        "Look at the statements in `ccpr status NAME`. `ccpr target approve NAME TARGET TABLE` runs them; after "
+        "`ccpr target alter NAME TARGET --ddl-policy full` the next run does, and those that follow."
     )
 
 

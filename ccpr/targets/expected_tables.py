@@ -123,7 +123,7 @@ def without_defaults(table: TargetTable, names: Collection[str]) -> TargetTable:
     create, remarks, columns = parse_create_table(table.create), list(table.remarks), []
     for column in create.columns:
         if column.name in names and column.default is not None:
-            remarks.append(f"column {column.name}: the default {column.default} is left out: the target refuses it")
+            remarks.append(f"column {column.name}: the default {column.default} is skipped: the target refuses it")
             column = replace(column, default=None)
         columns.append(column)
     if tuple(columns) == create.columns:

@@ -248,7 +248,7 @@ class Intents:
                     raise problem from error
                 if not (number in intent.optional and isinstance(problem, TargetRefused | TargetValueRefused)):
                     raise self._failed(key, intent, number, problem, before) from error
-                _log.warning("%s: left out, %s", intent.subject, problem.message)
+                _log.warning("%s: skipped, %s", intent.subject, problem.message)
                 refused[number] = problem.message
             with self._session.transaction() as connection:
                 before = self._digest(intent)

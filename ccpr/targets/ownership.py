@@ -83,7 +83,7 @@ class Ownership:
         return format_create_table(replace(parse_create_table(text), comment=comments[0] if comments else ""))
 
     def _check_columns(self, table: TargetTable, subject: str) -> None:
-        """A column that somebody added is not checked: if it has no default, the first row is refused."""
+        """A column that was added there is not checked: if it has no default, the first row is refused."""
         with self._session.transaction() as connection:
             made, now = self._registry.columns_made(connection, table.id), self.columns(table)
         for name, facts in made.items():

@@ -1,8 +1,8 @@
 """What has to be done at a target so that its tables become those of a newer point. Pure functions of values.
 
 The tables that the target has are compared by id with those of the point; the points between do not matter. Each table
-is planned by itself. One that waits for a person, or that the target cannot have, stays at its point, and so does a
-table that needs the name of such a one (docs/requirements.md B4 and N5). The order of the steps:
+is planned by itself. One that requires operator action, or that the target cannot have, stays at its point, and so does
+a table that needs its name (docs/requirements.md B4 and N5). The order of the steps:
 
 1. Tables are renamed, all in one statement, so that two can change places. A table that is going to be dropped and has
    a name that is needed is renamed, too.
@@ -58,9 +58,10 @@ class TargetRules:
     source_database : the only one whose tables are synced; empty if there is no other.
     as_text : columns kept as long text, `table.column` by their names upstream.
     task_id : the subscription's, for the names of shadow tables.
-    duplicate_keys : what happens to a table of which two rows have one key.
+    duplicate_keys : what happens to a table with two rows of one key.
     max_drop : how many tables are dropped at once.
     approved : tables that are dropped however many they are, by their names upstream, `db.t`.
+    altered : tables whose changes do not wait, whatever the policy is, by their names upstream.
     held : tables that were held back before; they stay so, however many tables are made meanwhile.
     """
 
@@ -74,6 +75,11 @@ class TargetRules:
     max_drop: MaxDrop = DEFAULT_MAX_DROP
     approved: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
+    altered: frozenset[str] = frozenset()
+
+    def policy_of(self, change: TableChange) -> DdlPolicy:
+        """Of a change of one table."""
+        return DdlPolicy.FULL if change.table.qualified_name in self.altered else self.policy
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -288,9 +294,7 @@ def _dropped(table: Table, entry: Registered) -> TableStep | None:
     """No step for a table that was released. One that was dropped in the target is reported (N5)."""
     if entry.state is TableState.RELEASED:
         return None
-    error = TargetTableDropped(
-        "somebody dropped or renamed it in the target", subject=f"table {entry.table.qualified_name}"
-    )
+    error = TargetTableDropped("it was dropped or renamed in the target", subject=f"table {entry.table.qualified_name}")
     return TableStep(table, failure=Failure.of(error), before=entry.table)
 
 
@@ -300,17 +304,17 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
     try:
         if change.after is None:
             assert before is not None
-            return _ruled(Drop(table, before=before), decide(rules.policy, change, ()))
+            return _ruled(Drop(table, before=before), decide(rules.policy_of(change), change, ()))
         wanted = wanted_table(rules, table)
         if before is None:
-            return _ruled(_build(table, wanted, None), decide(rules.policy, change, ()))
+            return _ruled(_build(table, wanted, None), decide(rules.policy_of(change), change, ()))
         if change.kind is not ChangeKind.REPLACED:
             wanted = _without_refused(wanted, before)
         if before.source == table:
             return _unfinished(rules, change, before, wanted)
         old, new = (comparable(create_table_of(source)) for source in (before.source, table))
         steps = diff_tables(before.source, table, old, new)
-        decision = decide(rules.policy, change, steps)
+        decision = decide(rules.policy_of(change), change, steps)
         if change.kind is ChangeKind.REPLACED:
             return _ruled(_build(table, wanted, before), decision)
         return _ruled(_altered(table, wanted, before, rules.dialect) or _build(table, wanted, before), decision)
@@ -344,7 +348,7 @@ def _unfinished(rules: TargetRules, change: TableChange, before: TargetTable, wa
     )
     return _ruled(
         _altered(change.table, wanted, before, rules.dialect) or _build(change.table, wanted, before),
-        decide(rules.policy, change, steps),
+        decide(rules.policy_of(change), change, steps),
     )
 
 
@@ -397,7 +401,7 @@ def _ruled(step: S, decision: Decision) -> S:
     if decision.applies:
         return replace(step, destructive=decision.destructive)
     error = DdlWaits(
-        f"by the DDL policy it waits for a person: {'; '.join(decision.waiting)}",
+        f"it requires operator action by the DDL policy: {'; '.join(decision.waiting)}",
         subject=f"table {step.table.qualified_name}",
     )
     return replace(step, destructive=decision.destructive, failure=Failure.of(error))

@@ -91,7 +91,7 @@ def table_from_json(value: Mapping[str, Any]) -> TargetTable:
     database, name, create = (text_of(value[key]) for key in ("database", "name", "create"))
     stripped, disabled = value["erased"], value["suspended"]
     if not isinstance(stripped, dict) or not isinstance(disabled, dict):
-        raise TypeError("erased and suspended have to be JSON objects")
+        raise TypeError("erased and suspended must be JSON objects")
     table = TargetTable(Table.from_json(value["source"]), database, name, create, stripped, disabled)
     _check_create(table)
     return table

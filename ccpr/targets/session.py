@@ -89,7 +89,7 @@ _VALUES = {1048, 1062, 1118, 1138, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 144
 _REMEDIES = {
     1049: "Create the database as an administrator of the target: CREATE DATABASE <name> CHARACTER SET utf8mb4;",
     1062: (
-        "Two rows have the same key in the target. If nobody else wrote to the table, report it with this text. "
+        "Two rows have the same key in the target. If no other user wrote to the table, report it with this text. "
         "`ccpr verify` checks the mirror."
     ),
 }

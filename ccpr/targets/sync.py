@@ -21,7 +21,7 @@ from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.delta.change_rows import readable_part
 from ccpr.mirror.delta.delta import Delta, TableAt, run_split, table_delta
 from ccpr.mirror.delta.duplicates import find_duplicates
-from ccpr.mirror.delta.keys import KeysNotUnique
+from ccpr.mirror.errors import KeysNotUnique
 from ccpr.mirror.mirror import Mirror
 from ccpr.schema.choices import DuplicateKeys
 from ccpr.state.checkpoint.store import NOWHERE, Location
@@ -67,7 +67,7 @@ class SyncedTable:
     ----------
     action : ``created``, ``rebuilt``, ``altered``, ``changed`` (rows only) or ``dropped``.
     upserted, deleted : rows written, and keys that were to be deleted.
-    missing : keys to be deleted that were not there: somebody else has written to the table.
+    missing : keys to be deleted that were not there: another user has written to the table.
     """
 
     table: str
@@ -202,7 +202,7 @@ class TargetSync:
         for location in sorted(reached):
             if not (self._is_dropped(location, times) or times.get(location.lsn) == location.snapshot_ts):
                 raise TargetAhead(
-                    f"it is at a point of lsn {location.lsn} that this history does not have; "
+                    f"it is at point {location.lsn} that this history does not have; "
                     f"the newest here is {self.location.lsn}",
                     subject="target",
                 )
@@ -364,7 +364,7 @@ class TargetSync:
                 )
             except MoreRowsThere:
                 self._check_unique(after)
-            # Somebody else wrote rows with these keys to the table.
+            # Another user wrote rows with these keys to the table.
             return self._destination.apply(table_id, self._counted(delta), self.location, keys_are_unique=True)
 
     @property
@@ -407,7 +407,7 @@ class TargetSync:
         if reached.lsn < self._oldest or found is None or found.ref is None:
             table = self._tables[table_id].table
             raise TargetPointGone(
-                f"the mirror does not have the table at lsn {reached.lsn} any more",
+                f"the mirror does not have the table at point {reached.lsn} any more",
                 subject=f"table {table.qualified_name}",
             )
         return TableAt(found.ref, Timestamp(reached.snapshot_ts))

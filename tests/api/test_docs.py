@@ -9,6 +9,8 @@ import pytest
 
 from tests.api.shop import small_shop
 
+pytestmark = pytest.mark.integration
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["reference/python.md", "how-to/read-with-python.md", "how-to/read-with-spark.md"]
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -48,7 +50,7 @@ def test_pages_use_nothing_of_the_house_but_ccpr() -> None:
     for page in PAGES:
         for block in examples(page):
             imported = re.findall(r"^\s*(?:import|from) +([a-z_]+)", block, re.MULTILINE)
-            assert set(imported) <= {"ccpr", "duckdb", "polars", "pyarrow", "pathlib"}, block
+            assert set(imported) <= {"ccpr", "datetime", "duckdb", "polars", "pyarrow", "pathlib"}, block
 
 
 def test_lines_of_the_pages_are_short() -> None:

@@ -19,8 +19,9 @@ def read_all(root: Path) -> None:
     mirror = ccpr.open_mirror(root)
     for point in mirror.points():
         for table in mirror.tables(point):
-            opened = mirror.table(table.name)
-            opened.to_arrow(at=point)
+            opened = mirror.table(table.name, at=point)
+            opened.to_arrow()
+            opened.count(filters=[(table.columns[0], "is not null")])
             opened.to_arrow(at=point.time, filters=[(table.columns[0], "is not null")])
             opened.changes(None, point).to_arrow()
     orders = mirror.table("shop.orders")

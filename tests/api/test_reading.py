@@ -4,6 +4,7 @@ mirror is; and it touches nothing but the mirror."""
 import json
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.support.publishing import publish
 from tests.support.recorded import Snapshot
 from tests.support.recorded_mirror import database_of_recording
 from tests.support.spark_fixtures import RecordedMirror
+
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"pyspark", "pandas", "polars", "pandera", "dagster", "sqlalchemy", "duckdb", "pymysql"}
@@ -65,14 +68,14 @@ def test_a_point_is_found_by_every_way_of_naming_it(mirror: ccpr.Mirror, orders:
 @pytest.mark.parametrize(
     ("at", "kind", "said"),
     [
-        ("yesterday", ccpr.BadOption, "at = 'yesterday' is neither an lsn nor a time"),
+        ("yesterday", ccpr.BadOption, "at = 'yesterday' is neither a point nor a time"),
         (1.5, ccpr.BadOption, r"at = 1\.5 \(float\) is neither"),
         (True, ccpr.BadOption, r"at = True \(bool\)"),
         (date(2026, 1, 1), ccpr.BadOption, r"\(date\) is neither"),
-        (99, ccpr.PointNotReached, "lsn 99 is not reached; the newest is lsn 3"),
+        (99, ccpr.PointNotReached, "point 99 is not reached; the newest is point 3"),
         (START + timedelta(days=1), ccpr.PointNotReached, "is not reached"),
-        (START - timedelta(days=1), ccpr.PointGone, "is before the oldest point, lsn 1"),
-        (0, ccpr.PointGone, "lsn 0 is before the oldest point"),
+        (START - timedelta(days=1), ccpr.PointGone, "is before the oldest point, 1"),
+        (0, ccpr.PointGone, "point 0 is before the oldest point"),
     ],
 )
 def test_a_point_that_is_not_there_is_a_typed_error(
@@ -113,7 +116,7 @@ def test_a_table_that_lags_is_named_by_its_point(shop: Shop, orders: ccpr.Table,
     newest = mirror.points()[-1]
     assert (newest.consistent, newest.lagging, newest.tables) == (False, (late,), ("shop.customers",))
     for read in (orders.to_arrow, lambda: orders.schema, lambda: orders.changes(1), lambda: orders.changes(None)):
-        with pytest.raises(ccpr.PointNotReached, match=r"table shop\.orders at lsn 5"):
+        with pytest.raises(ccpr.PointNotReached, match=r"table shop\.orders at point 5"):
             read()
     assert orders.to_arrow(at=4).num_rows == shop.rows(last).num_rows
 
@@ -140,7 +143,7 @@ def test_every_recorded_table_has_the_servers_rows_at_every_point(
         names = {table.name for table in mirror.tables(point)}
         for table in snapshot.expected_tables():
             assert f"{database}.{table}" in names
-            rows = mirror.table(f"{database}.{table}").to_arrow(at=point)
+            rows = mirror.table(f"{database}.{table}", at=point).to_arrow()
             assert_rows_equal(rows, snapshot.expected(table))
             compared += 1
     assert compared
@@ -167,8 +170,8 @@ def test_hidden_columns_come_on_request(mirror: ccpr.Mirror) -> None:
 
 
 def test_what_is_not_there_is_a_typed_error(mirror: ccpr.Mirror, orders: ccpr.Table) -> None:
-    with pytest.raises(ccpr.TableMissingInMirror, match=r"no such table.*\[table shop\.nope at lsn 3\]"):
-        mirror.table("shop.nope").to_arrow()
+    with pytest.raises(ccpr.TableMissingInMirror, match=r"no such table.*\[table shop\.nope at point 3\]"):
+        mirror.scan("shop.nope")
     with pytest.raises(ccpr.TableMissingInMirror, match="no column colour"):
         orders.to_arrow(columns=["id", "colour"])
     with pytest.raises(ccpr.BadOption, match=r'one text, not a list.*columns=\["id"\]'):
@@ -177,8 +180,6 @@ def test_what_is_not_there_is_a_typed_error(mirror: ccpr.Mirror, orders: ccpr.Ta
         orders.to_batches(filters=[("colour", "=", "red")])
     with pytest.raises(ccpr.BadFilter, match=r"str '5' cannot be compared.*\[column id of table shop\.orders\]"):
         orders.to_batches(filters=[("id", "=", "5")])
-    for error in (ccpr.TableMissingInMirror, ccpr.BadOption, ccpr.BadFilter, ccpr.MirrorDamaged, ccpr.StoreFailed):
-        assert issubclass(error, ccpr.CcprError)
 
 
 def test_rows_are_streamed_a_block_at_a_time(orders: ccpr.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,11 +315,35 @@ def test_what_is_public_is_listed_documented_and_typed() -> None:
     reference = (ROOT / "docs" / "reference" / "python.md").read_text()
     for name in ccpr.__all__:
         public = getattr(ccpr, name)
-        if name not in ("At", "Location", "FilterTuple"):  # aliases of types
+        if name not in ("At", "Location", "FilterTuple", "__version__"):  # aliases of types, a text
             assert public.__doc__, name
         assert f"`{name}" in reference or f".{name}" in reference, f"{name} is not in docs/reference/python.md"
-    for kind in (ccpr.Mirror, ccpr.Table, ccpr.Changes, ccpr.Point, ccpr.TableInfo):
+    for kind in (ccpr.Mirror, ccpr.Table, ccpr.Scan, ccpr.Changes, ccpr.Point, ccpr.TableInfo):
         for name, member in vars(kind).items():
             if not name.startswith("_") and (callable(member) or isinstance(member, property)):
                 assert member.__doc__, f"{kind.__name__}.{name}"
                 assert name in reference, f"{kind.__name__}.{name} is not in docs/reference/python.md"
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert ccpr.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+ERRORS_BEFORE = (
+    "BadFilter", "BadName", "BadOption", "CcprError", "ExtraMissing", "KeyChanged", "MirrorDamaged", "MirrorNotFound",
+    "ObjectDamaged", "ObjectMismatch", "ObjectUnsupported", "PointGone", "PointNotReached", "StoreFailed",
+    "StoreNotShared", "TableMissingInMirror", "ValueRefused",
+)  # fmt: skip
+
+
+def test_errors_are_in_a_module_of_their_own_and_where_they_were_before() -> None:
+    reference = (ROOT / "docs" / "reference" / "python.md").read_text()
+    for name in ccpr.errors.__all__:
+        error = getattr(ccpr.errors, name)
+        assert issubclass(error, ccpr.CcprError)
+        assert error.__doc__
+        assert f"`{name}`" in reference, f"{name} is not in docs/reference/python.md"
+    for name in ERRORS_BEFORE:
+        assert getattr(ccpr, name) is getattr(ccpr.errors, name)
+    with pytest.raises(AttributeError, match="no attribute 'PointLost'"):
+        ccpr.PointLost  # noqa: B018 # pyright: ignore[reportAttributeAccessIssue]

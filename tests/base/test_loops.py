@@ -106,7 +106,7 @@ def test_a_loop_whose_item_does_not_end_is_stuck_and_one_that_goes_on_is_not() -
     loop.stop(LIMIT_SECONDS)
 
 
-def test_an_error_comes_back_to_whoever_wants_to_pause() -> None:
+def test_an_error_comes_back_to_the_caller_that_pauses() -> None:
     error = Guard("things").attempt("thing", broken)
     assert isinstance(error, CcprError)
     assert error.code == "UNEXPECTED"

@@ -1,7 +1,27 @@
-from ccpr.base.wording import first_names
+"""A name that is not known is answered with those that may have been meant."""
+
+import pytest
+
+from ccpr.base.wording import meant
+
+TABLES = ["shop.orders", "shop.order_lines", "crm.people", "crm.orders"]
 
 
-def test_of_a_long_list_the_first_names_are_said_and_how_many_there_are_besides() -> None:
-    assert first_names([]) == ""
-    assert first_names(["a", "b"], most=2) == "a, b"
-    assert first_names((f"t{number}" for number in range(2000)), most=2) == "t0, t1 and 1,998 more"
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("shop.ordres", "Did you mean shop.orders or shop.order_lines?"),
+        ("ORDERS", "Did you mean crm.orders or shop.orders?"),
+        ("peple", "Did you mean crm.people?"),
+        ("x", "Its tables are crm.orders, crm.people, shop.order_lines, shop.orders."),
+        ("", "Its tables are crm.orders, crm.people, shop.order_lines, shop.orders."),
+    ],
+)
+def test_names_like_it_are_named_else_the_first_ones(typed: str, said: str) -> None:
+    assert meant(typed, TABLES, "tables") == said
+
+
+def test_many_names_are_cut_short_and_none_are_said() -> None:
+    many = [f"d.t{number:03}" for number in range(200)]
+    assert meant("x", many, "tables").endswith("d.t008, d.t009 and 190 more.")
+    assert meant("x", [], "columns") == "It has no columns."

@@ -1,5 +1,9 @@
 """Dagster's UI in a browser, as an operator sees it: webserver and daemon in their own processes, a simulated upstream
-that is killed and comes back.
+that is killed and comes back, and a target that is killed, comes back, and waits with a change of a definition.
+
+Six questions are answered in each situation: which are behind and since when; why, and what to do; when a table
+changed, and how many rows it has; which targets get it; what the last iteration copied; what happens if one presses
+Materialize.
 
 With CCPR_SCREENSHOTS=docs/images the pictures of the documentation are written (`make screenshots`).
 """
@@ -10,14 +14,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
 
+from ccpr.dagster.health import HEALTH
 from ccpr.dagster.partitions import sync_partitions
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
@@ -25,8 +30,10 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from tests.api.shop import orders
 from tests.dagster.test_tables import ccpr
+from tests.support.mariadb import MariaDb
 from tests.support.ports import free_port
 from tests.support.web_ui import WebServer, answers, wait_for
+from tests.targets.target_database import Place, new_database
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -45,8 +52,13 @@ START = """mutation ($sensor: SensorSelector!) { startSensor(sensorSelector: $se
 LOCATIONS = """query {
   workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { __typename } } } }
 }"""
+PARTITIONS = """query ($key: AssetKeyInput!) {
+  assetNodeOrError(assetKey: $key) { ... on AssetNode { partitionStats { numFailed } } }
+}"""
+LAUNCH = "mutation ($params: ExecutionParams!) { launchRun(executionParams: $params) { __typename } }"
 RUNS = "query { runsOrError(limit: 5) { ... on Runs { results { status } } } }"
 pytestmark = [
+    pytest.mark.browser,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(BROWSER is None, reason="no Chromium: scripts/test-components installs it as root"),
 ]
@@ -60,6 +72,7 @@ class Scene:
     server: WebServer
     emulator: SimulatedUpstream
     storage: Storage
+    target: Place
 
     def go(self, path: str) -> None:
         self.page.goto(self.server.url + path)
@@ -86,18 +99,21 @@ class Scene:
         wait_for(shown, SECONDS)
 
     def picture(self, name: str) -> None:
+        from playwright.sync_api import TimeoutError as NotThere
+
         if folder := os.environ.get("CCPR_SCREENSHOTS"):
             before, taken = b"", b"-"
             for _ in range(LOOKS):  # until it stands still; a time line never does
                 if taken == before:
                     break
-                self.page.wait_for_load_state("networkidle")
+                with suppress(NotThere):  # a page that goes on asking is pictured all the same
+                    self.page.wait_for_load_state("networkidle", timeout=5000)
                 before, taken = taken, self.page.screenshot(animations="disabled")
             (Path(folder) / f"{name}.png").write_bytes(taken)
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(tmp_path_factory: pytest.TempPathFactory, mariadb: MariaDb) -> Iterator[Scene]:
     from playwright.sync_api import sync_playwright
 
     folder, storage = tmp_path_factory.mktemp("browser"), Storage()
@@ -108,12 +124,18 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         storage.create_table("shop", name, columns, primary_key=["id"])
     insert(storage, range(5000))
     (folder / "home").mkdir()
-    with pytest.MonkeyPatch.context() as patch, SimulatedUpstream(storage) as emulator:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        SimulatedUpstream(storage) as emulator,
+        new_database(mariadb) as target,
+    ):
         patch.setenv("CCPR_HOME", str(folder / "home"))
         patch.setenv("DAGSTER_HOME", str(folder / "dagster"))
         patch.setenv("UPSTREAM_PASSWORD", "111")
         source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
         ccpr("subscribe", NAME, "--from", source, "--database", "shop", "--publication", "pub_shop", "--interval", "10")
+        patch.setenv("TARGET_PASSWORD", mariadb.password)
+        ccpr("target", "add", NAME, "report", "--to", target.uri.replace(mariadb.password, "env:TARGET_PASSWORD"))
         (folder / "dagster").mkdir()
         shutil.copy(ROOT / "dagster.yaml", folder / "dagster")
         (folder / "workspace.yaml").write_text(WORKSPACE.format(root=ROOT))
@@ -131,7 +153,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
                 page = browser.new_page(viewport={"width": 1500, "height": 900})
-                yield Scene(page, WebServer(url), emulator, storage)
+                yield Scene(page, WebServer(url), emulator, storage, target)
                 browser.close()
         finally:
             for process in processes:
@@ -161,51 +183,113 @@ def points() -> int:
         return len(PointHistory(workspace.log.engine, workspace.log.row(NAME).task_id).global_points())
 
 
-def test_an_operator_materializes_a_subscription_and_sees_it_fail_and_come_back(scene: Scene) -> None:
-    """One story, since each part needs what the one before has left."""
+def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_come_back(scene: Scene) -> None:
+    """One story with those below, since each needs what the one before has left."""
     scene.go("/locations/ccpr/asset-groups/replication")
     scene.page.get_by_role("button", name="Materialize all").click(timeout=SECONDS * 1000)
     scene.page.get_by_role("button", name="All", exact=True).click(timeout=SECONDS * 1000)
     scene.page.get_by_role("button", name="Launch").click(timeout=SECONDS * 1000)
     wait_for(lambda: points() == 1, SECONDS)
     wait_for(lambda: statuses(scene) == ["SUCCESS"], SECONDS)
+    assert scene.target.query("SELECT COUNT(*) FROM orders") == [(5000,)]
     sensor = {"repositoryLocationName": "ccpr", "repositoryName": "__repository__", "sensorName": "ccpr_log_sensor"}
     assert scene.server.query(START, sensor=sensor)["startSensor"]["__typename"] == "Sensor"
 
     scene.go("/assets/applied_tables")
     scene.shows("current_as_of", "copied_mb", "tables_changed", "Freshness policy")
+    scene.go("/assets/upstream_snapshots")
+    scene.shows("Materialize all six assets of a partition to run one iteration")
 
     reload_definitions(scene)
     scene.go(f"/assets/{NAME}/shop/orders")
     scene.shows("Row count", "5,000", "customer", "varchar(40)", "last_change", "ddl_diff")
     scene.go(f"/assets/{NAME}/shop/orders?view=lineage")
-    scene.shows("tables_shop", "upstream_shop", "mirror")
+    scene.shows("tables_shop", "upstream_shop", "targets_shop", "mirror")
     scene.page.mouse.move(0, 0)
     scene.picture("table-lineage")
+    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}/report?view=checks", "it shows point 0, the newest")
+
     scene.emulator.stop()
-    scene.comes_to_show(f"/assets/replication_health/{NAME}?view=checks", "UPSTREAM_UNREACHABLE")
-    scene.shows("Failed", "what_to_do")
+    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}?view=checks", "UPSTREAM_UNREACHABLE")
+    scene.shows("Failed", "what_to_do", "failing_since", "next_attempt")
     scene.go("/locations/ccpr/sensors/ccpr_log_sensor")
     scene.shows("Failure")
     scene.picture("failed-ticks")
-    scene.go(f"/assets/replication_health/{NAME}")
+    scene.go(f"/assets/{HEALTH}/{NAME}")
     scene.shows("failing", "UPSTREAM_UNREACHABLE")
     scene.picture("replica-failing")
-    scene.comes_to_show("/assets/applied_tables?view=checks", "0 of 1 subscriptions are current")
+    scene.comes_to_show(f"/assets/{HEALTH}?view=checks", "0 of 1 subscriptions are current")
+    assert red(scene)["applied_tables"] == 1
+    scene.go("/assets/applied_tables?view=partitions")
+    scene.shows("Failed (1)", NAME)
+    scene.picture("partition-failed")
+    scene.go("/overview/timeline")
+    scene.shows("ccpr_sync_job")
     scene.go("/locations/ccpr/asset-groups/replication")
     scene.shows("upstream_database", *ASSETS, "mirror", "target_databases", "Materialize all")
     scene.picture("ui")
 
     scene.emulator.restart()
     insert(scene.storage, range(5000, 5100))
-    scene.comes_to_show(f"/assets/replication_health/{NAME}?view=checks", "the last iteration succeeded")
+    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}?view=checks", "the last iteration succeeded")
     scene.comes_to_show(f"/assets/{NAME}/shop/orders", "5,100")
     scene.picture("table")
-    scene.comes_to_show("/assets/applied_tables?view=checks", "1 of 1 subscriptions are current")
+    scene.comes_to_show(f"/assets/{HEALTH}?view=checks", "1 of 1 subscriptions are current")
+    wait_for(lambda: red(scene) == {"applied_tables": 0, "target_databases": 0}, SECONDS)
+
+
+def test_a_target_that_is_away_is_as_red_as_a_replica(scene: Scene) -> None:
+    scene.target.server.kill()
+    try:
+        insert(scene.storage, range(5100, 5150))
+        scene.comes_to_show(f"/assets/{HEALTH}/{NAME}/report?view=checks", "TARGET_UNAVAILABLE")
+        scene.shows("Failed", "what_to_do", "Wait until the target answers", "failing_since")
+        scene.picture("target-away")
+        wait_for(lambda: red(scene) == {"applied_tables": 0, "target_databases": 1}, SECONDS)
+        scene.go("/assets/target_databases?view=partitions")
+        scene.shows("Failed (1)")
+        scene.comes_to_show(f"/assets/{HEALTH}/{NAME}?view=checks", "target report: TARGET_UNAVAILABLE")
+        scene.comes_to_show(f"/assets/{NAME}/shop/orders", "5,150")
+    finally:
+        scene.target.server.start()
+    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}/report?view=checks", ", the newest")
+    wait_for(lambda: red(scene) == {"applied_tables": 0, "target_databases": 0}, SECONDS)
+    assert scene.target.query("SELECT COUNT(*) FROM orders") == [(5150,)]
+
+
+def test_a_statement_that_waits_is_shown_and_approved_in_the_ui(scene: Scene) -> None:
+    scene.storage.drop_column("shop", "orders", "placed", in_place=True)
+    page = f"/assets/{HEALTH}/{NAME}/report?view=checks"
+    scene.comes_to_show(page, "DDL_WAITS")
+    scene.shows("The statement that waits: ALTER TABLE", f"ccpr target approve {NAME} report shop.orders")
+    scene.picture("ddl-waiting")
+    scene.go("/asset-groups?groups=%5B%22health%22%5D")
+    assert red(scene) == {"applied_tables": 0, "target_databases": 0}, "it waits for somebody, and nothing has failed"
+    scene.go("/locations/ccpr/jobs/ccpr_approve_job")
+    scene.shows("ccpr_approve_job")
+    launch(scene, "ccpr_approve_job", {"ops": {"approve": {"config": {"target": "report", "table": "shop.orders"}}}})
+    scene.comes_to_show(page, ", the newest")
+    assert {row[0] for row in scene.target.query("SHOW COLUMNS FROM orders")} == {"id", "customer", "total"}
 
 
 def statuses(scene: Scene) -> list[str]:
     return [run["status"] for run in scene.server.query(RUNS)["runsOrError"]["results"]]
+
+
+def red(scene: Scene) -> dict[str, int]:
+    """How many partitions of an asset are shown as failed."""
+    return {
+        asset: scene.server.query(PARTITIONS, key={"path": [asset]})["assetNodeOrError"]["partitionStats"]["numFailed"]
+        for asset in ("applied_tables", "target_databases")
+    }
+
+
+def launch(scene: Scene, job: str, config: dict[str, Any]) -> None:
+    """As the Launchpad does."""
+    selector = {"repositoryLocationName": "ccpr", "repositoryName": "__repository__", "jobName": job}
+    tags = [{"key": "dagster/partition", "value": NAME}]
+    params = {"selector": selector, "runConfigData": config, "executionMetadata": {"tags": tags}}
+    assert scene.server.query(LAUNCH, params=params)["launchRun"]["__typename"] == "LaunchRunSuccess"
 
 
 def reload_definitions(scene: Scene) -> None:

@@ -30,7 +30,8 @@ def test_the_lineage_leads_from_the_upstream_database_to_the_mirror_and_the_targ
         "copied_objects": ["object_diffs"],
         "applied_tables": ["copied_objects"],
         "mirror": ["applied_tables"],
-        "target_databases": ["mirror"],
+        "target_databases": ["applied_tables", "mirror"],
+        "replication_health": [],
     }
 
 
@@ -43,10 +44,11 @@ def test_assets_have_kinds_a_group_and_a_description() -> None:
         "copied_objects": ["matrixone", "spark"],
         "applied_tables": ["arrow"],
         "mirror": ["arrow", "spark"],
-        "target_databases": ["mysql"],
+        "target_databases": ["delta", "mysql"],
+        "replication_health": ["matrixone"],
     }
     # One group: the UI shows all of the lineage at once.
-    assert {spec.group_name for spec in specs().values()} == {"replication"}
+    assert {spec.group_name for name, spec in specs().items() if name != "replication_health"} == {"replication"}
     assert all(spec.description for spec in specs().values())
     shown = [spec.description or "" for spec in specs().values()] + [
         spec.description or "" for check in defs.asset_checks or () for spec in check.check_specs
@@ -60,6 +62,7 @@ def test_a_partition_is_a_subscription() -> None:
     assert SUBSCRIPTIONS.name == "ccpr_subscription"
     assert [name for name, spec in specs().items() if spec.partitions_def != SUBSCRIPTIONS] == [
         "upstream_database",
+        "replication_health",
     ]
 
 

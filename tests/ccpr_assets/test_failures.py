@@ -19,9 +19,9 @@ from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import SubscriptionBusy
-from tests.end_to_end.replica import Replica, replaying
 from tests.support.dagster_fixtures import Sync
 from tests.support.lost_objects import losing_objects
+from tests.support.replica import Replica, replaying
 
 pytestmark = pytest.mark.recordings
 

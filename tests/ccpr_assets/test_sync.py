@@ -7,8 +7,8 @@ import dagster as dg
 import pytest
 
 from ccpr.dagster import metadata
-from tests.end_to_end.replica import Replica, replaying
 from tests.support.dagster_fixtures import Sync
+from tests.support.replica import Replica, replaying
 
 ORDER = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
 pytestmark = [pytest.mark.spark, pytest.mark.recordings, pytest.mark.usefixtures("spark")]

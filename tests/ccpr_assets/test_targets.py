@@ -1,5 +1,5 @@
-"""The asset `applied_tables` syncs the targets and shows their results. A target that fails is shown, and fails nothing
-else."""
+"""The asset `target_databases` syncs the targets and shows their results. A target that fails fails its step, and
+nothing of the replica."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +9,12 @@ import dagster as dg
 import pytest
 
 from ccpr.dagster import metadata
-from tests.end_to_end.replica import NAME, replaying
 from tests.support.dagster_fixtures import Sync
 from tests.support.mariadb import MariaDb
+from tests.support.replica import NAME, replaying
 from tests.targets.target_database import Place, new_database
 
+TARGET_DATABASES = dg.AssetKey("target_databases")
 pytestmark = [pytest.mark.spark, pytest.mark.recordings, pytest.mark.usefixtures("spark")]
 
 
@@ -26,9 +27,7 @@ def place(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 def targets(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
     assert result.success
-    (event,) = [
-        event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("applied_tables")
-    ]
+    (event,) = [event for event in result.get_asset_materialization_events() if event.asset_key == TARGET_DATABASES]
     shown = event.materialization.metadata[metadata.TARGETS]
     assert isinstance(shown, dg.TableMetadataValue)
     (record,) = shown.records
@@ -50,7 +49,16 @@ def test_targets_are_synced_and_shown(recordings: Path, home: Path, place: Place
         assert place.query("SELECT COUNT(*) FROM acc") == [(50_000,)]
         place.server.kill()
         try:
-            assert targets(sync())["failures"].startswith("TARGET_UNAVAILABLE")
+            failed = sync()
+            assert not failed.success
+            made = {event.asset_key for event in failed.get_asset_materialization_events()}
+            assert dg.AssetKey("applied_tables") in made
+            assert TARGET_DATABASES not in made
+            (step,) = [event for event in failed.all_events if event.is_step_failure]
+            assert step.step_key == "target_databases"
+            shown = step.step_failure_data.user_failure_data
+            assert shown is not None
+            assert (shown.description or "").startswith("target db: TARGET_UNAVAILABLE")
         finally:
             place.server.start()
         assert targets(sync())["rows_written"] > 600, "this run also brings the rows that the one before could not"

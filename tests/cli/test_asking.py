@@ -1,4 +1,4 @@
-"""What destroys something asks a person, and is not done where nobody can answer."""
+"""What destroys something asks at the terminal, and is not done without one."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from ccpr.cli.main import app
 DESTROYS = [
     ("drop", "nobody", "--purge"),
     ("sql", "DROP SUBSCRIPTION nobody PURGE"),
-    ("unfollow", "nobody", "--downstream", "b", "--drop-database"),
+    ("follower", "remove", "nobody", "b", "--drop-database"),
 ]
 
 
@@ -56,7 +56,7 @@ def test_an_output_for_a_program_means_that_nobody_is_asked(
     terminal: tuple[int, IO[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", terminal[1])
-    with pytest.raises(NotConfirmed, match="nobody can be asked"):
+    with pytest.raises(NotConfirmed, match="there is no terminal to ask on"):
         asked(as_json=True)
     asked(as_json=True, yes=True)
 
@@ -68,7 +68,7 @@ def test_nobody_answers_at_a_standard_input_that_is_closed_or_missing(
     file.close()
     for stdin in (file, None):
         monkeypatch.setattr("sys.stdin", stdin)
-        with pytest.raises(NotConfirmed, match="nobody can be asked"):
+        with pytest.raises(NotConfirmed, match="there is no terminal to ask on"):
             asked()
         asked(yes=True)
 

@@ -11,6 +11,8 @@ import typer.main
 from ccpr.cli.error_catalogue import PACKAGE
 from ccpr.cli.main import app
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).resolve().parents[2]
 _IN_BACKQUOTES = re.compile(r"`ccpr ([^`]+)`")
 _IN_A_HINT = re.compile(r"(?:^|: |; )ccpr ([a-z][^`;]*)")

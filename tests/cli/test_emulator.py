@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.wire_client import Connect
 
+pytestmark = pytest.mark.integration
+
 RUN = [sys.executable, "-c", "import typer; from ccpr.cli.emulator import emulator; typer.run(emulator)"]
 
 

@@ -19,13 +19,12 @@ from ccpr.relay.watching import ask
 from ccpr.service.workspace import Workspace
 from sensors.ccpr_log import ccpr_log_sensor
 from sensors.health import replica_health_sensor
-from tests.end_to_end.conftest import home
 from tests.relay.conftest import Relayed, relayed
 from tests.relay.test_follow import arrived, client, follow, records
 from tests.support.native_client import NativeClient, NativeTask
 
-__all__ = ["client", "home", "relayed"]
-pytestmark = pytest.mark.recordings
+__all__ = ["client", "relayed"]
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 KEY = dg.AssetKey(["replica", "followers", "b", "gd_dml"])
 STOPPED = "N:1795000000:failed to get relation gd_dml.t: no such table"
 
@@ -91,7 +90,7 @@ def test_its_error_and_remedy_are_the_checks_and_it_is_well_with_its_rows_again(
     assert not passed
     assert shown[metadata.ERROR_CODE] == "FOLLOWER_STOPPED"
     assert "no such table" in says
-    assert "ccpr follow" in shown[metadata.REMEDY]
+    assert "ccpr follower add" in shown[metadata.REMEDY]
     follow(relayed, client)
     relayed.replica.run()
     arrived(relayed, client)

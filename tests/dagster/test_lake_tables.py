@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from ccpr.dagster import metadata
 from ccpr.dagster.table_specs import load_subscriptions
@@ -10,6 +11,8 @@ from ccpr.emulator.engine.storage import Storage
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, storage
 from tests.dagster.test_target_tables import iterate, report, shown
 from tests.support.lake_readers import read_delta_rs
+
+pytestmark = pytest.mark.integration
 
 __all__ = ["storage"]
 

@@ -20,10 +20,10 @@ from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
 from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
-from tests.end_to_end.replica import NAME, Replica, replaying
+from tests.support.replica import NAME, Replica, replaying
 
 STEPS = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_an_instance_that_fails_or_hangs_neither_delays_nor_fails_an_iteration(r
 def test_a_report_that_fails_is_counted_and_the_next_one_is_made(
     replica: Replica, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one of the followers, of which one at a time waits."""
+    """Also one of the followers; one at a time waits."""
     monkeypatch.setattr("ccpr.dagster.reporter._RETRY_SECONDS", 0.01)
     opened: list[int] = []
 

@@ -21,6 +21,8 @@ from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.service.workspace import Workspace
 
+pytestmark = pytest.mark.integration
+
 NAME, DATABASE = "shop", "d"
 
 

@@ -1,4 +1,4 @@
-"""The tables of a target as assets, against a real server: what it has got, what is behind, and lineage to it."""
+"""The tables of a target as assets, against a real server: what it has got, what lags, and lineage to it."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +18,8 @@ from ccpr.service.workspace import Workspace
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, storage
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import Place, new_database
+
+pytestmark = pytest.mark.integration
 
 __all__ = ["storage"]
 
@@ -64,6 +66,8 @@ def test_what_a_target_has_got_is_materialized_with_lineage_to_the_replica(
     assert iterate(instance) == 2
     found = shown(instance, key(place, "a"))
     assert (found[metadata.SYNCED_WITH_POINT], found[metadata.CHANGED_AT_LSN]) == (0, 0)
+    assert [column.name for column in found[metadata.COLUMN_SCHEMA].columns] == ["n", "v"]
+    assert found[metadata.ROW_COUNT] == 100
     assert metadata.STATE not in found, "the overview shows it also when the table is behind later"
     replica = dg.AssetKey([NAME, DATABASE, "a"])
     assert found[metadata.COLUMN_LINEAGE].deps_by_column["v"] == [dg.TableColumnDep(replica, "v")]
@@ -73,7 +77,8 @@ def test_what_a_target_has_got_is_materialized_with_lineage_to_the_replica(
     assert dg.AssetKey(["upstream", NAME, DATABASE, "a"]) in {dep.asset_key for dep in specs[replica].deps}
     insert(storage, 200)
     assert iterate(instance) == 1, "the other one has not changed"
-    assert shown(instance, key(place, "a"))[metadata.SYNCED_WITH_POINT] == 1
+    again = shown(instance, key(place, "a"))
+    assert (again[metadata.SYNCED_WITH_POINT], again[metadata.ROW_COUNT]) == (1, 101)
     assert report(instance) == 0
     assert place.query("SELECT COUNT(*) FROM a") == [(101,)]
 

@@ -19,7 +19,20 @@ from tests.docs.pages import ROOT
 FOLDER = ROOT / "deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text("utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-INSTRUCTIONS = {"FROM", "COPY", "RUN", "USER", "WORKDIR", "ENV", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "CMD"}
+INSTRUCTIONS = {
+    "FROM",
+    "ARG",
+    "COPY",
+    "RUN",
+    "USER",
+    "WORKDIR",
+    "ENV",
+    "VOLUME",
+    "EXPOSE",
+    "STOPSIGNAL",
+    "HEALTHCHECK",
+    "CMD",
+}
 SERVICE_KEYS = {
     "image",
     "build",
@@ -68,6 +81,9 @@ def test_the_image_has_all_that_is_built_and_installed() -> None:
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     needed = {*wheel, project["project"]["readme"], *project["project"]["license-files"], "constraints.txt"}
     assert needed <= {*copied(), "pyproject.toml"}
+    (extras,) = (rest.removeprefix("EXTRAS=") for name, rest in instructions() if name == "ARG")
+    assert {"dagster", *extras.split(",")} <= project["project"]["optional-dependencies"].keys()
+    assert any(name == "RUN" and '"/src[$EXTRAS]"' in rest for name, rest in instructions())
     python = next(rest for name, rest in instructions() if name == "FROM").partition(":")[2].partition("-")[0]
     assert python in ("3.11", "3.12", "3.13")
 

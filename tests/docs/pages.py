@@ -12,7 +12,7 @@ FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 
 
 def pages() -> list[Path]:
-    """Everything that a person reads: the site, and what is next to it in the repository."""
+    """All prose: the site, and what is next to it in the repository."""
     return [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 

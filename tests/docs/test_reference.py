@@ -13,12 +13,15 @@ import pytest
 from ccpr.cli.error_catalogue import PACKAGE, catalogue
 from ccpr.cli.reference.__main__ import FOLDER, PAGES, main
 from ccpr.cli.reference.configuration import variables
+from ccpr.config.sql.statements import LAKE_SETTINGS
 from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
 from ccpr.service.status import SubscriptionStatus
 from ccpr.state.settings import Settings
 from ccpr.state.tables import METADATA, checkpoints
 from ccpr.targets.registry import TARGET_METADATA
 from tests.docs.pages import DOCS, FENCED, ROOT, name_of, pages
+
+pytestmark = pytest.mark.integration
 
 _FORMAT = (DOCS / "format" / "mirror.md").read_text("utf-8")
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -88,13 +91,16 @@ def test_every_dependency_has_its_reason() -> None:
         *project["dependencies"],
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
-    page = re.split(r"[^\w-]+", (DOCS / "dependencies.md").read_text("utf-8").lower())
+    text = (DOCS / "dependencies.md").read_text("utf-8").lower()
+    page = re.split(r"[^\w-]+", text)
     names = {re.split(r"[\[<>=]", name)[0].lower() for name in wanted} - {project["name"]}
     assert names - set(page) == set()
+    extras = project["optional-dependencies"].keys() - {"dev", "docs"}
+    assert [extra for extra in extras if f"`[{extra}]`" not in text] == [], "each extra says what it is for"
 
 
 def test_every_error_code_that_a_page_names_exists() -> None:
-    settings = {field.name.upper() for field in fields(Settings)}
+    settings = {name.upper() for name in (*(field.name for field in fields(Settings)), *LAKE_SETTINGS)}
     known = {*catalogue(), *variables(), *settings, *_OTHER_WORDS}
     named = {
         (name_of(page), name)

@@ -4,7 +4,11 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.docs.pages import DOCS, ROOT
+
+pytestmark = pytest.mark.integration
 
 _ARCHITECTURE = (DOCS / "architecture.md").read_text("utf-8")
 

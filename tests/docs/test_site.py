@@ -11,6 +11,8 @@ import pytest
 
 from tests.docs.pages import DOCS, FENCED, ROOT, anchors, name_of, pages
 
+pytestmark = pytest.mark.integration
+
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FETCHED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?((?:https?:)?//[^\"'\s>]+)", re.I)
 _IMPORTED = re.compile(r"(?:@import\s+|url\()[\"']?((?:https?:)?//[^\"')\s]+)", re.I)

@@ -1,4 +1,4 @@
-"""What the docs tell a person to type does what they say."""
+"""What the docs tell readers to type does what they say."""
 
 import ast
 import importlib
@@ -13,6 +13,8 @@ import pytest
 
 from tests.docs.pages import DOCS, ROOT, blocks, name_of, pages
 from tests.support.ports import free_port
+
+pytestmark = pytest.mark.integration
 
 _PORT = "6001"
 _WAIT = "for _ in $(seq 300); do (echo > /dev/tcp/127.0.0.1/6001) 2> /dev/null && break; sleep 0.1; done\n"

@@ -9,7 +9,7 @@ import pytest
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from tests.support.wire_client import Client, Connect, as_answer, folder_of, recorded, scenario_names
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 SCENARIOS = scenario_names()
 
 

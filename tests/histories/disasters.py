@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.maintenance.adopt import adopt
+from ccpr.maintenance.errors import PointsNeeded
 from ccpr.matrixone.client.errors import SnapshotGone, StaleRead
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -34,7 +35,6 @@ from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.step_names import Stage
 from ccpr.schema.policy import DdlPolicy
 from ccpr.service import held_points
-from ccpr.service.errors import PointNeeded
 from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace
@@ -261,7 +261,7 @@ class Disasters(RuleBasedStateMachine):
         return IterationOptions(allow_resync=resync, timeouts=ORDINARY)
 
     def run(self, workspace: Workspace) -> None:
-        """With a full list where the base is gone, as a person would allow it who reads the error."""
+        """With a full list where the base is gone, as an operator who reads the error would allow it."""
         for resync in (False, True, True):
             try:
                 with workspace.iteration(NAME, self.options(resync=resync)) as iteration:
@@ -379,10 +379,10 @@ class DisastersOfKept(Disasters):
 
     @rule(place=st.integers(0, 9))
     def drop_point(self, place: int) -> None:
-        with self.way_out(), closing(self.workspace()) as workspace, suppress(PointNeeded):
+        with self.way_out(), closing(self.workspace()) as workspace, suppress(PointsNeeded):
             points = workspace.mirror(NAME).points()
             if points:
-                held_points.drop(workspace, NAME, points[place % len(points)].lsn)
+                held_points.drop(workspace, NAME, {points[place % len(points)].lsn})
 
     @precondition(lambda self: self.mirrors)
     @rule(age=st.integers(0, 9))

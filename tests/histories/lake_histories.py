@@ -34,7 +34,7 @@ LAKE = "lake"
 
 @dataclass
 class Shown:
-    """Which version of which folder shows which point."""
+    """The version of each folder that shows a point."""
 
     lake: Path
     versions: dict[int, dict[str, tuple[str, int]]] = field(default_factory=dict)  # by lsn and table

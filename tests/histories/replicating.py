@@ -40,7 +40,7 @@ from ccpr.pipeline import appendable
 from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.pipeline.options import IterationOptions, Timeouts
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.service import subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
@@ -163,15 +163,15 @@ class Replica:
     def going_on(self) -> Iterator[None]:
         """Meanwhile the upstream goes on between the flush of an iteration's snapshot and its second snapshot, or those
         of its tables."""
-        take, rng = PassingSnapshots.after_flush, random.Random(self.history.seed + 4)
+        take, rng = TemporarySnapshots.after_flush, random.Random(self.history.seed + 4)
 
-        def take_after_flush(passing: PassingSnapshots, database: str, table: str | None = None) -> SnapshotRef:
+        def take_after_flush(temporary: TemporarySnapshots, database: str, table: str | None = None) -> SnapshotRef:
             self.history.done.append(f"  before a second snapshot of {table or 'the database'}:")
             for _ in range(rng.randint(0, 4 if table is None else 1)):
                 self.history.step()
-            return take(passing, database, table)
+            return take(temporary, database, table)
 
-        with mock.patch.object(PassingSnapshots, "after_flush", take_after_flush):
+        with mock.patch.object(TemporarySnapshots, "after_flush", take_after_flush):
             yield
 
     def _without_table(self) -> None:

@@ -15,7 +15,10 @@ from tests.hostile.objects_apart import apart
 from tests.hostile.seeds import objects, objects_apart
 from tests.hostile.targets import SHARES, make_target
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured through /proc")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured through /proc"),
+]
 _ROOT = Path(__file__).parents[2]
 _CASES, _SECONDS_A_TARGET = 4000, 1.5
 

@@ -23,6 +23,8 @@ from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import Transient
 from tests.hostile.targets.client import greeting_payload
 
+pytestmark = pytest.mark.integration
+
 _SECRET = "clear-secret"
 _OK = b"\x07\0\0\2\0\0\0\2\0\0\0"
 

@@ -44,9 +44,9 @@ from ccpr.state.log_rows import LogRow
 from ccpr.state.states import IterationState, State
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import mo_ccpr_log
-from tests.end_to_end.shop import DATABASE, NAME, TARGET, Shop
 from tests.kill_matrix.places import Place, Reach
 from tests.support.mariadb import MariaDb
+from tests.support.shop import DATABASE, NAME, TARGET, Shop
 from tests.targets.target_database import Place as TargetPlace
 from tests.targets.target_database import new_database
 

@@ -24,10 +24,10 @@ from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.step_names import Step
 from ccpr.state.context import Context
-from tests.end_to_end.shop import NAME, TARGET
 from tests.kill_matrix.places import AT, BETWEEN_OBJECTS, Place, Reach
 from tests.kill_matrix.scene import CHUNK_BYTES, LAST_HOUR, NEWEST, Scene, invoke, iterate
 from tests.support.patching import replaced
+from tests.support.shop import NAME, TARGET
 
 DAY = 86_400.0
 SECONDS = 1200  # of a machine that others use, too
@@ -183,8 +183,8 @@ def object_corrupted(scene: Scene, place: Place) -> str:
 
 
 def mirror_corrupted(scene: Scene, place: Place) -> str:
-    """When the place is reached, a random byte of a random object in the mirror is flipped. `ccpr verify` leads
-    out."""
+    """When the place is reached, a random byte of a random object in the mirror is flipped. `ccpr verify
+    --repair` leads out."""
 
     def flip() -> None:
         path = scene.mirror / "objects" / scene.rng.choice(sorted(scene.before))
@@ -194,7 +194,7 @@ def mirror_corrupted(scene: Scene, place: Place) -> str:
         path.write_bytes(content)
 
     outcome = scene.attempt(place, Reach(flip))
-    _led_out("verify", NAME)
+    _led_out("verify", NAME, "--repair")
     return outcome
 
 

@@ -33,7 +33,7 @@ from ccpr.state.keep_rules import KeepRules
 from ccpr.state.kept import KeptState
 from ccpr.state.migrations import open_database
 from ccpr.state.settings import GRACE_SECONDS
-from tests.pipeline.test_object_list import listed, live
+from tests.support.object_lists import listed, live
 from tests.support.values import NOW, a_table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

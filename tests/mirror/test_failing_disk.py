@@ -13,6 +13,8 @@ import pytest
 from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
 
+pytestmark = pytest.mark.integration
+
 BYTES = bytes(range(256)) * 4096
 
 _READ = """

@@ -1,4 +1,4 @@
-"""Filters: how they are written, what they refuse, and that they keep the rows of which Python's own comparison is
+"""Filters: how they are written, what they refuse, and that they keep the rows for which Python's own comparison is
 true."""
 
 import math

@@ -21,18 +21,23 @@ from pyspark.sql import SparkSession
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects import types
+from ccpr.matrixone.objects.convert import ZERO_DATE
 from ccpr.matrixone.objects.layout import COLUMN_META_DTYPE, Block
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.mirror.filters import Compare, Filter, IsIn, IsNotIn, IsNotNull, IsNull
 from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.open_store import open_store
 from ccpr.mirror.pruning import prune, stats_tell_of
 from ccpr.mirror.table_read import TableRead, plan_read
+from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.spark.read import read_table
 from tests.histories.replicating import NAME, iterate, subscribed
 from tests.support.ci import UNDER_CI
 from tests.support.recorded_mirror import mirror_of_recording
 from tests.support.spark_fixtures import RecordedMirror
+
+pytestmark = pytest.mark.integration
 
 
 def zone(oid: int, low: bytes, high: bytes, *, initialised: bool = True, unbounded: bool = False) -> bytes:
@@ -61,6 +66,17 @@ def excluded(
     return test.excludes_block(Block(0, rows, metas), column.seqnum)
 
 
+def covered(
+    column: Column, filter_: Filter, zonemap: bytes, *, rows: int = 10, nulls: int = 0, oid: int | None = None
+) -> bool:
+    metas = np.zeros(column.seqnum + 1, COLUMN_META_DTYPE)
+    metas[column.seqnum]["oid"] = column.type.oid if oid is None else oid
+    metas[column.seqnum]["nulls"] = nulls
+    metas[column.seqnum]["zonemap"] = np.void(zonemap)
+    (test,) = prune([filter_], [column]).tests
+    return test.covers_block(Block(0, rows, metas), column.seqnum)
+
+
 INT = Column("c", 1, SqlType(types.INT32))
 TEXT = Column("c", 1, SqlType(types.VARCHAR, 100))
 
@@ -84,6 +100,54 @@ TEXT = Column("c", 1, SqlType(types.VARCHAR, 100))
 )  # fmt: skip
 def test_numbers_between_10_and_20(filter_: Filter, skipped: bool) -> None:
     assert excluded(INT, filter_, numbers(types.INT32, "<i", 10, 20)) is skipped
+
+
+@pytest.mark.parametrize(
+    ("filter_", "all_of_it"),
+    [
+        (Compare("c", ">=", 10), True), (Compare("c", ">=", 11), False), (Compare("c", ">", 9), True),
+        (Compare("c", ">", 10), False), (Compare("c", "<=", 20), True), (Compare("c", "<=", 19), False),
+        (Compare("c", "<", 21), True), (Compare("c", "<", 20), False), (Compare("c", ">", Decimal("9.5")), True),
+        (Compare("c", "<", 10**40), True), (Compare("c", "=", 10), False), (IsIn("c", (10, 20)), False),
+        (IsIn("c", ()), False), (IsNotNull("c"), True), (IsNull("c"), False),
+        # What says less than the filter, or cannot be compared for certain, shows nothing.
+        (Compare("c", "!=", 9), False), (IsNotIn("c", (9, 30)), False), (Compare("c", ">=", 9.0), False),
+        (Compare("c", ">=", "9"), False), (IsIn("c", (10, "x")), False), (Compare("c", "<", Decimal("nan")), False),
+    ],
+)  # fmt: skip
+def test_numbers_that_all_lie_between_10_and_20(filter_: Filter, all_of_it: bool) -> None:
+    bounds = numbers(types.INT32, "<i", 10, 20)
+    assert covered(INT, filter_, bounds) is all_of_it
+    assert not covered(INT, filter_, bounds, nulls=1), "a null satisfies no comparison, and a value is not null"
+    assert not covered(INT, filter_, numbers(types.INT64, "<q", 10, 20), oid=types.INT64), "another type is reported"
+
+
+def test_a_block_of_one_value_and_one_of_nulls_are_known() -> None:
+    seven = numbers(types.INT32, "<i", 7, 7)
+    for filter_ in (Compare("c", "=", 7), IsIn("c", (5, 7))):
+        assert covered(INT, filter_, seven)
+    assert not covered(INT, Compare("c", "=", 8), seven)
+    assert covered(INT, IsNull("c"), bytes(64), nulls=10)
+    assert covered(INT, IsNull("c"), bytes(64), oid=0), "a column that came after the object"
+    assert not covered(INT, IsNotNull("c"), bytes(64), oid=0)
+
+
+def test_a_zone_with_a_zero_date_is_not_known_since_that_counts_as_null() -> None:
+    day = Column("c", 0, SqlType(types.DATE))
+    later, zero = numbers(types.DATE, "<i", 0, 700_000), numbers(types.DATE, "<i", ZERO_DATE, 700_000)
+    for filter_ in (IsNotNull("c"), Compare("c", "<", date(2026, 1, 1))):
+        assert covered(day, filter_, later)
+        assert not covered(day, filter_, zero)
+
+
+def test_texts_are_within_what_30_bytes_can_say() -> None:
+    bounds = zone(types.VARCHAR, b"b" * 30, b"d")
+    assert covered(TEXT, Compare("c", ">=", "b"), bounds)
+    assert covered(TEXT, Compare("c", "<=", "d"), bounds)
+    assert not covered(TEXT, Compare("c", ">=", "b" * 31), bounds), "a value may be a prefix longer than the bound"
+    for open_end in (zone(types.VARCHAR, b"b", b"\xff" * 30, unbounded=True), zone(types.VARCHAR, b"b", b"\xff" * 30)):
+        assert not covered(TEXT, Compare("c", "<", "\U0010ffff" * 20), open_end)
+        assert covered(TEXT, Compare("c", ">=", "b"), open_end)
 
 
 def test_nulls_never_satisfy_a_comparison_and_a_block_without_any_has_no_null() -> None:
@@ -182,6 +246,7 @@ def test_what_is_not_certain_from_zone_maps_is_read(column: Column, value: Any) 
     compared = [Compare("c", operator, value) for operator in ("=", "!=", "<", ">")]
     for filter_ in (*compared, IsIn("c", (value,)), IsNotIn("c", (value,))):
         assert not excluded(column, filter_, zone(column.type.oid, bytes(8), bytes(8)))
+        assert not covered(column, filter_, zone(column.type.oid, bytes(8), bytes(8)))
 
 
 def test_with_a_hole_below_the_sort_key_the_stats_say_nothing() -> None:
@@ -275,8 +340,11 @@ def test_filters_give_the_same_rows_with_and_without_pruning(
     filters = tuple(
         a_filter(everything, data.draw(st.sampled_from(columns)), data) for _ in range(data.draw(st.integers(1, 3)))
     )
+    expected = satisfying(everything, filters)
     pruned = rows_of(replace(read, filters=filters))
-    assert pruned.equals(satisfying(everything, filters)), filters
+    assert pruned.equals(expected), filters
+    mirror = Mirror(open_store(read.store_url))
+    assert count_rows(mirror, mirror.manifest(read.ref), read.at, filters) == expected.num_rows, filters
 
 
 def rows_of(read: TableRead) -> pa.Table:
@@ -317,7 +385,7 @@ def near(value: Any, data: st.DataObject) -> Any:
 
 
 def satisfying(rows: pa.Table, filters: tuple[Filter, ...]) -> pa.Table:
-    """The rows of which all filters are true, by Arrow's comparison."""
+    """The rows that satisfy all filters, by Arrow's comparison."""
     masks = [pc.fill_null(satisfies(rows.column(filter_.column), filter_), False) for filter_ in filters]
     return rows.filter(reduce(pc.and_, masks))
 

@@ -1,4 +1,4 @@
-"""What an expression of Arrow leaves out of a read is no row of which it is true, and SQL over a point gives what it
+"""What an expression of Arrow skips in a read is no row that satisfies it, and SQL over a point gives what it
 gives over the same rows in memory."""
 
 from collections.abc import Callable, Iterator

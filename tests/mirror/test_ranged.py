@@ -1,4 +1,4 @@
-"""Large files of an object store: what is asked for is read, in blocks of which a bounded number stays."""
+"""Large files of an object store: what is asked for is read, in blocks, and a bounded number of them stays."""
 
 import random
 from collections.abc import Iterator
@@ -16,6 +16,8 @@ from ccpr.mirror.open_store import open_store
 from ccpr.mirror.ranged import BLOCK_BYTES, CACHED_BLOCKS, WHOLE_BYTES, BlockCache, RangedContent, ranged
 from tests.matrixone.objects.building import column_entry, object_file, varlena_entry
 from tests.support.bucket import Bucket, served
+
+pytestmark = pytest.mark.integration
 
 NAME = object_path("018f0000-0000-7000-8000-000000000001_00000")
 

@@ -19,6 +19,8 @@ from tests.support.spark_fixtures import RecordedMirror
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize(
     "url",

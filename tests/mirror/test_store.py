@@ -13,6 +13,8 @@ from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Store
 from ccpr.pipeline.write_queue import WriteQueue
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(params=["local", "s3", "local encrypted", "s3 encrypted"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:

@@ -20,7 +20,7 @@ LAST, NOW = Timestamp(100), Timestamp(200)
 
 
 def appendable_table(mirror: Mirror, committed: Timestamp, **options: int) -> TablePoint:
-    """A table with an appendable object of two rows, the last of which was committed at a time."""
+    """A table with an appendable object of two rows; the last one was committed at a time."""
     times = [Timestamp(1), committed]
     raw = b"".join(time.logical.to_bytes(4, "little") + time.physical.to_bytes(8, "little") for time in times)
     columns = {0: (22, column_entry(22, bytes(8), 2)), 1: (100, column_entry(100, raw, 2))}
@@ -33,7 +33,7 @@ def appendable_table(mirror: Mirror, committed: Timestamp, **options: int) -> Ta
 
 
 def test_what_cannot_be_read_may_hold_later_rows(tmp_path: Path) -> None:
-    """A point that is left out would lack rows to a release that can read them."""
+    """A point that is skipped would lack rows to a release that can read them."""
     mirror = Mirror(LocalStore(tmp_path))
     assert holds_later_rows(mirror, appendable_table(mirror, NOW, meta_version=4), Timestamp(300), Timestamp(400))
 
@@ -55,7 +55,7 @@ def test_a_row_is_later_by_time_and_tie_breaker(committed: Timestamp, later: boo
 
 
 def test_a_manifest_made_of_many_before_is_one_batch(tmp_path: Path) -> None:
-    """Each batch costs whoever reads the manifest: with one for each point before, iterations got slower for ever."""
+    """Each batch costs readers of the manifest: with one for each point before, iterations got slower for ever."""
     mirror = Mirror(LocalStore(tmp_path))
     point: TablePoint | None = None
     for number in range(1, 20):

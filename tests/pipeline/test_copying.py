@@ -191,7 +191,7 @@ def test_damage_behind_a_part_that_is_not_known_is_found(monkeypatch: pytest.Mon
 def test_an_object_of_a_form_that_no_other_has_is_fetched_twice(
     forms: dict[int, int], fetched: int, store: LocalStore
 ) -> None:
-    """It may have been damaged on its way. `forms`: what is said of which objects."""
+    """It may have been damaged on its way. `forms`: what is said of each object."""
     texts = {NAMES[number]: Findings(unread={0: f"vector class {form}"}).to_text() for number, form in forms.items()}
 
     class Odd(Engine):

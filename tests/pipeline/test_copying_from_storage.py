@@ -22,7 +22,7 @@ from tests.support.bucket import Bucket, served
 from tests.support.disk_files import framed, write_storage
 from tests.support.recorded import Snapshot
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 PASSWORD = "a secret of the test"
 

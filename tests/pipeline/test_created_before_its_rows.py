@@ -20,10 +20,12 @@ from ccpr.matrixone.client.errors import StatementFailed
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session
 from ccpr.pipeline.committing import Outcome
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from tests.histories.replicating import NAME, iterate, read_mirror, subscribed
+
+pytestmark = pytest.mark.integration
 
 DATABASE, TABLE = "shop", "orders"
 
@@ -173,15 +175,15 @@ def test_an_iteration_in_which_nothing_was_written_is_idle(shop: Shop) -> None:
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Do something upstream between an iteration's snapshot, which is flushed, and its second one."""
     monkeypatch.setattr("ccpr.pipeline.appendable.SHORT_LIST", -1)
-    take = PassingSnapshots.later
+    take = TemporarySnapshots.later
 
     def patch(action: Callable[[], object]) -> None:
-        def take_later(passing: PassingSnapshots, database: str) -> SnapshotRef:
-            if not passing._later:
+        def take_later(temporary: TemporarySnapshots, database: str) -> SnapshotRef:
+            if not temporary._later:
                 action()
-            return take(passing, database)
+            return take(temporary, database)
 
-        monkeypatch.setattr(PassingSnapshots, "later", take_later)
+        monkeypatch.setattr(TemporarySnapshots, "later", take_later)
 
     return patch
 
@@ -283,7 +285,7 @@ def test_an_upstream_that_takes_no_second_snapshot_is_asked_for_the_full_list(
 ) -> None:
     monkeypatch.setattr("ccpr.pipeline.appendable.SHORT_LIST", -1)
     refused = StatementFailed("no", subject="snapshot", number=20101, text="no")
-    monkeypatch.setattr(PassingSnapshots, "later", mock.Mock(side_effect=refused))
+    monkeypatch.setattr(TemporarySnapshots, "later", mock.Mock(side_effect=refused))
     full = lists(late, monkeypatch)
     assert late.iterate().point
     assert full == [False, True]

@@ -20,7 +20,7 @@ from ccpr.matrixone.schema import Kind
 from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.errors import BaseSnapshotLost, ScopeConflict, TableChangedMeanwhile
 from ccpr.pipeline.options import Timeouts
-from ccpr.pipeline.passing_snapshots import PassingSnapshots
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.service.status import LeftOut
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -28,13 +28,15 @@ from ccpr.state.settings import Settings
 from tests.histories.replicating import NAME, iterate, read_mirror, subscribed
 from tests.support.meanwhile import once_before
 
+pytestmark = pytest.mark.integration
+
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 CHOSEN = ("shop_a", "shop_b")
 
 
 @dataclass
 class Account:
-    """Databases of an account, of which two are replicated, each with a table `t`."""
+    """Databases of an account, two of them replicated, each with a table `t`."""
 
     name: str
     storage: Storage
@@ -114,15 +116,17 @@ def an_account(name: str, folder: Path, settings: Settings) -> Iterator[Account]
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
     """Do something upstream, once, between the account's snapshot and those of its databases."""
-    take = PassingSnapshots.of_databases
+    take = TemporarySnapshots.of_databases
 
     def patch(action: Callable[[], Any]) -> None:
-        def taking(passing: PassingSnapshots, ref: SnapshotRef, databases: Mapping[str, int]) -> dict[str, SnapshotRef]:
-            monkeypatch.setattr(PassingSnapshots, "of_databases", take)
+        def taking(
+            temporary: TemporarySnapshots, ref: SnapshotRef, databases: Mapping[str, int]
+        ) -> dict[str, SnapshotRef]:
+            monkeypatch.setattr(TemporarySnapshots, "of_databases", take)
             action()
-            return take(passing, ref, databases)
+            return take(temporary, ref, databases)
 
-        monkeypatch.setattr(PassingSnapshots, "of_databases", taking)
+        monkeypatch.setattr(TemporarySnapshots, "of_databases", taking)
 
     return patch
 
@@ -151,7 +155,7 @@ def test_rows_of_all_databases_are_of_one_time(
 def test_what_is_merged_and_collected_after_the_snapshot_is_read_from_it(
     account: Account, meanwhile: Callable[..., None]
 ) -> None:
-    """In the first iteration, of which there is no base: the list of the later snapshot lacks what was live."""
+    """In the first iteration, without a base: the list of the later snapshot lacks what was live."""
 
     def merge() -> None:
         for database in CHOSEN:
@@ -329,7 +333,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_snapshots(
     account.iterate()
     account.insert("shop_a", 9)
     with monkeypatch.context() as patch:
-        patch.setattr(PassingSnapshots, "wait_until_flushed", interrupted)
+        patch.setattr(TemporarySnapshots, "wait_until_flushed", interrupted)
         with pytest.raises(KeyboardInterrupt):
             account.iterate()
     lists = {name for name in account.context().to_drop if "c" in name.rpartition("_")[2][6:]}

@@ -16,6 +16,8 @@ from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
 from tests.histories.replicating import NAME, read_mirror, subscribed
 
+pytestmark = pytest.mark.integration
+
 STAGES = list(Stage)
 
 

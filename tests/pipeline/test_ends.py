@@ -34,6 +34,8 @@ from tests.histories.replicating import NAME, TEST_TIMEOUTS, iterate, read_mirro
 from tests.support.meanwhile import before_statements
 from tests.support.patching import replaced
 
+pytestmark = pytest.mark.integration
+
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 UNKNOWN = "internal error: words that no rule knows"
 
@@ -103,7 +105,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 @contextmanager
 def answering(*answers: tuple[str, Callable[[], Exception]]) -> Iterator[None]:
-    """In the block each statement with one of these parts is answered by an error, whoever sends it."""
+    """In the block each statement with one of these parts is answered by an error, in each session."""
 
     def act(sql: str) -> None:
         for part, error in answers:

@@ -4,10 +4,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import iterate, subscribed
+
+pytestmark = pytest.mark.integration
 
 
 def test_an_index_table_with_a_decimal_is_recorded_without_its_objects(tmp_path: Path) -> None:

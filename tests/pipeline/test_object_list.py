@@ -1,7 +1,5 @@
-"""Object lists: checked, de-duplicated and compared, on recorded lists and on made ones."""
+"""Object lists: de-duplicated and compared, on recorded lists and on made ones."""
 
-import struct
-from collections.abc import Sequence
 from uuid import UUID
 
 import pyarrow as pa
@@ -10,73 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpr.matrixone.client.errors import ObjectListTooLong
-from ccpr.matrixone.client.objects import OBJECT_LIST_SCHEMA
-from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.layout import LEDGER_SCHEMA
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest, with_checksums
 from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import (
     check_known,
     conflicting_objects,
-    deduplicate,
     diff_objects,
     read_list,
-    validate,
 )
-
-NAMES = {"db": {"t": 1, "u": 2, "out_of_scope": None}}
-AT = Timestamp(1000)
-
-
-def stats_of(
-    number: int,
-    *,
-    size: int = 500,
-    rows: int = 10,
-    blocks: int = 1,
-    appendable: bool = False,
-    meta_end: int | None = None,
-) -> bytes:
-    """154 bytes of an object whose id is made of a number."""
-    meta_end = size - 64 if meta_end is None else meta_end
-    segment = UUID(int=number)
-    name = f"{segment}_00000".encode()
-    extent = struct.pack("<BIII", 1, 64, max(0, meta_end - 64), 300)
-    return (
-        segment.bytes
-        + struct.pack("<H", 0)
-        + name
-        + extent
-        + struct.pack("<II", rows, blocks)
-        + bytes(64)
-        + struct.pack("<IIB", size, 900, appendable)
-    )
-
-
-Row = tuple[str, str, bytes, int, int | None, bool]  # database, table, stats, create, delete, is_tombstone
-
-
-def a_list(rows: Sequence[Row]) -> list[pa.RecordBatch]:
-    columns = list(zip(*rows, strict=True)) if rows else [[]] * 6
-    database, table, stats, create, delete, tombstone = map(list, columns)
-    zeros = [0] * len(rows)
-    gone = [None if value is None else 0 for value in delete]
-    values = dict(
-        zip(OBJECT_LIST_SCHEMA.names, [database, table, stats, create, zeros, delete, gone, tombstone], strict=True)
-    )
-    return [pa.RecordBatch.from_pydict(values, schema=OBJECT_LIST_SCHEMA)]
-
-
-def listed(rows: Sequence[Row]) -> pa.Table:
-    return deduplicate(read_list(a_list(rows), NAMES, "a test"), "a test")
-
-
-def live(number: int, create: int = 10, table: str = "t", **about) -> Row:
-    return ("db", table, stats_of(number, **about), create, None, False)
-
-
-def dead(number: int, create: int = 10, delete: int = 20, table: str = "t") -> Row:
-    return ("db", table, stats_of(number), create, delete, False)
+from tests.support.object_lists import NAMES, Row, a_list, dead, listed, live, stats_of
 
 
 def numbers(objects: pa.Table) -> list[tuple[int, int]]:
@@ -122,47 +63,6 @@ def test_tables_that_share_an_object_have_to_agree_about_it() -> None:
             f"{UUID(int=1)}_00000"
         ]
     assert conflicting_objects(LISTED_SCHEMA.empty_table(), {}) == []
-
-
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        (("db", "t", b"short", 10, None, False), "stats_bytes"),
-        (("db", "t", None, 10, None, False), "stats_bytes"),
-        (("db", "t", bytes([255]) + stats_of(1)[1:], 10, None, False), "name_agrees"),
-        (live(1, size=0), "size"),
-        (live(1, rows=0), "rows"),
-        (live(1, meta_end=435), f"contradict themselves: {UUID(int=1)}_00000"),
-        (live(1, rows=65_537), "contradict themselves"),
-        (live(1, blocks=2, appendable=True), "contradict themselves"),
-        (dead(1, create=30, delete=20), "no delete before its create"),
-        (live(1, create=1001), "nothing later than the snapshot"),
-        (dead(1, delete=1001), "nothing later than the snapshot"),
-        (live(1, create=0), "create_physical"),
-        (("db", "t", stats_of(1), 10, None, None), "is_tombstone"),
-    ],
-)
-def test_a_bad_row_is_refused_and_named(row: Row, reason: str) -> None:
-    with pytest.raises(BadObjectList, match=reason):
-        validate(listed([live(2), row]), AT, "a test")
-
-
-def test_a_row_that_stands_twice_is_refused() -> None:
-    one = listed([live(1), live(2)])
-    with pytest.raises(BadObjectList, match="checks failed"):
-        validate(pa.concat_tables([one, one.slice(0, 1)]), AT, "a test")
-
-
-def test_a_delete_without_its_logical_time_is_refused() -> None:
-    one = listed([dead(1, create=20, delete=20)])
-    place = one.schema.get_field_index("delete_logical")
-    with pytest.raises(BadObjectList, match="one of them is missing"):
-        validate(one.set_column(place, one.schema.field(place), pa.nulls(1, pa.int64())), AT, "a test")
-
-
-def test_a_sound_list_passes() -> None:
-    validate(listed([live(1), dead(2), live(3, table="u")]), AT, "a test")
-    validate(listed([]), AT, "a test")
 
 
 def test_what_was_born_and_is_gone_is_never_fetched() -> None:

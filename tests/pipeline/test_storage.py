@@ -20,6 +20,8 @@ from ccpr.pipeline.storage import PIECE_BYTES, Storage, open_storage
 from tests.support.bucket import Bucket, served
 from tests.support.disk_files import framed
 
+pytestmark = pytest.mark.integration
+
 NAME = "018f0000-0000-7000-8000-000000000001_00000"
 MAGIC = bytes.fromhex("ffffffff00000000")
 CONTENT = MAGIC + random.Random(7).randbytes(2 * PIECE_BYTES + 4000)

@@ -7,11 +7,9 @@ import pytest
 
 from ccpr.relay.server import Relay
 from ccpr.service.workspace import Workspace
-from tests.end_to_end.conftest import home
-from tests.end_to_end.replica import Replica, replaying
 from tests.support.relayed import relaying
+from tests.support.replica import Replica, replaying
 
-__all__ = ["home"]
 PASSWORD = "111"
 
 

@@ -18,6 +18,8 @@ from tests.relay.test_logins import Folder, folder
 from tests.support.relayed import publication_of_recording
 from tests.support.wire_client import Client, Connect
 
+pytestmark = pytest.mark.integration
+
 __all__ = ["folder"]
 
 WORDS = [

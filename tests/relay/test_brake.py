@@ -22,6 +22,8 @@ from ccpr.state.settings import Settings
 from tests.histories.replicating import NAME, subscribed
 from tests.support.driving import iterate
 
+pytestmark = pytest.mark.integration
+
 TASK = str(uuid.uuid4())
 
 

@@ -11,13 +11,13 @@ import yaml
 from ccpr.config.model import Follower
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.state import followers
-from tests.end_to_end.replica import command, replaying
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import arrived, client, pins, records
 from tests.support.native_client import NativeClient
+from tests.support.replica import command, replaying
 
 __all__ = ["client"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 @dataclass
@@ -42,12 +42,12 @@ class Setting:
         return found
 
     def exported(self) -> dict[str, Any]:
-        return yaml.safe_load(command("export-config")["text"])
+        return yaml.safe_load(command("config", "export")["text"])
 
     def apply(self, file: dict[str, Any], *options: str, code: int = 0) -> Any:
         path = self.folder / "ccpr.yaml"
         path.write_text(yaml.safe_dump(file, sort_keys=False))
-        return command("apply", "-f", str(path), *options, code=code)
+        return command("config", "apply", "-f", str(path), *options, code=code)
 
     @property
     def follower(self) -> followers.Follower:
@@ -56,7 +56,7 @@ class Setting:
 
 @pytest.fixture
 def setting(relayed: Relayed, client: NativeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
-    for name in command("export-config")["variables"]:
+    for name in command("config", "export")["variables"]:
         monkeypatch.setenv(name, "111")
     monkeypatch.setenv("FOLLOWER_REPLICA_B_PASSWORD", "111")
     return Setting(relayed, client, tmp_path)
@@ -168,14 +168,14 @@ def test_without_a_point_it_is_the_step_that_is_left(
 ) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe("--with-indexes")
-        for name in command("export-config")["variables"]:
+        for name in command("config", "export")["variables"]:
             monkeypatch.setenv(name, "111")
-        file = yaml.safe_load(command("export-config")["text"])
+        file = yaml.safe_load(command("config", "export")["text"])
         login = {"uri": f"mysql://sys#root@127.0.0.1:{client.port}", "password": "${DOWN}"}
         file["subscriptions"]["replica"]["followers"] = {"b": login}
         path = tmp_path / "ccpr.yaml"
         path.write_text(yaml.safe_dump(file))
-        (failed,) = command("apply", "-f", str(path), code=1)["failed"]
+        (failed,) = command("config", "apply", "-f", str(path), code=1)["failed"]
         assert failed["error"]["code"] == "FOLLOW_UNFIT"
         assert "ccpr run replica" in failed["error"]["remedy"]
         assert client.tasks == {}

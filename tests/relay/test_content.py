@@ -18,6 +18,8 @@ from ccpr.relay.content import PIECE_BYTES, Content
 from ccpr.state.ledger import LedgerEntry
 from tests.support.bucket import Bucket, served
 
+pytestmark = pytest.mark.integration
+
 NAME = "0197f3a2-0000-7000-8000-000000000001_00000"
 CHUNK = 5 * PIECE_BYTES // 2  # a chunk does not end where a piece does
 SIZE = 2 * CHUNK + 12345

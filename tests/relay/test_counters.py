@@ -16,13 +16,13 @@ from ccpr.matrixone.schema import Kind, Table
 from ccpr.relay import loading
 from ccpr.relay.texts import served_text
 from ccpr.service.workspace import Workspace
-from tests.end_to_end.conftest import home
-from tests.end_to_end.replica import command
 from tests.support.native_client import NativeClient
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import publication_of_recording
+from tests.support.replica import command
 
-__all__ = ["home"]
+pytestmark = pytest.mark.integration
+
 _TABLES = {
     "counted": "id INT AUTO_INCREMENT PRIMARY KEY, v INT",
     "beside": "k INT PRIMARY KEY, n BIGINT UNSIGNED AUTO_INCREMENT",

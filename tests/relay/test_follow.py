@@ -1,5 +1,5 @@
-"""`ccpr follow` and `ccpr unfollow` with a client that does what a MatrixOne does: its rows are those of the points,
-and each command, cut at any statement and typed again, comes to the same end."""
+"""`ccpr follower add` and `remove` with a client that does what a MatrixOne does: its rows are those of the points, and
+each command, cut at any statement and typed again, comes to the same end."""
 
 import json
 import os
@@ -17,13 +17,13 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.errors import FollowerMissing
 from ccpr.state.followers import FollowerRecords, Stage, open_login
 from ccpr.state.pins import Pin, Pins
-from tests.end_to_end.replica import replaying
 from tests.relay.conftest import Relayed
 from tests.support.native_client import NativeClient, NativeTask
 from tests.support.relayed import assert_has_point, relaying
+from tests.support.replica import replaying
 from tests.support.wire_client import Client
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 # Whether a statement has had its effect when the connection breaks; `make relay-kills` takes both.
 AFTER = [False, True] if os.environ.get("KILLS") == "all" else [True]
 
@@ -35,15 +35,17 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeClient]:
         yield client
 
 
-def follow(relayed: Relayed, client: NativeClient, *words: str, code: int = 0, relay: int | None = None) -> Any:
+def follow(
+    relayed: Relayed, client: NativeClient, *words: str, name: str = "b", code: int = 0, relay: int | None = None
+) -> Any:
     into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
     address = f"127.0.0.1:{relayed.relay.port if relay is None else relay}"
-    words = ("--downstream", "b", "--relay-address", address, *words)
-    return relayed.replica.command("follow", "replica", "--into", into, *words, code=code)
+    words = ("--into", into, "--relay-address", address, *words)
+    return relayed.replica.command("follower", "add", "replica", name, *words, code=code)
 
 
 def unfollow(relayed: Relayed, *words: str, code: int = 0) -> Any:
-    return relayed.replica.command("unfollow", "replica", "--downstream", "b", *words, code=code)
+    return relayed.replica.command("follower", "remove", "replica", "b", *words, code=code)
 
 
 def arrived(relayed: Relayed, client: NativeClient, *, compared: bool = True) -> NativeTask:
@@ -98,7 +100,7 @@ def test_a_relay_that_restarts_knows_its_followers(relayed: Relayed, client: Nat
 def test_two_clusters_follow_one_subscription(relayed: Relayed, client: NativeClient) -> None:
     with NativeClient() as other:
         follow(relayed, client)
-        follow(relayed, other, "--downstream", "c", "--as", "shop_c")
+        follow(relayed, other, "--as", "shop_c", name="c")
         relayed.replica.run()
         arrived(relayed, client)
         arrived(relayed, other)
@@ -115,13 +117,13 @@ def test_following_cut_at_any_statement_and_typed_again_is_complete(
     follow(relayed, client)
     total, felt = len(client.statements), 0
     into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
-    words = ["--downstream", "b", "--relay-address", f"127.0.0.1:{relayed.relay.port}"]
+    words = ["b", "--relay-address", f"127.0.0.1:{relayed.relay.port}"]
     for number in range(1, total + 1):
         unfollow(relayed, "--drop-database", "--yes")
         assert (client.tasks, client.databases, records(relayed).all()) == ({}, {}, [])
         client.statements.clear()
         client.cut = (number, after)
-        felt += "error" in invoke("follow", "replica", "--into", into, *words)
+        felt += "error" in invoke("follower", "add", "replica", "--into", into, *words)
         client.cut = None
         assert follow(relayed, client)["stage"] == "following"
         arrived(relayed, client, compared=number == total)
@@ -133,7 +135,7 @@ def test_following_cut_at_any_statement_and_typed_again_is_complete(
 def test_unfollowing_cut_at_any_statement_and_typed_again_is_complete(
     relayed: Relayed, client: NativeClient, after: bool
 ) -> None:
-    words = ("unfollow", "replica", "--downstream", "b", "--drop-database", "--yes")
+    words = ("follower", "remove", "replica", "b", "--drop-database", "--yes")
     total = number = 0
     while number <= total:
         follow(relayed, client)
@@ -204,7 +206,7 @@ def test_a_database_that_exists_or_that_a_matrixone_cannot_follow(relayed: Relay
     client.databases["gd_dml"] = None
     assert refused(relayed, client) == "DOWNSTREAM_HAS_DATABASE"
     assert refused(relayed, client, "--as", "db_shop") == "FOLLOW_UNFIT"
-    assert follow(relayed, client, "--downstream", "a/b", "--as", "other", code=2)["error"]["code"] == "BAD_NAME"
+    assert follow(relayed, client, "--as", "other", name="a/b", code=2)["error"]["code"] == "BAD_NAME"
     assert client.databases == {"gd_dml": None}
 
 
@@ -235,19 +237,24 @@ def test_without_index_tables_or_a_point_nobody_can_follow(recordings: Path, hom
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
         into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
-        error = replica.command("follow", "replica", "--into", into, code=1)["error"]
+        error = replica.command("follower", "add", "replica", "--into", into, code=1)["error"]
         assert (error["code"], "--with-indexes" in error["remedy"]) == ("FOLLOW_UNFIT", True)
         replica.command("drop", "replica")
         replica.subscribe("--with-indexes")
-        error = replica.command("follow", "replica", "--into", into, code=1)["error"]
+        error = replica.command("follower", "add", "replica", "--into", into, code=1)["error"]
         assert (error["code"], "ccpr run" in error["remedy"]) == ("FOLLOW_UNFIT", True)
-        error = replica.command("follow", "replica", "--into", "mysql://acc#root:env:DOWN@127.0.0.1:1", code=1)["error"]
+        error = replica.command(
+            "follower", "add", "replica", "--into", "mysql://acc#root:env:DOWN@127.0.0.1:1", code=1
+        )["error"]
         assert error["code"] == "FOLLOW_UNFIT"
 
 
 def test_another_machine_needs_the_address_of_the_relay(relayed: Relayed) -> None:
     into = "mysql://sys#root:x@b.example.com:6001"
-    assert relayed.replica.command("follow", "replica", "--into", into, code=1)["error"]["code"] == "RELAY_ADDRESS"
+    assert (
+        relayed.replica.command("follower", "add", "replica", "--into", into, code=1)["error"]["code"]
+        == "RELAY_ADDRESS"
+    )
 
 
 def test_a_name_belongs_to_one_database_of_one_cluster(relayed: Relayed, client: NativeClient) -> None:

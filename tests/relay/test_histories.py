@@ -17,6 +17,8 @@ from tests.histories.replicating import ITERATIONS, NAME, STEPS, Replica, subscr
 from tests.support.driving import iterate
 from tests.support.relayed import assert_same_point, relaying, subscribe_through
 
+pytestmark = pytest.mark.integration
+
 FIRST = int(os.environ.get("SEED", "1"))
 COUNT = int(os.environ.get("RELAY_HISTORIES", "4"))
 

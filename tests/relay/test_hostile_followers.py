@@ -19,6 +19,8 @@ from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_o
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 
+pytestmark = pytest.mark.integration
+
 NAMES = ("task_id", "db_name", "subscription_name", "state", "iteration_lsn", "watermark", "error_message")
 COLUMNS = tuple(ResultColumn(name, VAR_STRING, 33) for name in NAMES)
 TASK = "00000000-0000-0000-0000-000000000000"

@@ -18,14 +18,12 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.relay import loading
 from tests.docs.pages import FENCED
-from tests.end_to_end.conftest import home
-from tests.end_to_end.replica import About
 from tests.support.native_client import NativeClient
 from tests.support.ports import free_port
 from tests.support.relayed import assert_has_point
+from tests.support.replica import About
 
-__all__ = ["home"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 
@@ -83,7 +81,7 @@ class Desk:
             return
         result = CliRunner().invoke(app, words, catch_exceptions=False)
         assert result.exit_code == 0, (line, result.output)
-        if words[0] in ("run", "follow"):
+        if words[0] == "run" or words[:2] == ["follower", "add"]:
             self.know_tables()
             if self.client.tasks:
                 self.client.wait_for(self.mirror.point().at.physical)

@@ -19,9 +19,11 @@ from ccpr.relay.server import Listen, Relay
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
 from ccpr.state.pins import Pins
-from tests.end_to_end.replica import command, source_uri
 from tests.relay.conftest import Ticking
+from tests.support.replica import command, source_uri
 from tests.support.wire_client import Client, Connect
+
+pytestmark = pytest.mark.integration
 
 PASSWORD = "of the login"
 
@@ -38,7 +40,7 @@ class Folder:
         return self._connect(self.relay.port, user=f"sys#{name}", password=password)
 
     def follower(self, subscription: str, name: str) -> tuple[Client, str]:
-        """The login that `ccpr follow` makes, and its publication."""
+        """The login that `ccpr follower add` makes, and its publication."""
         task, vault = self.workspace.log.row(subscription).task_id, self.workspace.vault
         publication = publication_of(task, name)
         sealed = vault.seal("x", None), seal_login(vault, publication, PASSWORD)

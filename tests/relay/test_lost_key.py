@@ -9,13 +9,13 @@ from ccpr.relay.watching import ask
 from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import Vault
 from ccpr.state.followers import Stage, open_login
-from tests.end_to_end.replica import NAME, source_uri
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import arrived, client, follow, invoke, pins, records
 from tests.support.native_client import NativeClient
+from tests.support.replica import NAME, source_uri
 
 __all__ = ["client"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 def lose(relayed: Relayed, older: bool) -> Path:
@@ -78,11 +78,11 @@ def test_making_logins_new_cut_at_any_statement_and_typed_again_is_complete(
     follow(relayed, client, "--new-login", "--yes")
     total, felt = len(client.statements), 0
     into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
-    words = ["--downstream", "b", "--relay-address", f"127.0.0.1:{relayed.relay.port}", "--new-login", "--yes"]
+    words = ["b", "--relay-address", f"127.0.0.1:{relayed.relay.port}", "--new-login", "--yes"]
     for number in range(1, total + 1):
         client.statements.clear()
         client.cut = (number, after)
-        felt += "error" in invoke("follow", "replica", "--into", into, *words)
+        felt += "error" in invoke("follower", "add", "replica", "--into", into, *words)
         client.cut = None
         follow(relayed, client, "--new-login", "--yes")
         assert len(client.tasks) == 1
@@ -93,7 +93,7 @@ def test_making_logins_new_cut_at_any_statement_and_typed_again_is_complete(
 
 def test_a_cluster_that_was_forgotten_and_came_back_needs_a_new_login(relayed: Relayed, client: NativeClient) -> None:
     follow(relayed, client)
-    relayed.replica.command("unfollow", "replica", "--downstream", "b", "--force")
+    relayed.replica.command("follower", "remove", "replica", "b", "--force")
     assert follow(relayed, client, code=1)["error"]["code"] == "FOLLOWER_LOGIN_LOST"
     follow(relayed, client, "--new-login", "--yes")
     arrived(relayed, client)

@@ -14,13 +14,13 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
-from tests.end_to_end.replica import About
 from tests.histories.replicating import NAME, subscribed
 from tests.support.driving import iterate
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import assert_same_point, relaying, subscribe_through
+from tests.support.replica import About
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 SCENARIOS = [pytest.param(path, id=name) for name, path in scenarios().items()]
 
 

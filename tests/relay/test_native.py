@@ -12,14 +12,14 @@ from ccpr.matrixone.server.server import Server
 from ccpr.relay.server import Relay
 from ccpr.state.pins import Pins
 from ccpr.state.settings import Settings
-from tests.end_to_end.replica import About
 from tests.histories.replicating import NAME, subscribed
 from tests.support.driving import iterate
 from tests.support.native_client import NativeClient
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import assert_has_point, relaying
+from tests.support.replica import About
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 # Without a database that is replicated in part, and without zero dates, for which Python has no value.
 SCENARIOS = [
     pytest.param(path, id=name)

@@ -14,9 +14,11 @@ from ccpr.relay.server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.service.relay_marks import RelayMark, left_out_by_relays, relay_addresses
 from ccpr.service.workspace import Workspace
-from tests.end_to_end.replica import command
 from tests.relay.test_logins import Folder, folder, names
+from tests.support.replica import command
 from tests.support.wire_client import Connect
+
+pytestmark = pytest.mark.integration
 
 __all__ = ["folder"]
 
@@ -88,7 +90,7 @@ def test_the_catalog_answers_for_the_others(folder: Folder, home: Path, caplog: 
         client.rows("DROP SNAPSHOT s FROM sys PUBLICATION shop")
         mine = client.one("SELECT rel_id FROM mo_catalog.mo_tables WHERE relname = 't_shop'")
         assert b"OK" in (client.one(f"SELECT mo_ctl('dn', 'flush', '{int(mine or 0)}')") or b"")
-    assert caplog.text.count("subscription secret is left out of the catalog: MIRROR_DAMAGED") == 1
+    assert caplog.text.count("subscription secret is not in the catalog: MIRROR_DAMAGED") == 1
 
 
 def test_a_statement_about_it_is_answered_with_its_error(folder: Folder, home: Path) -> None:
@@ -135,7 +137,7 @@ def figure(workspace: Workspace, service: RelayService) -> float:
 
 
 def warned(name: str) -> list[str]:
-    return [text for text in command("status", name)["warnings"] if "leaves it out" in text]
+    return [text for text in command("status", name)["warnings"] if "does not have it in its catalog" in text]
 
 
 def eventually(condition: "object") -> None:

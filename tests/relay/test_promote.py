@@ -1,5 +1,5 @@
-"""`ccpr promote`: a follower becomes a writable database with the rows of the last whole point, also if the command is
-killed at any statement that changes something, and at no moment is there no whole copy."""
+"""`ccpr follower promote`: a follower becomes a writable database with the rows of the last whole point, also if the
+command is killed at any statement that changes something, and at no moment is there no whole copy."""
 
 import signal
 import subprocess
@@ -18,7 +18,7 @@ from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 
 __all__ = ["client"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 CHANGES = (
     "CREATE DATABASE `gd_dml_promoted` FROM",
     "DROP CCPR SUBSCRIPTION",  # the copy's
@@ -43,7 +43,7 @@ def followed(relayed: Relayed, client: NativeClient, monkeypatch: pytest.MonkeyP
 
 
 def promote(followed: Relayed, *words: str, code: int = 0) -> Any:
-    return followed.replica.command("promote", "replica", "--downstream", "b", *words, code=code)
+    return followed.replica.command("follower", "promote", "replica", "b", *words, code=code)
 
 
 def assert_promoted(followed: Relayed, client: NativeClient, database: str = "gd_dml") -> None:
@@ -150,7 +150,7 @@ def test_without_clone_the_copy_keeps_its_name(
 
 
 def test_one_whose_follow_was_killed_before_it_knew_the_database(followed: Relayed, client: NativeClient) -> None:
-    """Whoever asks its cluster completes the row, but for the number."""
+    """A question to its cluster completes the row, but for the number."""
     records(followed).change("b", database_id=None)
     promote(followed)
     assert_promoted(followed, client)
@@ -199,7 +199,7 @@ def test_a_clone_that_was_written_to_before_the_command_was_typed_again_stays_an
 def test_unfollowing_killed_at_its_drop_drops_nobody_elses_database(
     followed: Relayed, client: NativeClient, after: bool
 ) -> None:
-    words = ["unfollow", "replica", "--downstream", "b", "--drop-database", "--yes"]
+    words = ["follower", "remove", "replica", "b", "--drop-database", "--yes"]
     killed(client, CHANGES[2], after=after, words=words)
     client.databases["gd_dml"] = None
     assert unfollow(followed, "--drop-database", "--yes")["database_left"] is None
@@ -208,7 +208,7 @@ def test_unfollowing_killed_at_its_drop_drops_nobody_elses_database(
 
 def killed(client: NativeClient, statement: str, *, after: bool, words: list[str] | None = None) -> None:
     """The command is killed at a statement of that cluster: before it, or after its effect."""
-    program = [sys.executable, "-m", "ccpr.cli", *(words or ["promote", "replica", "--downstream", "b"])]
+    program = [sys.executable, "-m", "ccpr.cli", *(words or ["follower", "promote", "replica", "b"])]
     process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     client.on_cut, client.cut_at = process.kill, (statement, after)
     process.communicate(timeout=120)

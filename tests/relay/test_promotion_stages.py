@@ -1,5 +1,5 @@
-"""The stages of `ccpr promote` as a table: which follows which, and what a command does that begins at one of them,
-since the one before it was killed when it recorded it."""
+"""The stages of `ccpr follower promote` as a table: which follows which, and what a command does that begins at one of
+them, since the one before it was killed when it recorded it."""
 
 import signal
 import subprocess
@@ -16,6 +16,8 @@ from tests.relay.test_promote import assert_promoted, followed, promote
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 
+pytestmark = pytest.mark.integration
+
 __all__ = ["client", "followed"]
 RELEASE = "DROP CCPR SUBSCRIPTION"
 LOAD, CLONE = "CREATE DATABASE `gd_dml_promoted` FROM", "CREATE DATABASE `gd_dml` CLONE `gd_dml_promoted`"
@@ -23,7 +25,7 @@ DROP, DROP_COPY = "DROP DATABASE IF EXISTS `gd_dml`", "DROP DATABASE IF EXISTS `
 CHANGES = (RELEASE, LOAD, CLONE, DROP_COPY, DROP)
 # The whole: the copy is loaded; it is released, and what followed is dropped; it gets its name; it is tidied up.
 LOADING, LOADED, CLEARED, PLACED = [LOAD], [RELEASE, RELEASE, DROP], [CLONE], [DROP_COPY]
-UNFINISHED = [RELEASE, DROP_COPY]  # a copy of which it is not known whether it is whole
+UNFINISHED = [RELEASE, DROP_COPY]  # a copy that may not be whole
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def test_killed_at_the_record_of_a_stage_the_next_command_does_what_is_left(
     followed: Relayed, client: NativeClient, killed: Killed
 ) -> None:
     when = "after" if killed.after else "before"
-    words = [killed.recorded, when, "promote", "replica", "--downstream", "b"]
+    words = [killed.recorded, when, "follower", "promote", "replica", "b"]
     died = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, timeout=120, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr
     copies = [copy for copy in client.databases.values() if copy is not None and copy.watermark]

@@ -21,11 +21,13 @@ from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.service.relay_marks import RelayMark, relay_addresses
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import FollowerRecords
-from tests.end_to_end.replica import command, source_uri
-from tests.end_to_end.test_serve import until
+from tests.features.test_serve import until
 from tests.relay.test_follow import client
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
+from tests.support.replica import command, source_uri
+
+pytestmark = pytest.mark.integration
 
 __all__ = ["client"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +89,7 @@ def figures(address: str) -> dict[str, float]:
 
 def follow(client: NativeClient, relay: str) -> None:
     into = f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}"
-    command("follow", "shop", "--into", into, "--downstream", "b", "--relay-address", relay)
+    command("follower", "add", "shop", "b", "--into", into, "--relay-address", relay)
 
 
 def newest(workspace: Workspace) -> Any:

@@ -14,12 +14,12 @@ from ccpr.relay.errors import RelayListen
 from ccpr.relay.server import Listen, Relay
 from ccpr.service.workspace import Workspace
 from ccpr.state.pins import Pins
-from tests.end_to_end.replica import replaying
 from tests.relay.conftest import PASSWORD, Relayed
 from tests.support.relayed import relaying
+from tests.support.replica import replaying
 from tests.support.wire_client import Client, Connect
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 TASK = "0ae3c1de-96a5-4d2c-8f0c-7f1f9f0d3f2a"
 MANY = 24
 

@@ -17,11 +17,10 @@ from ccpr.relay.offers import Offers
 from ccpr.relay.server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.service.workspace import Workspace
-from tests.end_to_end.conftest import home
-from tests.end_to_end.replica import command
 from tests.support.native_client import NativeClient
+from tests.support.replica import command
 
-__all__ = ["home"]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

@@ -13,8 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from ccpr.base.failure import Failure
+from ccpr.cli.main import app
 from ccpr.relay.backing import StateFolder
 from ccpr.relay.downstream import TaskState
 from ccpr.relay.offers import Offers, Quiet
@@ -28,7 +30,7 @@ from tests.relay.test_follow import arrived, client, follow, records, unfollow
 from tests.support.native_client import NativeClient, NativeTask
 
 __all__ = ["client"]
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 JUST_NOW = Quiet()
 LOST = "N:1795000000:failed to begin: dial tcp 127.0.0.1:6002: connect: connection refused"
 
@@ -47,6 +49,19 @@ def asked(relayed: Relayed, quiet: Quiet = JUST_NOW, code: int = 0) -> Any:
 
 def status(relayed: Relayed, code: int = 0) -> Any:
     return relayed.replica.command("status", "replica", code=code)
+
+
+def test_the_list_of_followers_shows_what_the_status_shows(relayed: Relayed, task: NativeTask) -> None:
+    shown = asked(relayed)
+    (listed,) = relayed.replica.command("follower", "list", "replica")
+    ages = ("lag_seconds", "asked_at")
+    assert {**listed, **dict.fromkeys(ages)} == {**shown, **dict.fromkeys(ages)}
+    text = CliRunner().invoke(app, ["follower", "list", "replica"], env={"COLUMNS": "200"}).stdout
+    for part in ("b", "gd_dml", "following", str(shown["lsn"])):
+        assert part in text.splitlines()[-1].split(), text
+    unfollow(relayed)
+    assert relayed.replica.command("follower", "list", "replica") == []
+    assert "ccpr follower add replica FOLLOWER" in CliRunner().invoke(app, ["follower", "list", "replica"]).stdout
 
 
 def test_a_follower_is_shown_with_its_point(relayed: Relayed, task: NativeTask) -> None:
@@ -179,7 +194,7 @@ def test_forgotten_snapshots_are_shown(relayed: Relayed) -> None:
 def test_a_row_that_cannot_be_read_keeps_nobody_else_from_being_served(
     relayed: Relayed, client: NativeClient, task: NativeTask
 ) -> None:
-    follow(relayed, client, "--downstream", "c", "--as", "shop_c")
+    follow(relayed, client, "--as", "shop_c", name="c")
     records(relayed).change("c", stage="nonsense")
     relayed.replica.run()
     served = StateFolder(Offers(relayed.workspace))

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import home
 from tests.restarts.rounds import Played, Rounds
 from tests.restarts.world import world
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import new_database
 
-__all__ = ["home"]
 ROUNDS = int(os.environ.get("ROUNDS") or 20)
 SEED = int(os.environ.get("SEED") or 1)
 

@@ -26,9 +26,9 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 from ccpr.state.targets import TargetState
-from tests.end_to_end.replica import command, source_uri
-from tests.end_to_end.simulated import rows
 from tests.support.native_client import NativeClient
+from tests.support.replica import command, source_uri
+from tests.support.simulated import rows
 from tests.support.target_rows import target_rows
 from tests.targets.target_database import Place
 
@@ -307,7 +307,7 @@ def world(folder: Path, place: Place, seed: int) -> Iterator[World]:
             to = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
             command("target", "add", NAME, TARGET, "--to", to, "--ddl-policy", "full")
             into = f"mysql://sys#root:env:DOWN@127.0.0.1:{follower.port}"
-            command("follow", NAME, "--into", into, "--downstream", "b", "--relay-address", service.relay)
+            command("follower", "add", NAME, "b", "--into", into, "--relay-address", service.relay)
             found = World(storage, server, writer, service, place, follower)
             found.settle()
             assert found.stops == []

@@ -29,6 +29,8 @@ from ccpr.schema.sync_mark import (
 from tests.matrixone.ddl.strategies import create_tables
 from tests.support.mariadb import MariaDb
 
+pytestmark = pytest.mark.integration
+
 MYSQL_TEXT = """CREATE TABLE `d`.`t` (
   `id` bigint NOT NULL AUTO_INCREMENT,
   `a` int DEFAULT 5,

@@ -36,6 +36,7 @@ time.sleep(600)
 """
 
 pytestmark = [
+    pytest.mark.integration,
     pytest.mark.skipif(sys.platform != "linux", reason="orphans are found by /proc"),
     pytest.mark.timeout(400),
 ]

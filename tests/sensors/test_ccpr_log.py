@@ -47,7 +47,7 @@ def all_changed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Everything that is due has changed. Returns the names that were checked."""
     checked: list[str] = []
     monkeypatch.setattr(
-        log_sensor, "_finish_if_idle", lambda workspace, row, end: checked.append(row.subscription_name)
+        log_sensor, "_finish_if_idle", lambda workspace, row, end, in_run: checked.append(row.subscription_name)
     )
     return checked
 
@@ -355,7 +355,7 @@ def test_a_row_that_cannot_be_read_does_not_keep_others_from_running(
 def test_an_error_that_nothing_expects_keeps_no_other_subscription_from_running(
     subscribe: Subscribe, tick: Tick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(workspace: Workspace, row: LogRow, end: float) -> None:
+    def look(workspace: Workspace, row: LogRow, end: float, *, in_run: bool) -> None:
         if row.subscription_name == "bad":
             raise OverflowError("a number of 20 digits")
 

@@ -8,7 +8,7 @@ import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.dagster.health import health_of
+from ccpr.dagster.replica_health import health_of
 from ccpr.dagster.replication import Replication
 from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.dialects import Dialect
@@ -84,7 +84,9 @@ def test_a_verdict_is_a_sentence_with_what_to_do(
     assert says in health.says
 
 
-def test_what_changes_is_reported_once_whoever_runs_it(subscribe: Subscribe, tick: Tick) -> None:
+def test_what_changes_is_reported_once_by_all_that_run_it(
+    subscribe: Subscribe, tick: Tick, instance: dg.DagsterInstance
+) -> None:
     subscribe("good", **ran(10))
     subscribe("old", **ran(500))
     result = tick()
@@ -92,11 +94,10 @@ def test_what_changes_is_reported_once_whoever_runs_it(subscribe: Subscribe, tic
     assert {event.asset_key.to_user_string(): event.passed for event in checks} == {
         "replication_health/good": True,
         "replication_health/old": False,
-        "applied_tables": False,
+        "replication_health": False,
     }
     assert "1 of 2 subscriptions are current; old: " in (checks[-1].description or "")
-    (request,) = result.dynamic_partitions_requests or []
-    assert request.partition_keys == ["good", "old"]
+    assert instance.get_dynamic_partitions("ccpr_subscription") == ["good", "old"]
     assert not tick().asset_events
 
 
@@ -114,9 +115,10 @@ def test_a_target_that_is_away_is_red_for_its_subscription_and_for_all(
     checks = [event for event in tick().asset_events if isinstance(event, dg.AssetCheckEvaluation)]
     assert {event.asset_key.to_user_string(): (event.passed, event.severity.value) for event in checks} == {
         "replication_health/orders": (False, "WARN"),
-        "applied_tables": (False, "WARN"),
+        "replication_health": (False, "WARN"),
+        "replication_health/orders/report": (False, "ERROR"),
     }
-    assert "report (TARGET_UNAVAILABLE)" in (checks[0].description or "")
+    assert "target report: TARGET_UNAVAILABLE: the target does not answer now. Wait." in (checks[0].description or "")
     assert not tick().asset_events
     long_ago = now - timedelta(days=1)
     records.change("report", first_failed_at=long_ago.replace(tzinfo=None))
@@ -125,7 +127,7 @@ def test_a_target_that_is_away_is_red_for_its_subscription_and_for_all(
     assert not tick().asset_events, "time alone is no news"
     records.record_sync(records.get("report"), 0, 1, 0, [], now)
     checks = [event for event in tick().asset_events if isinstance(event, dg.AssetCheckEvaluation)]
-    assert [event.passed for event in checks] == [True, True]
+    assert [event.passed for event in checks] == [True, True, True]
 
 
 def test_settings_that_cannot_be_read_are_reported(subscribe: Subscribe, tick: Tick) -> None:

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from ccpr.dagster import log_sensor, metadata
-from ccpr.dagster.health import REPLICA_CURRENT, health_key
+from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, health_key
 from ccpr.dagster.metadata import LSN_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.matrixone.server.faults import CutObjectList, StaleRead
@@ -23,8 +23,8 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import Failures, LogRow
 from ccpr.state.states import State
-from tests.end_to_end.replica import NAME, Replica, replaying
 from tests.sensors.driving import Clock, Daemon, instance_in
+from tests.support.replica import NAME, Replica, replaying
 
 pytestmark = pytest.mark.recordings
 APPLIED = dg.AssetKey("applied_tables")
@@ -75,7 +75,7 @@ def health(daemon: Daemon) -> tuple[bool, str, dict[str, Any]]:
     """The last evaluation of the subscription's replica_current: whether it passed, what it says, its metadata."""
     evaluation = last_evaluation(daemon, health_key(NAME))
     shown = {name: value.value for name, value in evaluation.metadata.items()}
-    assert last_evaluation(daemon, APPLIED).passed == evaluation.passed, "the one over all says the same"
+    assert last_evaluation(daemon, dg.AssetKey(HEALTH)).passed == evaluation.passed, "the one over all says the same"
     return evaluation.passed, evaluation.description or "", shown
 
 

@@ -11,6 +11,8 @@ from ccpr.service.workspace import HOME_VARIABLE, Workspace
 from ccpr.state.credentials import KEY_FILE_VARIABLE
 from tests.histories.replicating import iterate, subscribed
 
+pytestmark = pytest.mark.integration
+
 
 def test_opening_a_workspace_changes_neither_the_environment_nor_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

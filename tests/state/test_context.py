@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ccpr.state.context import LATE_SECONDS, Context
 
-STEPS = st.lists(st.sampled_from(["open", "passing", "commit", "abandon", "drop"]), max_size=30)
+STEPS = st.lists(st.sampled_from(["open", "temporary", "commit", "abandon", "drop"]), max_size=30)
 
 
 @given(STEPS)
@@ -18,10 +18,10 @@ def test_no_name_is_used_twice_and_none_is_forgotten(steps: list[str]) -> None:
             context = context.opened("uid", lsn)
             assert context.open is not None
             made.append(context.open.name)
-        elif step == "passing" and context.open is not None:
-            context, passing = context.with_passing("uid", 0.0)
-            made.append(passing.name)
-            assert passing.name in context.to_drop, "before it is created"
+        elif step == "temporary" and context.open is not None:
+            context, temporary = context.with_temporary("uid", 0.0)
+            made.append(temporary.name)
+            assert temporary.name in context.to_drop, "before it is created"
         elif step == "commit" and context.open is not None:
             context, lsn = context.committed(), lsn + 1
         elif step == "abandon":
@@ -37,15 +37,15 @@ def test_no_name_is_used_twice_and_none_is_forgotten(steps: list[str]) -> None:
 
 
 def test_what_the_upstream_did_not_answer_for_is_dropped_for_as_long_as_it_may_be_made() -> None:
-    context, passing = Context().opened("uid", 0).with_passing("uid", 1000.0)
+    context, temporary = Context().opened("uid", 0).with_temporary("uid", 1000.0)
     given_up = context.abandoned(1000.0)
     assert context.open is not None
-    names = {passing.name, context.open.name}
+    names = {temporary.name, context.open.name}
     waiting = given_up.dropped(names, 1010.0, set())
     assert waiting.to_drop == ()
     assert {name for name, _ in waiting.late} == names == set(waiting.recorded())
     assert Context.from_text(waiting.to_text()) == waiting
-    assert waiting.dropped(names, 1010.0, {passing.name}).late == ((context.open.name, 1000),)
+    assert waiting.dropped(names, 1010.0, {temporary.name}).late == ((context.open.name, 1000),)
     assert waiting.dropped(names, 1000.0 + LATE_SECONDS + 1, set()).late == ()
     assert waiting.dropped(names, 10.0, set()).late == (), "our clock was set back"
     assert waiting.dropped(set(), 1e9, set()).late == waiting.late, "it could not be dropped"

@@ -18,6 +18,8 @@ from ccpr.state.migrations import open_database
 from tests.support.mariadb import MariaDb, program_or_skip, running
 from tests.support.values import NOW, a_subscription, commit
 
+pytestmark = pytest.mark.integration
+
 TTL = 30.0
 
 

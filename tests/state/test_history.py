@@ -19,6 +19,8 @@ from ccpr.state.migrations import open_database
 from ccpr.state.tables import table_points
 from tests.support.values import NOW, a_table
 
+pytestmark = pytest.mark.integration
+
 
 def point(lsn: int) -> GlobalPoint:
     return GlobalPoint(lsn, Timestamp(lsn), f"xr_{lsn}", NOW + timedelta(minutes=lsn), "", 0, 0, 0)

@@ -15,6 +15,8 @@ from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database
 from tests.support.values import NOW, a_subscription
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> CcprLog:

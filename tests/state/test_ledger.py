@@ -12,6 +12,8 @@ from ccpr.state.database import transaction
 from ccpr.state.ledger import Ledger, LedgerEntry, Reference
 from ccpr.state.migrations import open_database
 
+pytestmark = pytest.mark.integration
+
 SUM = bytes(range(32))
 FAR = 2**40
 Pairs = Iterable[tuple[int, str]]
@@ -78,13 +80,13 @@ def test_an_object_that_is_copied_again_is_no_longer_garbage_and_a_file_keeps_it
     assert ledger.waiting() == (0, 0, 0)
 
 
-def test_a_stray_object_waits_again_each_time_and_one_that_a_table_names_is_not_one(ledger: Ledger) -> None:
+def test_an_orphan_object_waits_again_each_time_and_one_that_a_table_names_is_not_one(ledger: Ledger) -> None:
     record(ledger, 0, [(1, "named")])
     with transaction(ledger.engine) as connection:
-        ledger.schedule_strays(connection, ["stray", "named"], 10)
-        ledger.schedule_strays(connection, ["stray"], 30)
+        ledger.schedule_orphans(connection, ["orphan", "named"], 10)
+        ledger.schedule_orphans(connection, ["orphan"], 30)
     assert ledger.due_garbage(29, FAR)[0] == []
-    assert ledger.due_garbage(30, FAR)[0] == ["objects/stray"]
+    assert ledger.due_garbage(30, FAR)[0] == ["objects/orphan"]
 
 
 def test_subscriptions_do_not_see_each_other(ledger: Ledger) -> None:

@@ -20,6 +20,8 @@ from ccpr.state.states import IterationState, State
 from ccpr.state.tables import mo_ccpr_log
 from tests.support.values import NOW, a_subscription, commit
 
+pytestmark = pytest.mark.integration
+
 TTL = 30.0
 
 

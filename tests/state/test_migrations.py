@@ -29,6 +29,8 @@ from ccpr.state.tables import METADATA, create_tables, versions
 from tests.support.mariadb import MariaDb
 from tests.support.values import NOW, a_subscription
 
+pytestmark = pytest.mark.integration
+
 # The tables as version 1 made them.
 VERSION_1 = """
 CREATE TABLE ccpr_schema (version INTEGER NOT NULL, PRIMARY KEY (version));

@@ -102,7 +102,7 @@ OWNERS = st.sampled_from(["a", "b"])
 
 
 class Lives(RuleBasedStateMachine):
-    """Two executors, a person and a clock at one row. The model knows who owns it; the log has to agree."""
+    """Two executors, an operator and a clock at one row. The model knows who owns it; the log has to agree."""
 
     def __init__(self) -> None:
         super().__init__()

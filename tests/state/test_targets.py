@@ -29,6 +29,8 @@ from ccpr.state.targets import (
 )
 from tests.support.values import NOW
 
+pytestmark = pytest.mark.integration
+
 LATER = NOW + timedelta(days=1)
 FAILURE = Failure("TARGET_DDL_WAITS", "it waits", "table db.t", "look")
 
@@ -89,7 +91,7 @@ def test_points_are_needed_and_lag_counts_while_a_target_is_active(records: Targ
     assert is_lagging(records.engine, "task", LATER, 60)
     records.change("two", state=TargetState.RELEASED.value)
     assert needed_points(records.engine, "task") == [3]
-    assert not is_lagging(records.engine, "task", LATER, 60), "a table that waits for a person does not count"
+    assert not is_lagging(records.engine, "task", LATER, 60), "a table that requires operator action does not count"
     records.record_failure(records.get("one"), FAILURE, NOW)
     assert is_lagging(records.engine, "task", LATER, 60)
 

@@ -30,11 +30,17 @@ _SECONDS = 280.0
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`sql` selects from `t`, a table at a version; None: all of it."""
+    """
+    Attributes
+    ----------
+    sql : selects from `t`, the table at a version.
+    changes : Spark alone: `t` is what the version changed, as the change data feed has it.
+    """
 
     uri: str
     version: int
     sql: str = "SELECT * FROM t"
+    changes: bool = False
 
 
 class NotRead(AssertionError):

@@ -57,7 +57,11 @@ def changes_of_version(uri: str, version: int) -> tuple[Counter[str], Counter[st
     """What delta-rs says that a version took away and brought."""
     from deltalake import DeltaTable
 
-    feed = pa.table(DeltaTable(uri).load_cdf(starting_version=version, ending_version=version))
+    return changes_of(pa.table(DeltaTable(uri).load_cdf(starting_version=version, ending_version=version)))
+
+
+def changes_of(feed: pa.Table) -> tuple[Counter[str], Counter[str]]:
+    """The rows that a change data feed took away, and those that it brought."""
     kinds = pa.array(feed.column("_change_type").to_pylist(), pa.string())  # delta-rs gives a dictionary of views
     values = feed.drop_columns(["_change_type", "_commit_version", "_commit_timestamp"])
     gone, come = Counter[str](), Counter[str]()

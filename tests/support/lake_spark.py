@@ -33,8 +33,10 @@ def session() -> SparkSession:
 def main(folder: Path) -> None:
     spark = session()
     for number, query in enumerate(json.loads((folder / "queries.json").read_text())):
-        frame = spark.read.format("delta").option("versionAsOf", query["version"]).load(query["uri"])
-        frame.createOrReplaceTempView("t")
+        version = query["version"]
+        options = {"readChangeFeed": True, "startingVersion": version, "endingVersion": version}
+        chosen = options if query["changes"] else {"versionAsOf": version}
+        spark.read.format("delta").options(**chosen).load(query["uri"]).createOrReplaceTempView("t")
         table = spark.sql(query["sql"]).toArrow()
         with pa.ipc.new_file(folder / f"{number}.arrow", table.schema) as file:
             file.write_table(table)

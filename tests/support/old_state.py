@@ -20,9 +20,9 @@ from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.service.workspace import Workspace
 from ccpr.targets.address import parse_target_uri
-from tests.end_to_end.replica import About, Replica, command, source_uri
 from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb
+from tests.support.replica import About, Replica, command, source_uri
 from tests.targets.target_database import Place
 
 Found = defaultdict[str, set[str]]

@@ -1,10 +1,20 @@
 """Ports for servers of tests that have to know theirs before they start."""
 
+import random
 import socket
+
+# Below those that a system gives to outgoing connections, and by chance: other processes of these tests take some, too.
+_FIRST, _LAST = 10_000, 32_000
 
 
 def free_port() -> int:
     """On the loopback address. Another program may take it before it is used."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    chance = random.SystemRandom()  # hypothesis makes Python's own the same in each process
+    while True:
+        with socket.socket() as probe:
+            port = chance.randrange(_FIRST, _LAST)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

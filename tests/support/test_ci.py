@@ -11,6 +11,8 @@ import pytest
 from tests.support.ci import UNDER_CI
 from tests.support.recordings_location import recordings_folder
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 SKIPPED = {
     "mark": "@pytest.mark.skip(reason='r')\ndef test(): pass",

@@ -6,6 +6,8 @@ import pytest
 
 from tests.support import mariadb
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def no_system(monkeypatch: pytest.MonkeyPatch) -> None:

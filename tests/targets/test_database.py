@@ -18,6 +18,8 @@ from tests.targets.contract import Contract, Interrupted, Row, state_at
 from tests.targets.history import FIRST, Statements, keys, rows
 from tests.targets.target_database import Part, Place, load_part
 
+pytestmark = pytest.mark.integration
+
 
 class DatabaseScene:
     table_id = 1

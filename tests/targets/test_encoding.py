@@ -25,6 +25,8 @@ from ccpr.targets.expected_tables import target_of
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import Part, Place, new_database, source_table
 
+pytestmark = pytest.mark.integration
+
 HOSTILE_TEXTS = [
     "",
     "NULL",

@@ -1,4 +1,4 @@
-"""Rows in the program's own tables of a target that somebody else wrote: nothing that they ask for is run."""
+"""Rows in the program's own tables of a target that another user wrote: nothing that they ask for is run."""
 
 import json
 from collections.abc import Callable
@@ -13,6 +13,8 @@ from ccpr.targets.database import DatabaseTarget
 from ccpr.targets.intents import Intents
 from tests.targets.history import FIRST, RENAMED, WIDER, keys, rows
 from tests.targets.target_database import Part, Place, load_part
+
+pytestmark = pytest.mark.integration
 
 _EVIL = "DROP TABLE precious"
 

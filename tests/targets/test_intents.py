@@ -10,6 +10,8 @@ from ccpr.targets.session import TargetSession
 from tests.targets.history import RENAMED, WIDER
 from tests.targets.target_database import Place
 
+pytestmark = pytest.mark.integration
+
 
 def test_a_statement_that_fails_first_changes_nothing_and_a_later_one_leaves_the_table_stuck(
     place: Place, live: DatabaseTarget

@@ -18,7 +18,7 @@ from tests.support.matrixone_server import MatrixOneServer, matrixone_server
 from tests.targets.history import AT_THE_END, END, Statements, sync_and_die, sync_target
 from tests.targets.target_database import Place, TargetServer, new_database
 
-pytestmark = pytest.mark.kills
+pytestmark = [pytest.mark.integration, pytest.mark.kills]
 ALL = os.environ.get("KILLS") == "all"
 OURS = ["ccpr_checkpoints", "ccpr_intents", "ccpr_load_parts", "ccpr_loads", "ccpr_registry"]
 

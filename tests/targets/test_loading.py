@@ -19,6 +19,8 @@ from ccpr.targets.errors import FileRequestRefused
 from ccpr.targets.loading import LoadingConnection
 from tests.targets.target_database import source_table
 
+pytestmark = pytest.mark.integration
+
 OK = b"\0\0\0\2\0\0\0"
 DDL = "CREATE TABLE `t` (`id` int NOT NULL, PRIMARY KEY (`id`))"
 

@@ -16,6 +16,8 @@ from ccpr.targets.errors import TargetBusy, TargetUnavailable
 from tests.targets.history import FIRST, keys, rows
 from tests.targets.target_database import Part, Place
 
+pytestmark = pytest.mark.integration
+
 RETRY_SECONDS = 30.0
 
 

@@ -23,6 +23,8 @@ from tests.targets.history import FIRST, keys, rows, sync_target
 from tests.targets.target_database import Part, Place, load_part, new_database
 from tests.targets.test_database import DatabaseScene
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MatrixOneServer]:

@@ -29,6 +29,8 @@ from tests.histories.replicating import NAME, subscribed
 from tests.support.driving import iterate
 from tests.targets.contract import Contract, Interrupted, Row, state_at
 
+pytestmark = pytest.mark.integration
+
 
 class MirrorSession:
     """What the contract asks of a session, read from a mirror."""

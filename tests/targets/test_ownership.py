@@ -1,4 +1,4 @@
-"""A table that somebody else dropped, altered or owns is reported, and never touched."""
+"""A table that another user dropped, altered or owns is reported, and never touched."""
 
 import pytest
 
@@ -14,6 +14,8 @@ from ccpr.targets.errors import (
 )
 from tests.targets.history import FIRST, RENAMED, WIDER, keys, rows
 from tests.targets.target_database import Part, Place, load_part
+
+pytestmark = pytest.mark.integration
 
 
 def test_a_table_dropped_locally_is_reported_and_not_touched(place: Place, live: DatabaseTarget):

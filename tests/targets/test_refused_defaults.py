@@ -1,4 +1,4 @@
-"""A default that the target refuses is left out; the table is not."""
+"""A default that the target refuses is skipped; the table is not."""
 
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +15,8 @@ from ccpr.targets.database import DatabaseTarget
 from ccpr.targets.initial_load import InitialLoad
 from ccpr.targets.plan import Alter, TargetRules, plan_target
 from tests.targets.target_database import Place, source_table
+
+pytestmark = pytest.mark.integration
 
 # MatrixOne checks literals and strings, not integers: it stores 100.00 in a DECIMAL(4,2).
 DDL = (
@@ -38,7 +40,7 @@ def plan(place: Place, target: DatabaseTarget, ddl: str) -> Any:
 def test_a_table_is_created_without_the_default_that_the_target_refuses(place: Place) -> None:
     with place.target() as target:
         applied = target.create(place.table(DDL), [part(1)], AT)
-        assert applied.remarks == ("column d: the default 100 is left out: the target refuses it",)
+        assert applied.remarks == ("column d: the default 100 is skipped: the target refuses it",)
         place.query("INSERT INTO t (id) VALUES (2)")
         assert plan(place, target, DDL).steps == (), "it is not tried again"
         (step,) = plan(place, target, COMMENTED).of(Alter)

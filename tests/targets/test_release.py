@@ -10,6 +10,8 @@ from ccpr.targets.database import DatabaseTarget
 from ccpr.targets.errors import TargetTableDropped
 from tests.targets.target_database import Part, Place
 
+pytestmark = pytest.mark.integration
+
 DDL = """CREATE TABLE `src`.`r` (
   `id` bigint NOT NULL AUTO_INCREMENT,
   `n` int DEFAULT NULL,

@@ -18,6 +18,8 @@ from ccpr.targets.errors import (
 from ccpr.targets.session import dialect_of, typed_error
 from tests.targets.target_database import Place
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize(
     ("version", "dialect"),

@@ -17,9 +17,9 @@ Every command but `emulator` has `--json`: one JSON document on standard output,
 | --- | --- |
 | 0 | done |
 | 1 | failed; the error names a code, its subject and a remedy ([errors](errors.md)) |
-| 2 | what was typed is wrong; nothing was done |
-| 3 | `ccpr run`: the point is made, and tables of a target are behind; they wait for a person |
-| 4 | something would be destroyed or copied, and nobody said that it may; nothing was done (`--yes` says so) |
+| 2 | the command line is wrong; nothing was done |
+| 3 | `ccpr run`: the point is made, and tables of a target lag, as the output says |
+| 4 | something would be destroyed or copied, and was not confirmed; nothing was done (`--yes` confirms) |
 | 130 | interrupted (Ctrl-C); type it again to go on |
 
 `ccpr --verbose COMMAND …` logs what happens on standard error.

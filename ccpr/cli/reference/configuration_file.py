@@ -7,9 +7,9 @@ from ccpr.config.model import PARTS, Part, Policy, Subscription, schema
 
 _HEAD = """# ccpr.yaml
 
-Generated from the code by `make reference`; do not edit. `ccpr apply` reads such a file
+Generated from the code by `make reference`; do not edit. `ccpr config apply` reads such a file
 ([how to](../how-to/describe-it-in-a-file.md)). For editors there is a
-[JSON schema](ccpr.schema.json); `ccpr export-config --schema` prints the same.
+[JSON schema](ccpr.schema.json); `ccpr config export --schema` prints the same.
 
 A text may have `${NAME}`, which is the value of an environment variable, and `$${` for `${` itself. A
 variable that is not set is an error. A time is a number of seconds, or one with its unit: `90s`, `15m`,

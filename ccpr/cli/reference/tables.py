@@ -17,7 +17,7 @@ def code(text: str) -> str:
 
 
 def default_of(one: Setting) -> str:
-    """What a setting is if nobody says it."""
+    """What a setting is if it is not given."""
     plain = one.kind.plain(one.default)
     if isinstance(plain, bool):
         return str(plain).lower()

@@ -1,4 +1,4 @@
-"""The statements about subscriptions as values, from text and back to text (docs/requirements.md O2; grammar in
+"""The statements about subscriptions and lakes, from text to values (docs/requirements.md O2; grammar in
 docs/reference/sql.md).
 
 Recursive descent over the tokens of `ccpr.config.sql.tokens`. The settings and columns are those of `SETTINGS` and of
@@ -6,11 +6,25 @@ the tables, so that an unknown one is an error that points at its place. A value
 has; what it means, and whether it may be, is not looked at here.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Mapping
 
 from ccpr.config.errors import SqlSyntax
+from ccpr.config.sql.statements import (
+    LAKE_SETTINGS,
+    AlterSubscription,
+    Assignment,
+    CreateLake,
+    CreateSubscription,
+    DropLake,
+    DropSubscription,
+    PauseSubscription,
+    ResumeSubscription,
+    Select,
+    ShowLakes,
+    ShowSubscriptions,
+    Statement,
+    Value,
+)
 from ccpr.config.sql.tokens import scan, syntax_error
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.sql.lexer import Kind, Token
@@ -18,12 +32,12 @@ from ccpr.state.migrations import VIEW, VIEW_COLUMNS
 from ccpr.state.settings import SETTINGS
 from ccpr.state.tables import mo_ccpr_log
 
-Value: TypeAlias = bool | int | float | str
 _MOST = 2**63 - 1  # of a database's whole numbers
 READABLE: dict[str, tuple[str, ...]] = {  # what SELECT answers from; `live_name` repeats a name
     VIEW: VIEW_COLUMNS,
     mo_ccpr_log.name: tuple(column.name for column in mo_ccpr_log.columns if column.name != "live_name"),
 }
+_FORMS = {name: setting.kind.forms for name, setting in SETTINGS.items()}
 # Words that are not names without quotes: one that follows a name would be taken for a name.
 RESERVED = frozenset(
     (
@@ -51,89 +65,6 @@ RESERVED = frozenset(
         "WHERE",
         "WITH",
     )
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """`name` is a key of `SETTINGS`, and `value` a literal."""
-
-    name: str
-    value: Value
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSubscription:
-    """
-    Attributes
-    ----------
-    database : EVERYTHING for several of an account, those of the setting `databases`.
-    table : None for the whole database.
-    uri : as written; holds the password, or `env:NAME` in its place.
-    publication, publisher : None where they are to be looked up.
-    """
-
-    name: str
-    database: str
-    table: str | None
-    uri: str = field(repr=False)
-    publication: str | None = None
-    publisher: str | None = None
-    settings: tuple[Assignment, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AlterSubscription:
-    """At least one of `uri`, `publication` and `settings` is said."""
-
-    name: str
-    uri: str | None = field(default=None, repr=False)
-    publication: str | None = None
-    settings: tuple[Assignment, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PauseSubscription:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeSubscription:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class DropSubscription:
-    """`purge`: the mirror and its points go, too. `force`: without the upstream, if it does not answer."""
-
-    name: str
-    if_exists: bool = False
-    purge: bool = False
-    force: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ShowSubscriptions:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    """`columns` empty: all. `where`: columns and the values that they must have."""
-
-    source: str
-    columns: tuple[str, ...] = ()
-    where: tuple[tuple[str, str | int], ...] = ()
-
-
-Statement: TypeAlias = (
-    CreateSubscription
-    | AlterSubscription
-    | PauseSubscription
-    | ResumeSubscription
-    | DropSubscription
-    | ShowSubscriptions
-    | Select
 )
 
 
@@ -253,7 +184,9 @@ class _Parser:
         self.words("SUBSCRIPTION")
         return self.name("the subscription's name")
 
-    def _create(self) -> CreateSubscription:
+    def _create(self) -> CreateSubscription | CreateLake:
+        if self.word("LAKE"):
+            return self._create_lake()
         name = self._subscription()
         publication = publisher = table = None
         if self.word("ACCOUNT"):
@@ -296,7 +229,9 @@ class _Parser:
         uri, publication = (settings.values.pop(key, None) for key in ("upstream", "publication"))
         return AlterSubscription(name, _text(uri), _text(publication), settings.settings())
 
-    def _drop(self) -> DropSubscription:
+    def _drop(self) -> DropSubscription | DropLake:
+        if self.word("LAKE"):
+            return self._drop_lake()
         self.words("SUBSCRIPTION")
         if_exists = self.word("IF")
         if if_exists:
@@ -311,9 +246,30 @@ class _Parser:
             else:
                 return DropSubscription(name, if_exists, purge, force)
 
-    def _show(self) -> ShowSubscriptions:
+    def _show(self) -> ShowSubscriptions | ShowLakes:
+        if self.word("LAKES"):
+            return ShowLakes(self._of_subscription())
         self.words("SUBSCRIPTIONS")
         return ShowSubscriptions()
+
+    def _create_lake(self) -> CreateLake:
+        name, subscription = self.name("the lake's name"), self._of_subscription()
+        self.words("TO")
+        uri, settings = self.string("the lake's place"), _Given(self, LAKE_SETTINGS)
+        if self.word("WITH"):
+            settings.read_list(LAKE_SETTINGS)
+        return CreateLake(name, subscription, uri, settings.settings())
+
+    def _drop_lake(self) -> DropLake:
+        if_exists = self.word("IF")
+        if if_exists:
+            self.words("EXISTS")
+        name, subscription = self.name("the lake's name"), self._of_subscription()
+        return DropLake(name, subscription, if_exists, self.word("PURGE"))
+
+    def _of_subscription(self) -> str:
+        self.words("OF")
+        return self.name("the subscription's name")
 
     def _select(self) -> Select:
         columns: list[Token] = []
@@ -353,7 +309,10 @@ class _Parser:
 
     # ---- settings
 
-    def setting(self, known: Collection[str], given: Collection[str]) -> tuple[str, Value]:
+    def setting(
+        self, known: Collection[str], given: Collection[str], forms: Mapping[str, tuple[type, ...]]
+    ) -> tuple[str, Value]:
+        """`forms`: by name the types by which a statement says a setting."""
         token = self._token
         name, _ = self.one_of(known, "a setting")
         if name in given:
@@ -364,7 +323,7 @@ class _Parser:
             return name, read("the publication's name")
         if name == "upstream":
             return name, self.string("the upstream's URI")
-        return name, self._value(SETTINGS[name].kind.forms)
+        return name, self._value(forms[name])
 
     def _value(self, forms: tuple[type, ...]) -> Value:
         token = self._token
@@ -389,13 +348,13 @@ class _Parser:
 class _Given:
     """The settings of one statement, each once."""
 
-    def __init__(self, parser: _Parser) -> None:
-        self._parser = parser
+    def __init__(self, parser: _Parser, forms: Mapping[str, tuple[type, ...]] = _FORMS) -> None:
+        self._parser, self._forms = parser, forms
         self.values: dict[str, Value] = {}
         self.listed = False
 
     def read(self, known: Collection[str]) -> None:
-        name, value = self._parser.setting(known, self.values)
+        name, value = self._parser.setting(known, self.values, self._forms)
         self.values[name] = value
 
     def read_list(self, known: Collection[str]) -> None:

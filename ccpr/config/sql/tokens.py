@@ -1,7 +1,7 @@
 """The tokens of statements about subscriptions, and errors that point at one. No part of a password is ever shown: see
 `_masks`.
 
-They are those of `ccpr.matrixone.sql.lexer`, of which these statements use the signs ``(),;=*.`` only, short numbers,
+They are those of `ccpr.matrixone.sql.lexer`; these statements use only the signs ``(),;=*.``, short numbers,
 and no variables.
 """
 

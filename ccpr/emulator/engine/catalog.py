@@ -148,8 +148,8 @@ def _key_name(entry: TableEntry, definition: Definition) -> str:
 
 
 def _default(column: Column, attributes: Attributes) -> tuple[int, bytes]:
-    """`atthasdef` and `att_default`: a message of which field 2 is the text and 3 whether NULL is allowed. (Field 1,
-    the expression as a plan, is left out.)"""
+    """`atthasdef` and `att_default`: a message; field 2 is the text, and 3 whether NULL is allowed. (Field 1,
+    the expression as a plan, is skipped.)"""
     text = attributes.default.encode()
     written = b"\x12" + varint(len(text)) + text if text else b""
     return int(column.nullable or bool(text)), written + (_NULL_DEFAULT if column.nullable else b"")

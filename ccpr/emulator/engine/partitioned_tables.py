@@ -18,7 +18,7 @@ from ccpr.matrixone.server.answers import StatementError
 
 
 class PartitionedTables(Tables):
-    """Tables of which some are partitioned. All methods raise 20301 for a table without partitions, or without one of
+    """Tables, some of them partitioned. All methods raise 20301 for a table without partitions, or without one of
     these."""
 
     def add_partitions(self, database: str, table: str, parts: Sequence[Part], *, account: str = SYS) -> None:

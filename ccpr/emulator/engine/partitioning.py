@@ -1,6 +1,6 @@
 """How the rows of a partitioned table are shared out to its partitions.
 
-Which partition a row of a hash-partitioned table is in is the upstream's secret, and nobody's concern: here it is the
+Which partition a row of a hash-partitioned table is in is the upstream's secret, and of no concern: here it is the
 rest of a division.
 """
 

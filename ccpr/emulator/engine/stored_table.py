@@ -10,7 +10,7 @@ and deleted at the flush, and all rows that are alive into merged objects, creat
 the same way as tombstone objects. Since MatrixOne 4.2 (`StoredTable.prepare`) an appendable object is created when a
 transaction is prepared, before the commit of its first row, and stays if that transaction is rolled back. After 4.2
 (`ObjectFiles.abort_column`) its rows stay, too, marked as aborted. Larger inserts and deletes are written by the
-compute node at their commit. Merges of data do not change tombstones; merges of tombstones leave out those whose object
+compute node at their commit. Merges of data do not change tombstones; merges of tombstones drop those whose object
 is gone.
 """
 

@@ -2,7 +2,7 @@
 
 A recorded list has the names of tables at its snapshot. Over several snapshots a name can mean different tables: after
 a rename, a truncate, or a drop and a create. So rows are kept by table id, and have the names at the target snapshot;
-objects of tables that do not exist there are left out, as in the upstream's own difference (docs/upstream.md 5.7).
+objects of tables that do not exist there are skipped, as in the upstream's own difference (docs/upstream.md 5.7).
 """
 
 from collections.abc import Sequence

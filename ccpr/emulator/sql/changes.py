@@ -167,7 +167,7 @@ class Changes:
     def insert(
         self, target: WrittenTable, given: dict[str, pa.Array], count: int, verb: str, updates: "list[exp.Expr]"
     ) -> Changed:
-        """Insert `count` rows of which some columns are given."""
+        """Insert `count` rows with some columns given."""
 
         def act(transaction: Transaction) -> Changed:
             rows, insert_id = self.defaults.completed(target, given, count)
@@ -183,7 +183,7 @@ class Changes:
     def _insert_group(
         self, transaction: Transaction, target: WrittenTable, rows: pa.Table, verb: str, updates: "list[exp.Expr]"
     ) -> int:
-        """Rows of which no two have the same key."""
+        """Rows without two of the same key."""
         found = transaction.matches(*target.names, rows)
         positions = np.concatenate([part for part, _ in found]) if found else np.empty(0, np.int64)
         numbers = np.concatenate([part for _, part in found]) if found else np.empty(0, np.int64)
@@ -337,7 +337,7 @@ class Changes:
 
 
 def _groups(definition: Definition, rows: pa.Table) -> list[pa.Table]:
-    """Rows in groups of which each has a key once, in an order that has the effect of one row after the other."""
+    """Rows in groups without two of the same key, in an order that has the effect of one row after the other."""
     keys: list[list[Key]] = [keys_in(rows, columns) for columns in unique_columns(definition).values()]
     if all(len(set(column) - {None}) == len(column) - column.count(None) for column in keys):
         return [rows]

@@ -20,7 +20,7 @@ class RowLocks:
         self._changed = threading.Condition()
 
     def take(self, session: object, key: tuple[str, ...]) -> None:
-        """Lock rows, waiting for whoever has locked them."""
+        """Lock rows, waiting until they are free."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._holders.get(key, session) is session, _SECONDS):
                 raise StatementError(20101, "internal error: a lock was waited for too long")

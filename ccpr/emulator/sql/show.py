@@ -33,7 +33,7 @@ _KINDS = {
 }
 _COLLATION = ("Collation", "Charset", "Id", "Default", "Compiled", "Sortlen")
 _ROUTINE = ("Db", "Name", "Type", "Definer", "Modified", "Created", "Security_type", "Comment")
-# What is the same for everybody: columns and rows, by the words behind SHOW.
+# What is the same for all users: columns and rows, by the words after SHOW.
 _FIXED: dict[str, tuple[tuple[str, ...], list[tuple[Cell, ...]]]] = {
     "engines": (("Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"), [ENGINES]),
     "storage": (("Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"), [ENGINES]),

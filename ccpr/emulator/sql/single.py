@@ -1,4 +1,4 @@
-"""The fast path of INSERT: one row of literals outside a transaction, the form of which was seen before. What it cannot
+"""The fast path of INSERT: one row of literals outside a transaction, in a form that was seen before. What it cannot
 do is left to `ccpr.emulator.sql.changes`, which also says what is wrong.
 """
 

@@ -349,7 +349,7 @@ def cells(column: Column, values: pa.Array) -> list[Cell]:
     elif pa.types.is_timestamp(kind):
         plain = values.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.string())
         text = pc.utf8_slice_codeunits(plain, 0, 20 + column.type.scale if column.type.scale else 19)
-        if oid == types.DATETIME:  # of which the upstream shows no fraction of zeros, unlike a TIMESTAMP's
+        if oid == types.DATETIME:  # the upstream shows no fraction of zeros for it, unlike a TIMESTAMP's
             text = pc.replace_substring_regex(text, r"\.0+$", "")
     elif pa.types.is_list(kind):
         return [

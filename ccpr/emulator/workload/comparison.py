@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """Rows that are there and should not be, the other way round, and those of which a value differs. `keys`: some of
+    """Rows that are there and should not be, the other way round, and those with a value that differs. `keys`: some of
     them."""
 
     table: str

@@ -4,11 +4,13 @@ from ccpr.matrixone.errors import Terminal
 
 
 class RecordUnusable(Terminal):
-    """The record of a load is missing, is not one, cannot be written, or is of another load than the options say."""
+    """The record of a load is missing, is no such record, cannot be written, or is of a load with other options."""
 
     code = "LOAD_RECORD_UNUSABLE"
     about = "file"
-    default_remedy = "Name the file that `ccpr load run --record` has written, or begin a new load with another file."
+    default_remedy = (
+        "Name the file that `ccpr workload run --record` has written, or begin a new load with another file."
+    )
 
 
 class LoadLost(Terminal):
@@ -18,17 +20,17 @@ class LoadLost(Terminal):
     code = "LOAD_LOST"
     about = "database"
     default_remedy = (
-        "Do not use the record with a database that was restored, or that two loads write to. For a new load drop the "
+        "Do not use the record with a database that was restored, or to which two loads write. For a new load drop the "
         "database and delete the record."
     )
 
 
 class LoadDiffers(Terminal):
-    """The rows are not those that the record says."""
+    """The rows differ from those of the record."""
 
     code = "LOAD_DIFFERS"
     about = "what was compared"
     default_remedy = (
-        "Keep record and rows, and report them. `ccpr load check` names the first keys that differ; other writers than "
-        "`ccpr load run` must not touch the tables."
+        "Keep record and rows, and report them. `ccpr workload check` names the first keys that differ; only "
+        "`ccpr workload run` may write to the tables."
     )

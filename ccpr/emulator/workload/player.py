@@ -189,7 +189,7 @@ class Player:
             if cursor.execute(count) != 1:
                 connection.rollback()
                 raise LoadLost(
-                    f"it is not at step {step.number - 1} any more: somebody else writes to it",
+                    f"it is not at step {step.number - 1} any more: another program writes to it",
                     subject=f"database {self.record.database}",
                 )
         connection.commit()

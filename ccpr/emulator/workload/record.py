@@ -17,7 +17,7 @@ class Record:
     """
     Attributes
     ----------
-    acknowledged : steps of which the database has said that they are committed.
+    acknowledged : steps that the database has said to be committed.
     reserved : the most that may have been sent: it is written before they are.
     """
 

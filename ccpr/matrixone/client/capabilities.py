@@ -83,7 +83,7 @@ class Capabilities:
 
     @classmethod
     def from_json(cls, value: object) -> "Capabilities":
-        """Unknown keys are left out: a later release may know more. Raises TypeError."""
+        """Unknown keys are skipped: a later release may know more. Raises TypeError."""
         if not isinstance(value, dict):
             raise TypeError("capabilities are not a JSON object")
         version, facts = value.get("version"), {name: value.get(name) for name in _FACTS}
@@ -148,7 +148,7 @@ def _too_old(session: "Session", missing: str, error: UpstreamError) -> Upstream
 
 
 def _may_flush(session: "Session") -> bool:
-    """The privilege is checked before the words, of which the last is wrong so that nothing is flushed."""
+    """The privilege is checked before the words; the last of these is wrong, so that nothing is flushed."""
     try:
         session.read(statements.probe_flush())
     except (NotPermitted, StatementUnknown):

@@ -99,7 +99,7 @@ def _read_owners(session: Session, publication: Publication, database: str, at: 
     try:
         answer = session.read(statements.select_extra(publication.publisher_id, database, at.physical))
     except StatementFailed as error:
-        _log.info("whose the partitions of %s are, only their names say: %s", database, error.text)
+        _log.info("only the names of the partitions of %s show their table: %s", database, error.text)
         return Owners()
     rows = answer.select(*statements.EXTRA_COLUMNS)
     return Owners.of((integer(number, "rel_id"), message or b"") for number, message in rows)
@@ -358,7 +358,7 @@ def _ddl_text(cell: bytes | None) -> str:
     try:
         return text(cell, "tablesql")
     except BadAnswer as error:
-        _log.warning("a CREATE TABLE text is left out: %s", error.message)
+        _log.warning("a CREATE TABLE text is skipped: %s", error.message)
         return ""
 
 

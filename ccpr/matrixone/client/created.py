@@ -52,7 +52,7 @@ def ddl_from_created(table: Table, statement: str) -> str:
 
     Columns, their defaults and the primary key are in it, since every ALTER that changes those copies the table and
     writes the text again; or renames a column, and then the catalog has other names. Secondary indexes, checks and
-    foreign keys may have changed since, so they are left out.
+    foreign keys may have changed since, so they are skipped.
     """
     try:
         created = create_table_of(replace(table, ddl=statement))

@@ -24,7 +24,7 @@ def default_text(cell: bytes | None) -> str | None:
 
 
 def default_cell(text: str | None) -> bytes:
-    """A message of which `default_text` is this text."""
+    """A message whose `default_text` is this text."""
     if text is None:
         return b""
     message = text.encode()

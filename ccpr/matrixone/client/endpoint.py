@@ -145,7 +145,7 @@ def _parse_login(text: str) -> tuple[str, str, str | None]:
 def _parse_address(text: str) -> tuple[str, int]:
     text = text.removesuffix("/")
     if "/" in text:
-        raise _bad("there is a path after the host; the database belongs into the subscription, not into the URI")
+        raise _bad("there is a path after the host; the database belongs in the subscription, not in the URI")
     found = _HOST.fullmatch(text)
     if found is None:
         raise _bad("the host is missing or malformed (an IPv6 address is written in brackets)")

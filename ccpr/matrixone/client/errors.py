@@ -62,8 +62,8 @@ class UpstreamBusy(UpstreamError, Transient):
 
 
 class UpstreamStopping(UpstreamError, Transient):
-    """The server, or a node of its cluster, is being stopped or restarted, and gave the statement up: "context
-    canceled", "Server shutdown in progress" and their like, whatever the words around them say."""
+    """The server, or a node of its cluster, stops or restarts, and gave the statement up: "context canceled",
+    "Server shutdown in progress" and the like, whatever the words around them say."""
 
     code = "UPSTREAM_STOPPING"
     meaning = "the upstream is stopping or restarting"
@@ -71,14 +71,14 @@ class UpstreamStopping(UpstreamError, Transient):
 
 
 class HistoryUnreadable(UpstreamError, Transient):
-    """The server cannot read its own past now, or gives an empty one: after a restart some releases do for minutes.
-    What it says of that time says nothing of what was dropped."""
+    """The server cannot read its own history now, or gives an empty one, as some releases do for minutes after a
+    restart. An empty answer does not mean that something was dropped."""
 
     code = "HISTORY_UNREADABLE"
     about = "snapshot"
     meaning = "the upstream cannot read its past now"
     default_remedy = (
-        "Nothing: it is tried again with a new snapshot, and nothing is taken for dropped. If it stays, restart the "
+        "Nothing: it is tried again with a new snapshot, and nothing counts as dropped. If it stays, restart the "
         "upstream's nodes one after the other; or `ccpr run NAME --allow-resync` compares with a full list."
     )
 
@@ -107,7 +107,7 @@ class ConnectionLost(UpstreamError, Transient):
 
 
 class ConnectionStalled(ConnectionLost):
-    """An answer came so slowly that it would never have ended, and was not read to its end."""
+    """An answer came too slowly ever to end, so it was not read to its end."""
 
     code = "CONNECTION_STALLED"
     meaning = "the answer of the upstream came too slowly"
@@ -129,8 +129,8 @@ class NotFlushedYet(UpstreamError, Transient):
 
 
 class StatementFailed(UpstreamError, Transient):
-    """The upstream answered with an error that this program does not know; its number and text are in the message. What
-    no rule knows is tried again for as long as it takes."""
+    """The upstream answered with an error that this program does not know; the message has its number and text. An
+    error that no rule knows is tried again for as long as it takes."""
 
     code = "STATEMENT_FAILED"
     default_remedy = (
@@ -143,8 +143,8 @@ class StatementFailed(UpstreamError, Transient):
 
 
 class SnapshotOutcomeUnknown(UpstreamError, Unknown):
-    """CREATE or DROP SNAPSHOT was not answered, or with an error after which it is not known whether it was executed or
-    will be: one that waited for a lock is executed later.
+    """CREATE or DROP SNAPSHOT got no answer, or an error that does not say whether it was executed or will be: a
+    statement that waited for a lock is executed later.
 
     Both statements are safe to repeat, and the name was recorded before: the next attempt looks the same name up.
     """
@@ -192,7 +192,7 @@ class BadLimit(UpstreamError, Terminal):
 
 
 class AccessDenied(UpstreamError, Refused):
-    """User, password, account or role of the login is wrong."""
+    """The user, password, account or role of the login is wrong."""
 
     code = "ACCESS_DENIED"
     about = "upstream"
@@ -233,7 +233,7 @@ class PublicationMissing(UpstreamError, Refused):
     about = "publication"
     meaning = "the publication does not exist"
     default_remedy = (
-        "If a RESTORE upstream dropped it, or somebody else did, make it again. As admin of the publishing account: "
+        "Make it again if a RESTORE or a user upstream dropped it. As admin of the publishing account: "
         "CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys (ACCOUNT ALL if that account is sys). The next run "
         "copies restored tables again, since they have other ids."
     )
@@ -262,7 +262,7 @@ class NotCovered(UpstreamError, Terminal):
     """The publication exists but does not publish this database or table.
 
     A publication of single tables loses a table that is dropped or restored, and before MatrixOne 4.2 also one whose
-    columns an ALTER changed. What it does not publish is not replicated, also if it was before."""
+    columns an ALTER changed. A table that it no longer publishes is no longer replicated."""
 
     code = "NOT_COVERED"
     about = "publication"
@@ -271,7 +271,7 @@ class NotCovered(UpstreamError, Terminal):
 
 
 class SnapshotGone(UpstreamError, Refused):
-    """A snapshot that was recorded no longer exists upstream: somebody dropped it, or the upstream removed it."""
+    """A snapshot that was recorded no longer exists upstream: it was dropped, or the upstream removed it."""
 
     code = "SNAPSHOT_GONE"
     about = "snapshot"
@@ -350,8 +350,8 @@ class TableMissing(UpstreamError, Refused):
 
 
 class PartitionedTable(UpstreamError, Terminal):
-    """In a database with a partitioned table objects are listed table by table, and those of this table cannot be: it
-    is not certain which hidden tables are its partitions, or its name has capital letters."""
+    """The objects of this table cannot be listed: it is not certain which hidden tables are its partitions, or its
+    name has capital letters. A database with a partitioned table is listed table by table."""
 
     code = "PARTITIONED_TABLE"
     about = "table"
@@ -372,7 +372,7 @@ class UnsupportedTable(UpstreamError, Terminal):
 
 
 class StatementUnknown(UpstreamError, Refused):
-    """The server does not know this statement: it is of another version, or not MatrixOne at all."""
+    """The server does not know this statement: it has another version, or is not MatrixOne at all."""
 
     code = "STATEMENT_UNKNOWN"
     meaning = "the upstream does not know this statement"
@@ -380,14 +380,14 @@ class StatementUnknown(UpstreamError, Refused):
 
 
 class UpstreamTooOld(UpstreamError, Refused):
-    """The upstream is a MatrixOne without the replication interface: 3.0 or older, or not a MatrixOne at all. It is
-    found by statements that every release with the interface answers, and not by the text of the version."""
+    """The upstream is a MatrixOne without the replication interface (3.0 or older), or no MatrixOne at all. The check
+    uses statements that every release with the interface answers, not the text of the version."""
 
     code = "UPSTREAM_TOO_OLD"
     about = "upstream"
     meaning = "this MatrixOne lacks the replication interface"
     default_remedy = (
-        "Use MatrixOne 4.0.0-rc1 or later: releases 4.1.0 and 4.2.0 work. 3.0 and older cannot be replicated from; "
+        "Use MatrixOne 4.0.0-rc1 or later: releases 4.1.0 and 4.2.0 work. 3.0 and older cannot be a source; "
         "upgrade it, or check that the URI leads to the right server."
     )
 
@@ -403,7 +403,7 @@ class BadAnswer(UpstreamError, Refused):
 
 
 class AnswerTooLong(BadAnswer):
-    """The answer was longer than it can be, and was not read to its end."""
+    """The answer was longer than any valid one, and was not read to its end."""
 
     code = "ANSWER_TOO_LONG"
 

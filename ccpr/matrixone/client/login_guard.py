@@ -1,7 +1,7 @@
 """Logins that do not give the password away, for every session that speaks the MySQL protocol: with the upstream, with
 a target, and with the catalog database.
 
-The server chooses how the client logs in, and whoever answers in its place chooses, too. What is sent then:
+The server chooses how the client logs in, and so does any server that answers in its place. What is sent then:
 
 * `mysql_native_password`, and the first exchange of `caching_sha2_password`: a digest over the server's random bytes,
   from which the password cannot be read. Always allowed.

@@ -1,4 +1,4 @@
-"""Which tables of a catalog are the partitions of which partitioned table (decision partitioned-tables).
+"""The partitions of each partitioned table of a catalog (decision partitioned-tables).
 
 The rows of a partitioned table are in hidden tables, one for each partition, of relkind `partition` and named
 `%!%<partition>%!%<table>`. After an ALTER that copies the table their names have `<table>_copy_<uuid>` in the place of
@@ -42,7 +42,7 @@ def with_partitions(
     tables: Iterable[Table], partitioned: Iterable[str], owners: Owners
 ) -> tuple[tuple[Table, ...], dict[int, str]]:
     """The relations of a database, its partitioned tables with their partitions, and what is one as of kind PARTITION;
-    and for each table of which its partitions are not known the reason, by id.
+    and for each table whose partitions are not known the reason, by id.
 
     Of kind OTHER are the index tables of partitions: readers need none of them. A relation that looks like a partition
     and is of no table, or of several, makes all partitioned tables unknown: one of them may lack it.
@@ -60,7 +60,7 @@ def with_partitions(
         named = {number: name for number, table in parents.items() if (name := _partition_name(part.name, table.name))}
         owner = owners.partitions.get(part.id) or (next(iter(named)) if len(named) == 1 else 0)
         if owner not in named:
-            unknown |= dict.fromkeys(parents, f"{part.name} is a partition, and it is not known of which table")
+            unknown |= dict.fromkeys(parents, f"{part.name} is a partition, and its table is not known")
         elif part.columns != parents[owner].columns:
             unknown.setdefault(owner, f"partition {part.name} has other columns than the table")
         else:

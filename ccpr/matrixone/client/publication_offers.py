@@ -92,8 +92,8 @@ def find_publications(session: Session, database: str) -> list[Offer]:
 def choose_publication(
     session: Session, database: str, table: str | None, name: str | None = None, publisher: str | None = None
 ) -> Publication:
-    """The publication to use for the database (table None) or table: the one named, or the only one that admits the
-    login and covers it.
+    """The publication to use for the database (table None) or table: the one named, or the narrowest that admits the
+    login and covers it, if all such are of one account.
 
     A name without a publisher is searched in all accounts; if none has it, account sys is assumed. Whether it covers
     the database is not checked here but by `check_admission`. Raises NotPermitted for a login that is not of account
@@ -113,13 +113,19 @@ def choose_publication(
         if publisher is None or publisher.lower() == offer.publication.publisher.lower()
     ]
     fitting = [offer for offer in offers if offer.admits(account) and offer.covers(database, table)]
-    if len(fitting) > 1:
+    if len({offer.publication.publisher.lower() for offer in fitting}) > 1:  # other accounts' databases of that name
         raise _several(fitting, database, table)
+    fitting.sort(key=_width)  # any of them will do; the one that says least beside what is wanted stays longest
     if fitting or len(offers) == 1:  # `check_admission` refuses one that does not fit, and says what to alter
         return (fitting or offers)[0].publication
     if name is not None:
         return Publication(name, SYS_ACCOUNT, account_id(session, SYS_ACCOUNT))
     raise _none(session, database, table, publisher)
+
+
+def _width(offer: Offer) -> tuple[bool, bool, str]:
+    """Orders offers: those of tables before those of a database, and these before those of an account."""
+    return offer.database == EVERYTHING, not offer.lists_tables, offer.publication.name
 
 
 def read_offer(session: Session, publication: Publication, at: Timestamp) -> Offer | None:
@@ -128,7 +134,7 @@ def read_offer(session: Session, publication: Publication, at: Timestamp) -> Off
     try:
         answer = session.read(statements.select_publication(publication.publisher, publication.name, at.physical))
     except (StatementUnknown, TableMissing) as error:
-        _log.debug("what the publication covers is not known: %s", error)
+        _log.debug("the coverage of the publication is not known: %s", error)
         return None
     offers = _offers(answer)
     if not offers:

@@ -3,7 +3,7 @@
 Within an iteration a statement that may run twice is repeated as RULES say, by the class of its error. An error that
 remains ends the iteration and is written into `mo_ccpr_log`. After a Transient or Unknown one it is tried again later
 (BACK_OFF; the log's row counts the failures) with the same recorded snapshot, so that an unknown outcome is looked up
-and not repeated blindly. A Terminal one stops the subscription until somebody runs it; one that the upstream said
+and not repeated blindly. A Terminal one stops the subscription until it is run by hand; one that the upstream said
 (Refused) does so once it is confirmed (`ccpr.pipeline.ends`).
 """
 

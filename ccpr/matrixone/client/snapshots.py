@@ -6,7 +6,9 @@ Source: docs/upstream.md 4, 5.2 and 5.6, "Checked on live clusters".
 """
 
 import logging
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -31,12 +33,14 @@ from ccpr.matrixone.client.errors import (
 )
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session, integer, text
-from ccpr.matrixone.errors import Transient
+from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between two checks whether a snapshot is flushed
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 5.0  # seconds between two checks whether a snapshot is flushed
+_GROWTH = 1.5  # of the pause: it is looked at no later than half as long again after it was flushed
 CHECKPOINT_FROM_TABLES = 1_000  # tables to be flushed; from here on one statement instead of one for each table
-FlushRequest = Callable[[], bool]
+# Its argument is set when no more of it is needed.
+FlushRequest = Callable[[threading.Event], bool]
 _log = logging.getLogger(__name__)
 
 
@@ -175,7 +179,7 @@ def flush_requests(
     )
 
 
-def flush_everything(connect: Callable[[], Session]) -> bool:
+def flush_everything(connect: Callable[[], Session], _enough: threading.Event) -> bool:
     """Request a checkpoint, which writes the rows of all tables into objects. False if it was refused or failed: use
     `flush_tables` then."""
     try:
@@ -187,28 +191,36 @@ def flush_everything(connect: Callable[[], Session]) -> bool:
     return True
 
 
-def flush_tables(connect: Callable[[], Session], table_ids: Iterable[int], connections: int = 4) -> bool:
+def flush_tables(
+    connect: Callable[[], Session],
+    table_ids: Iterable[int],
+    enough: threading.Event | None = None,
+    *,
+    connections: int = 4,
+) -> bool:
     """Request that these tables' rows are written into objects now: 0.5 s a table that has something to write, 1 ms
     for the others.
 
     Pass every table of the database that has rows, including hidden index tables: the snapshot is flushed when all of
-    them are. Returns False if the role has no privilege for it (it must be a user of account sys with role moadmin), or
-    if not all requests could be made. Nothing is an error, since the caller waits anyway: neither a table that was
-    dropped meanwhile nor a lost connection.
+    them are. None is begun after `enough` is set. Returns False if the role has no privilege for it (it must be a user
+    of account sys with role moadmin), or if not all requests could be made. Nothing is an error, since the caller waits
+    anyway: neither a table that was dropped meanwhile nor a lost connection.
     """
     ids = list(dict.fromkeys(table_ids))
     if not ids:
         return True
-    share = max(1, min(connections, len(ids)))
+    share, enough = max(1, min(connections, len(ids))), enough or threading.Event()
     with ThreadPoolExecutor(max_workers=share, thread_name_prefix="flush") as pool:
-        outcomes = list(pool.map(lambda start: _flush(connect, list(islice(ids, start, None, share))), range(share)))
-    return all(outcomes)
+        parts = (list(islice(ids, start, None, share)) for start in range(share))
+        return all(list(pool.map(lambda part: _flush(connect, part, enough), parts)))
 
 
-def _flush(connect: Callable[[], Session], table_ids: list[int]) -> bool:
+def _flush(connect: Callable[[], Session], table_ids: list[int], enough: threading.Event) -> bool:
     try:
         with connect() as session:
             for table_id in table_ids:
+                if enough.is_set():
+                    return False
                 _flush_table(session, table_id)
     except NotPermitted as error:
         _log.info("the role has no privilege to flush tables: %s", error.text)
@@ -226,6 +238,29 @@ def _flush_table(session: Session, table_id: int) -> None:
         _log.info("table %d was not flushed: %s", table_id, error)
 
 
+class _Asking(threading.Thread):
+    """A request under way. A daemon: nothing waits for its end once the snapshot is flushed."""
+
+    def __init__(self, request: FlushRequest, enough: threading.Event) -> None:
+        super().__init__(name="flush request", daemon=True)
+        self._request, self._enough = request, enough
+        self._error: CcprError | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._request(self._enough)
+        except CcprError as error:
+            self._error = error
+
+    def goes_on(self, seconds: float) -> bool:
+        """Whether it does after so long; it may end earlier. Raises its error."""
+        self.join(seconds)
+        if self._error is not None:
+            raise self._error
+        return self.is_alive()
+
+
 def wait_until_flushed(
     session: Session,
     name: str,
@@ -239,24 +274,30 @@ def wait_until_flushed(
     """Return when the snapshot is flushed (decision flush-on-demand).
 
     Each of `requests` (see `flush_requests`) is made only while the snapshot is not flushed; once, and again after the
-    connection was lost, as a server that was restarted has forgotten them. The pauses between checks grow from 0.05 s
-    to 5 s. Raises NotFlushedYet after `timeout_seconds`, SnapshotGone.
+    connection was lost, as a server that was restarted has forgotten them. A server answers one half a second after it
+    began, whatever it has to write, so the snapshot is looked at meanwhile. The pauses between checks grow from 0.02 s
+    to 5 s, anew with each request. Raises NotFlushedYet after `timeout_seconds` and the last request, SnapshotGone, and
+    what a request raises.
     """
-    end = clock() + timeout_seconds
-    pause, asked = _FIRST_PAUSE, None
-    while True:
-        if asked != session.opened:
-            for request in requests:
-                if is_flushed(session, name, publication):
-                    return
-                request()
-            pause, asked = _FIRST_PAUSE, session.opened
-        if is_flushed(session, name, publication):
-            return
-        left = end - clock()
-        if left <= 0:
-            raise NotFlushedYet(
-                f"snapshot {name} is not flushed after {timeout_seconds:g} s", subject=f"snapshot {name}"
-            )
-        sleep(min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE)
+    end, enough = clock() + timeout_seconds, threading.Event()
+    pause, opened, left = _FIRST_PAUSE, session.opened, deque(requests)
+    asking: _Asking | None = None
+    try:
+        while not is_flushed(session, name, publication):
+            if opened != session.opened:
+                opened, left = session.opened, deque(requests)
+            if asking is None and left:
+                asking, pause = _Asking(left.popleft(), enough), _FIRST_PAUSE
+            if asking is not None:
+                if not asking.goes_on(pause):
+                    asking, pause = None, _FIRST_PAUSE
+                    continue
+            elif (remaining := end - clock()) > 0:
+                sleep(min(pause, remaining))
+            else:
+                raise NotFlushedYet(
+                    f"snapshot {name} is not flushed after {timeout_seconds:g} s", subject=f"snapshot {name}"
+                )
+            pause = min(_GROWTH * pause, _LONGEST_PAUSE)
+    finally:
+        enough.set()

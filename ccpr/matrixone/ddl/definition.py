@@ -337,7 +337,7 @@ def _qualified(database: str, name: str) -> str:
 def enum_members(ddl: str) -> dict[str, tuple[str, ...]]:
     """Column name -> members in order, for every enum and set column of a CREATE TABLE statement.
 
-    Members may hold commas, brackets and quotes. What cannot be read is left out; it is not an error.
+    Members may hold commas, brackets and quotes. What cannot be read is skipped; it is not an error.
     """
     found: dict[str, tuple[str, ...]] = {}
     depth, current = 0, []

@@ -1,4 +1,4 @@
-"""What a database has besides tables, as a script for a person to read and run.
+"""What a database has besides tables, as a script that an operator reads and runs.
 
 The texts are an upstream's, perhaps by way of a damaged mirror: each stands in the script as one statement or not at
 all (`runnable`), and in comments without anything that would end them.
@@ -37,7 +37,7 @@ def script_of(found: Definitions | None, database: str, title: str) -> Script:
     ----------
     found : None = the point says nothing.
     database : how the database is called where the script runs.
-    title : of which point it is.
+    title : the point that it is of.
     """
     lines, written = [_comment(title), _comment(_NEVER), ""], 0
     if not found:

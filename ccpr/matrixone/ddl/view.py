@@ -11,7 +11,7 @@ def view_of(name: str, statement: str, default_database: str) -> View:
     """The view of this name, from the text that created it.
 
     The text is what a client sent: it may hold several statements, among them others' passwords, or PREPARE with the
-    statement as a string. Only the query of this view is taken. ALGORITHM, DEFINER and SQL SECURITY are left out.
+    statement as a string. Only the query of this view is taken. ALGORITHM, DEFINER and SQL SECURITY are dropped.
     Raises DdlUnreadable.
     """
     if len(statement) > _LONGEST:

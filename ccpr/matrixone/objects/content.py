@@ -1,4 +1,4 @@
-"""Where the bytes of an object come from: a buffer in memory, or a file of which only the requested slices are read."""
+"""Where the bytes of an object come from: a buffer in memory, or a file that is read by the requested slices only."""
 
 import os
 from typing import Protocol

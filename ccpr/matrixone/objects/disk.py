@@ -36,7 +36,7 @@ def is_framed(file: Content) -> bool:
 
 
 def unframe(framed: bytes | pa.Buffer, *, at: int, subject: str) -> memoryview:
-    """The content of whole blocks, of which the last may be shorter. Raises ObjectDamaged, with the place of the first
+    """The content of whole blocks; the last may be shorter. Raises ObjectDamaged, with the place of the first
     block that is not as its checksum says.
 
     Parameters

@@ -12,7 +12,7 @@ class ObjectDamaged(Terminal):
     code: ClassVar[str] = "OBJECT_DAMAGED"
     about: ClassVar[str] = "object"
     default_remedy: ClassVar[str] = (
-        "`ccpr run NAME` fetches it again; if it stays damaged, the upstream's own file is: "
+        "`ccpr run NAME` fetches it again; if it stays damaged, the upstream's own file is damaged: "
         "`ccpr alter NAME --consistency isolated` lets the other tables go on."
     )
 
@@ -40,12 +40,12 @@ def unknown_form(what: str, number: int, newest: int, *, subject: str) -> CcprEr
 
 
 class ValueRefused(Terminal):
-    """A column holds a value that cannot be read in the way that was asked for. Other ways, and other columns, can be
+    """A column holds a value that cannot be read as the requested type. Other types, and other columns, can be
     read."""
 
     code: ClassVar[str] = "VALUE_REFUSED"
     about: ClassVar[str] = "column"
-    default_remedy: ClassVar[str] = "Read the other columns, or ask for another way: see docs/reference/types.md."
+    default_remedy: ClassVar[str] = "Read the other columns, or ask for another type: see docs/reference/types.md."
 
 
 class ObjectMismatch(Terminal):

@@ -5,7 +5,7 @@ says the byte order, a type, coordinates of 8 bytes, or of 4 in a geometry32. Wh
 with its bytes, which no reader takes for a geometry.
 
 The text of a block is put together of fragments, each with the place in the bytes that it comes from: names and
-brackets, and pairs of coordinates, all of which are formatted at once. There is no loop over coordinates, nor over
+brackets, and pairs of coordinates, which are all formatted at once. There is no loop over coordinates, nor over
 points, lines and polygons of a few rings; of other geometries the rings and parts are found one by one.
 """
 
@@ -218,7 +218,7 @@ def _read_polygons(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The rows of which fragments are kept. A fragment is behind the start of its row, and at its end at most."""
+    """The rows of the kept fragments. A fragment comes after the start of its row, and at its end at most."""
 
     starts: np.ndarray
     ends: np.ndarray

@@ -137,7 +137,7 @@ class ObjectFile:
 
     def zero_dates(self, without: Collection[int] = ()) -> dict[int, int]:
         """Of the columns of dates and times, by seqnum: how many values are the zero value, in all rows but those of
-        aborted transactions. `without` names columns that are not looked at; those that have none are left out. Blocks
+        aborted transactions. `without` names columns that are not looked at; those that have none are skipped. Blocks
         whose zone map excludes it are not read."""
         found: dict[int, int] = {}
         for seqnum in range(min(self.max_seqnum + 1, len(self.columns))):
@@ -212,7 +212,7 @@ class ObjectFile:
         Raises `ObjectMismatch` where file and stats disagree, else `ObjectDamaged`. The format
         has no checksums: a flipped bit inside a value can go unnoticed. Rows may share their bytes, so a small file can
         hold very long values: columns beyond a budget of decoded bytes are inflated and parsed, but not decoded. A
-        column of a type that is not known is not returned either: the table's schema says of which type it is.
+        column of a type that is not known is not returned either: the table's schema says its type.
         """
         if stats is not None:
             self._check_stats(stats)

@@ -240,7 +240,7 @@ def without_unknown_flags(stats: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def are_appendable(stats: pa.BinaryArray) -> pa.BooleanArray:
     """For each value whether it describes an appendable object, without decoding the rest; true for what has another
-    length and describes none, so that it is not left out before it is checked."""
+    length and describes none, so that it is not skipped before it is checked."""
     flags = pc.binary_slice(stats, STATS_SIZE - 1, STATS_SIZE)
     return pc.or_(
         pc.not_equal(pc.binary_length(stats), STATS_SIZE),

@@ -135,8 +135,8 @@ def _unsupported(column: Column) -> str | None:
 
 
 def unreadable_columns(columns: Iterable[Column]) -> dict[str, str]:
-    """Names of the columns that this release cannot read because of their types, with the reason; and of those of which
-    a file has a form that was not known when it was copied. They are copied like others: a release that knows type or
+    """Names of the columns that this release cannot read because of their types, with the reason; and of columns with
+    a file whose form was not known when it was copied. They are copied like others: a release that knows type or
     form reads them from the same mirror."""
     found = {}
     for column in columns:

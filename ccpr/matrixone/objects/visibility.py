@@ -81,7 +81,7 @@ def count_deletions(
     """How many rows some tombstone objects have at a time for each of the data objects `of`; without those that have
     none.
 
-    A row that is deleted twice counts twice. `since` leaves out tombstone rows that existed at that time already.
+    A row that is deleted twice counts twice. `since` skips tombstone rows that existed at that time already.
     Memory: one block at a time.
     """
     wanted = frozenset(of)
@@ -105,21 +105,45 @@ def tombstones_of(objects: Iterable[ListedObject], of: Collection[bytes]) -> lis
     return [listed for listed in objects if listed.tombstone and not _is_apart(listed.stats.sort_key_zonemap, places)]
 
 
-def visible_batches(
+@dataclass(frozen=True, slots=True)
+class VisibleBlock:
+    """A block that has rows which exist at a time.
+
+    Attributes
+    ----------
+    rows : their numbers in the block; None = all of it.
+    """
+
+    file: ObjectFile
+    block: Block
+    rows: np.ndarray | None
+
+    @property
+    def count(self) -> int:
+        return self.block.rows if self.rows is None else len(self.rows)
+
+    def batch(self, columns: Sequence[Column]) -> pa.RecordBatch:
+        """The rows, with columns in the order given."""
+        arrays = [self.file.column(self.block.number, column, self.rows) for column in columns]
+        if arrays:
+            return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+        # Without columns only a struct array keeps the number of rows.
+        return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), self.count, [None]))
+
+
+def visible_blocks(
     objects: Sequence[ListedObject],
     open_object: Opener,
-    columns: Sequence[Column],
     at: Timestamp,
     *,
     only: Collection[bytes] | None = None,
     choose: Callable[[ObjectFile], Iterable[Block]] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a table at a time, one batch a block at most, columns in the order given.
+) -> Iterator[VisibleBlock]:
+    """The blocks with rows of a table that exist at a time. No column is read but commit times and abort flags.
 
     `only` limits the data objects by id, so that several tasks can read a part each; `objects` must still have all
     tombstones of the table. `choose` returns the blocks of a data object to read; the others are skipped.
     """
-    schema = arrow_schema(columns)
     chosen = [
         listed
         for listed in objects
@@ -132,18 +156,23 @@ def visible_batches(
         check_deletions(listed, file, deletions)
         for block in file.blocks if choose is None else choose(file):
             keep = visible_mask(listed, file, block.number, deletions, at)
-            if block.rows == 0 or (keep is not None and not keep.any()):
-                continue
-            rows = None if keep is None else np.flatnonzero(keep)
-            arrays = [file.column(block.number, column, rows) for column in columns]
-            yield _batch(arrays, schema, block.rows if rows is None else len(rows))
+            if block.rows and (keep is None or keep.any()):
+                yield VisibleBlock(file, block, None if keep is None else np.flatnonzero(keep))
 
 
-def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    if arrays:
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    # Without columns only a struct array keeps the number of rows.
-    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+def visible_batches(
+    objects: Sequence[ListedObject],
+    open_object: Opener,
+    columns: Sequence[Column],
+    at: Timestamp,
+    *,
+    only: Collection[bytes] | None = None,
+    choose: Callable[[ObjectFile], Iterable[Block]] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a table at a time, one batch a block at most, columns in the order given. `only` and `choose` as of
+    `visible_blocks`."""
+    for block in visible_blocks(objects, open_object, at, only=only, choose=choose):
+        yield block.batch(columns)
 
 
 def check_deletions(listed: ListedObject, file: ObjectFile, deletions: np.ndarray | None) -> None:

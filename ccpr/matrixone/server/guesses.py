@@ -1,6 +1,6 @@
 """Wrong passwords, slowed down: the answer to each comes later than the one before, for one login and one address.
 
-A right password is answered at once, whatever was wrong before it, so that nobody keeps an owner out by guessing. Who
+A right password is answered at once, whatever was wrong before it, so that guesses cannot keep an owner out. Who
 hears nothing at once knows that a guess was wrong, and may hang up; the connection counts as one that has not logged in
 until the pause is over, and of those an address has so many (`ccpr.matrixone.server.server.Server`). So guesses come no
 faster.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-FREE: Final = 3  # a person's slips
+FREE: Final = 3  # slips of the keyboard
 FIRST_SECONDS: Final = 0.5  # then twice as long each time
 LONGEST_SECONDS: Final = 8.0  # clients wait ten for their connection, and are to read why they have none
 FORGET_SECONDS: Final = 900.0  # after the last one

@@ -106,7 +106,7 @@ class Channel:
         return bytes(received)
 
     def write(self, *parts: Buffer | Streamed) -> None:
-        """Queue one payload, in parts that are not copied, and of which those that are streamed are read as they are
+        """Queue one payload, in parts that are not copied; those that are streamed are read as they are
         sent. It is sent by `flush`, or earlier if much is queued."""
         size = sum(len(part) for part in parts)
         views = (view for part in parts for view in (part.pieces() if isinstance(part, Streamed) else (part,)))

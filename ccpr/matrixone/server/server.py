@@ -26,7 +26,7 @@ from ccpr.matrixone.server.replies import error_of
 
 JOIN_SECONDS: Final = 5.0
 ACCEPT_PAUSE_SECONDS: Final = 0.05
-# What the system says when it has no room for another connection: nobody gets in then.
+# What the system says when it has no room for another connection: no client gets in then.
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class Server:
             try:
                 if reset:
                     one.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                # A connection of which only the reading end is shut is reset when its thread closes it.
+                # A connection with only its reading end shut is reset when its thread closes it.
                 one.sock.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
             except OSError:
                 continue  # it has ended already
@@ -151,7 +151,7 @@ class Server:
 
     @property
     def trouble(self) -> str | None:
-        """Why nobody gets in at this moment; None if everybody does."""
+        """Why no client gets in at this moment; None if clients do."""
         if self._acceptor.ident is not None and not self._acceptor.is_alive() and not self._stopping.is_set():
             return "the thread that accepts connections has ended"
         return self._no_room
@@ -267,7 +267,7 @@ def _refuse(sock: socket.socket, why: str) -> None:
 
 
 def peer_of(peer: tuple[Any, ...]) -> str:
-    """Whose an address is: one of IPv4 is somebody's, of IPv6 the first 64 bits are, who has all addresses in them."""
+    """The owner of an address: of IPv4 the address itself, of IPv6 its first 64 bits, as one owner has all in them."""
     address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:

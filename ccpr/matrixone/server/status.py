@@ -32,7 +32,7 @@ class Status:
     errors : how many statements were answered with an error.
     sessions_opened, sessions_open : all logins, and those that are still open.
     sessions_that_fetched : logins that fetched data of an object (chunk 1 or later); not counted beyond a million.
-    objects_fetched : distinct objects of which data was fetched; likewise.
+    objects_fetched : distinct objects whose data was fetched; likewise.
     object_bytes : bytes of object data that were fetched.
     snapshots_created : how many snapshots were created (the recording's position).
     snapshots : names of those that exist.

@@ -12,7 +12,7 @@ from ccpr.matrixone.server.statements import Select
 from ccpr.matrixone.server.status import Counters, Status
 
 CHUNK_BYTES = 104_857_600
-# Of which a release answers like: 3.0 lacks the replication interface, 4.2 knows zero dates (docs/upstream.md).
+# The releases that can be imitated: 3.0 lacks the replication interface, 4.2 knows zero dates (docs/upstream.md).
 Release: TypeAlias = Literal["3.0", "4.1", "4.2"]
 
 
@@ -34,7 +34,7 @@ class UserSql(Protocol):
         ...
 
     def run(self, text: str, database: str) -> Answer:
-        """Answer a statement, also one that `knows` does not know and nobody else does."""
+        """Answer a statement, also one that neither `knows` nor anything else knows."""
         ...
 
     def reads(self, database: str, statement: Select) -> bool:

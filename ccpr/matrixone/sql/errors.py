@@ -23,12 +23,11 @@ class SqlUnclosed(ValueError):
 
 
 class DdlUnreadable(Terminal):
-    """A table's definition is not a CREATE TABLE that we can read, or says something else than the catalog does.
-    Nothing was changed."""
+    """A table's definition is not a CREATE TABLE that we can read, or contradicts the catalog. Nothing was changed."""
 
     code = "DDL_UNREADABLE"
     about = "table"
     default_remedy = (
         "Run SHOW CREATE TABLE upstream, look at the named place, and report the text. The mirror has the table in "
-        "any case; targets wait with this one, and the other tables go on."
+        "any case; in targets this table waits, and the other tables go on."
     )

@@ -1,6 +1,6 @@
 r"""SQL text as tokens with their places.
 
-The text is data from a server or a person: whatever it holds, reading it is one pass without recursion, and no error
+The text is data from a server or a user: whatever it holds, reading it is one pass without recursion, and no error
 shows what a string holds (a password perhaps). The words are MySQL's, which MatrixOne, MariaDB and Doris share:
 
 * names in backquotes, strings in single or double quotes: `ccpr.matrixone.sql.quoting` says what is in them;
@@ -10,7 +10,7 @@ shows what a string holds (a password perhaps). The words are MySQL's, which Mat
   ``/*!999999 … */``, is a comment like all others;
 * numbers without their sign, variables (``@a``, ``@@session.b``), and signs: ``<= >= <> !=``, else one character.
 
-One option: `executable_comments=False` for a grammar of which no part depends on a server's version; there they are
+One option: `executable_comments=False` for a grammar that does not depend on a server's version; there they are
 comments like all others.
 """
 

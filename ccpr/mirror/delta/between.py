@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ccpr.base.wording import meant
 from ccpr.matrixone.objects.identifiers import rowid_order
 from ccpr.matrixone.objects.types import arrow_type, check_readable
 from ccpr.matrixone.objects.visibility import ListedObject, tombstones_of
@@ -90,7 +91,9 @@ def changes_between(
     if after is None and before is not None:
         return TableChanges(before, None, removal_delta(mirror, before, split_rows=split_rows))
     if after is None:
-        raise TableMissingInMirror("no such table at either point", subject=f"table {name} up to lsn {later.lsn}")
+        remedy = meant(name, later.names(), "tables")
+        subject = f"table {name} up to point {later.lsn}"
+        raise TableMissingInMirror("no such table at either point", subject=subject, remedy=remedy)
     if before is None or before.ref.table_id == after.ref.table_id:
         return TableChanges(before, after, table_delta(mirror, before, after, split_rows=split_rows))
     delta = table_delta(mirror, None, after, split_rows=split_rows)
@@ -183,10 +186,10 @@ def _check_shown(point: Point, table: TableRef) -> None:
     """Raises PointNotReached if a table lags at a point, under whatever name."""
     late = point.behind.get(table.table_id)
     if late is not None and table.table_id not in point.tables:
-        where = "has no point yet" if late.lsn is None else f"is shown at lsn {late.lsn} last"
+        where = "has no point yet" if late.lsn is None else f"is shown at point {late.lsn} last"
         remedy = "Take another point: Point.lagging and `ccpr points NAME` say which tables lag at which."
         raise PointNotReached(
-            f"the table lags and {where}", subject=f"table {late.qualified_name} at lsn {point.lsn}", remedy=remedy
+            f"the table lags and {where}", subject=f"table {late.qualified_name} at point {point.lsn}", remedy=remedy
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.extras import require
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.zero_dates import is_zero_date
 from ccpr.matrixone.schema import Reading, ZeroDates
@@ -60,8 +61,9 @@ class Comparison:
 
 
 def compare_points(mirror: Mirror, name: str, since: Point, until: Point, most_rows: int) -> Comparison:
-    """The delta is held in memory. Raises what `changes_between` raises, BadOption, and KeyChanged if a column of the
-    key is called otherwise."""
+    """The delta is held in memory. Raises what `changes_between` raises, BadOption, ExtraMissing without DuckDB, and
+    KeyChanged if a column of the key is called otherwise."""
+    require("duckdb", "duckdb")
     import duckdb
 
     if since.lsn > until.lsn:

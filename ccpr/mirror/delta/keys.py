@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.matrixone.ddl.parser import parse_create_table
-from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US
 from ccpr.matrixone.objects.errors import ObjectMismatch
@@ -22,6 +21,7 @@ from ccpr.matrixone.objects.invalid_text import stored_bytes
 from ccpr.matrixone.objects.types import is_decimal_text, is_packed
 from ccpr.matrixone.objects.zonemap import parse_zonemap
 from ccpr.matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Table
+from ccpr.mirror.errors import KeysNotUnique, TableWithoutKey
 
 _CUT = b"\xff" * 30  # a maximum of a zone map that was cut and may be less than the greatest key
 _EXACT = Context(prec=80)
@@ -33,34 +33,6 @@ _DECIMALS = frozenset((types.DECIMAL64, types.DECIMAL128, types.UINT64, types.BI
 _TEXTS = types.BINARY_TYPES | {types.CHAR, types.VARCHAR, types.TEXT, types.UUID}
 # Not floats (a NaN is in no range), bools (the server does not store a range), enums (not in the order of the labels).
 _ORDERED = _INTEGERS | _DECIMALS | _TEXTS | {types.DATE, types.DATETIME, types.TIMESTAMP}
-
-
-class TableWithoutKey(Terminal):
-    """The table has neither a primary key nor the hidden one, so its rows at two points cannot be matched."""
-
-    code = "TABLE_WITHOUT_KEY"
-    about = "table"
-    default_remedy = (
-        "Hidden index tables have no key: leave the table out of the target. "
-        "For another table report this text with its DDL."
-    )
-
-
-class KeysNotUnique(ObjectMismatch):
-    """Two visible rows of one point have the same key."""
-
-
-class KeysNotBytes(Terminal):
-    """The packed key of two rows is the same, and a text in their keys is not: so the upstream goes by a collation for
-    which other letters are the same. Rows that are found by such a key would be the wrong ones in a target, which tells
-    texts apart by their bytes (decision keys-are-bytes)."""
-
-    code = "KEYS_NOT_BYTES"
-    about = "table"
-    default_remedy = (
-        "Give the columns of its key COLLATE utf8mb4_bin upstream, or leave the table out of targets. "
-        "The mirror has it, and each point can be read as a whole."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +150,7 @@ def _hashable(keys: pa.Array, column: Column, subject: str) -> pa.Array:
         raise ObjectMismatch(f"{keys.null_count} keys are null", subject=f"{subject}, column {column.name}")
     if column.type.oid in (types.UINT64, types.BIT) and pa.types.is_decimal(keys.type):
         limbs = np.frombuffer(keys.buffers()[1], np.int64)[2 * keys.offset : 2 * (keys.offset + len(keys))]
-        return pa.array(np.ascontiguousarray(limbs[::2]))  # of 128 bits, of which the upper 64 are zero
+        return pa.array(np.ascontiguousarray(limbs[::2]))  # of 128 bits; the upper 64 are zero
     if pa.types.is_string(keys.type) or pa.types.is_binary(keys.type):
         return keys.cast(pa.large_binary())
     return comparable(keys)

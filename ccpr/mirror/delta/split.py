@@ -28,7 +28,8 @@ from ccpr.matrixone.objects.visibility import (
     visible_mask,
 )
 from ccpr.matrixone.schema import Column
-from ccpr.mirror.delta.keys import ALL_KEYS, KeyRange, KeysNotBytes, RowKey, Zone, key_zone, partners, same
+from ccpr.mirror.delta.keys import ALL_KEYS, KeyRange, RowKey, Zone, key_zone, partners, same
+from ccpr.mirror.errors import KeysNotBytes
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.open_store import open_store
 

@@ -69,6 +69,7 @@ def choose(
     upstream: str,
     *,
     connected: bool = False,
+    installed: bool = True,
 ) -> Choice:
     """Who copies `size` bytes.
 
@@ -79,10 +80,13 @@ def choose(
     warm : what `WarmSpark.look` found.
     upstream : ``host:port``, for which rates were measured.
     connected : this process has a session of the warm one already.
+    installed : the extra `spark` is. Without it ``spark`` is chosen nevertheless, and its session says what is missing.
     """
     chosen = partial(Choice, size=size)
     if asked == "process":
         return chosen(Place.PROCESS, "it was asked for")
+    if asked == "auto" and not installed:
+        return chosen(Place.PROCESS, "Spark is not installed")
     shared = not store_url.startswith("file:") or (settings.remote is None and is_here(settings.master))
     if settings.is_elsewhere and (asked == "spark" or shared or settings.remote is not None):
         place = Place.WARM if warm.usable and settings.remote is None else Place.CLUSTER

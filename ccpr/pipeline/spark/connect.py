@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ccpr.base.extras import require
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessionLost, SparkVersionDiffers
+from ccpr.pipeline.spark.errors import (
+    SparkCodeDiffers,
+    SparkJobFailed,
+    SparkRefused,
+    SparkSessionLost,
+    SparkVersionDiffers,
+)
 from ccpr.pipeline.spark.identity import loaded_code
-from ccpr.pipeline.spark.tasks import LOOPBACK_ADDRESS, SparkJobFailed, in_tasks, reason_of
+from ccpr.pipeline.spark.tasks import LOOPBACK_ADDRESS, in_tasks, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,14 +48,21 @@ _SIGNS_OF_LOSS = ("UNAVAILABLE", "INVALID_HANDLE.SESSION", "Cannot invoke RPC on
 _SECRETS = re.compile(r"(;(?:token|user_id|x-[^=;]*)=)[^;]*")
 
 
+def require_client() -> None:
+    """Raises ExtraMissing unless all is installed that a client of a Spark Connect server needs: pyspark leaves it
+    out."""
+    require("spark", "pyspark", "pandas", "grpc", "grpc_status", "zstandard")
+
+
 def warm_connection(port: int, token: str, session_id: str) -> "SparkSession":
-    """The shared session of the warm server. Nothing is asked of the server yet."""
+    """The shared session of the warm server. Nothing is asked of the server yet. Raises ExtraMissing."""
+    require_client()
     import grpc
     from pyspark.sql.connect.client import ChannelBuilder
 
     class Loopback(ChannelBuilder):
         """Without TLS, which Spark's own builder demands where there is a token, unless the host is `localhost`; that
-        name may also mean an address at which somebody else listens."""
+        name may also mean an address at which another program listens."""
 
         @property
         def host(self) -> str:
@@ -65,7 +79,9 @@ def warm_connection(port: int, token: str, session_id: str) -> "SparkSession":
 
 
 def remote_connection(url: str) -> "SparkSession":
-    """A session of its own at a server that the user names, ``sc://host:port``. Nothing is asked of the server yet."""
+    """A session of its own at a server that the user names, ``sc://host:port``. Nothing is asked of the server yet.
+    Raises ExtraMissing."""
+    require_client()
     return _session(url)
 
 

@@ -15,9 +15,9 @@ from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_in_process
 from ccpr.pipeline.spark.connect import difference_of_code, failure_of
-from ccpr.pipeline.spark.errors import SparkCodeDiffers
+from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkJobFailed
 from ccpr.pipeline.spark.identity import loaded_code
-from ccpr.pipeline.spark.tasks import SparkJobFailed, in_tasks, is_connect, reason_of, refuse_unshared_store
+from ccpr.pipeline.spark.tasks import in_tasks, is_connect, reason_of, refuse_unshared_store
 from ccpr.pipeline.spark.watching import Watch
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def copy_with_spark(
 
     Objects that were copied by a task that then fails stay in the store. Raises what a task raised, in its own class:
     the first terminal error, else the first; what `on_progress` raises, which ends the job; SparkCodeDiffers;
-    SparkSessionLost and SparkRefused of a session that somebody else keeps; SparkJobFailed if Spark itself failed;
+    SparkSessionLost and SparkRefused of a session that others keep; SparkJobFailed if Spark itself failed;
     StoreNotShared.
     """
     from py4j.protocol import Py4JError

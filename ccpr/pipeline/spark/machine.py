@@ -14,7 +14,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot() -> str:
-    """Which boot of which machine this is; the host's name where the kernel does not say."""
+    """The boot of this machine; the host's name where the kernel does not say."""
     try:
         return f"{os.uname().nodename} {_BOOT.read_text().strip()}"
     except OSError:

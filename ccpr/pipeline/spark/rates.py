@@ -14,7 +14,7 @@ from pathlib import Path
 from ccpr.base.file_modes import make_folder, replace_file
 
 FILE = "rates.json"
-_KEPT = 5  # of a kind, of which the best counts: one that was slow because of something else does no harm
+_KEPT = 5  # of a kind, and the best counts: one that was slow because of something else does no harm
 _LEAST_BYTES = 8_000_000  # a smaller copy measures latencies, not a rate
 _MOST_KINDS = 200
 PROCESS_RATE, SPARK_RATE = 60e6, 60e6  # bytes/s, before anything was measured

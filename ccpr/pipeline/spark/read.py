@@ -20,7 +20,8 @@ from ccpr.mirror.layout import HEAD
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.table_read import TASK_BYTES, TableRead, plan_read
-from ccpr.pipeline.spark.tasks import StoreNotShared, in_tasks, refuse_unshared_store
+from ccpr.pipeline.spark.errors import StoreNotShared
+from ccpr.pipeline.spark.tasks import in_tasks, refuse_unshared_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ def read_table(
     task_bytes: int = TASK_BYTES,
 ) -> "DataFrame":
     """A table of a mirror at a point. The same rows as `format("matrixone")`, in half the time for a small table:
-    nothing has to be planned in Python workers. `filters` keeps the rows of which all are true; the workers apply them,
+    nothing has to be planned in Python workers. `filters` keeps the rows that satisfy all; the workers apply them,
     and do not read what cannot hold such a row. Raises what `plan_read` raises, and StoreNotShared.
     """
     read = plan_read(mirror, table, at, columns=columns, filters=filters, hidden=hidden, reading=reading)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ccpr.base.file_modes import create_file, make_folder
 from ccpr.matrixone.errors import CcprError
-from ccpr.pipeline.spark.connect import check_session, failure_of, warm_connection
+from ccpr.pipeline.spark.connect import check_session, failure_of, require_client, warm_connection
 from ccpr.pipeline.spark.errors import SparkCodeDiffers
 from ccpr.pipeline.spark.identity import loaded_code, source_digest
 from ccpr.pipeline.spark.locks import held, is_held
@@ -60,7 +60,7 @@ class WarmSpark:
     Attributes
     ----------
     process : its server.
-    alive, keeper, used : files whose locks say that a server runs, that somebody keeps it
+    alive, keeper, used : files whose locks say that a server runs, that a process keeps it
         (`ccpr.pipeline.spark.supervisor`), and that copies use it.
     log : what the server writes.
     """
@@ -75,13 +75,13 @@ class WarmSpark:
             self.folder / name for name in ("server.json", "start.lock", "keeper.lock", "used.lock")
         )
         self._listens: ServerRecord | None = (
-            None  # as this process has seen: as long as it lives, nobody else has its port
+            None  # as this process has seen: as long as it lives, no other process has its port
         )
 
     # ---- looking
 
     def look(self) -> Found:
-        """What is there. Reads files and a lock, and asks nobody; takes some milliseconds (the code's digest)."""
+        """What is there. Reads files and a lock, and asks nothing; takes some milliseconds (the code's digest)."""
         if not self.process.is_running():
             return Found(WarmState.ABSENT)
         server = self._recorded()
@@ -99,7 +99,7 @@ class WarmSpark:
         return Found(WarmState.READY, server)
 
     def may_be_started(self) -> bool:
-        """Whether a copy may start it and leave it: somebody ends it when it is not used, and nobody has one that does
+        """Whether a copy may start it and leave it: a keeper ends it when it is not used, and there is none that does
         not fit."""
         return is_held(self.keeper) and self.look().state in (WarmState.ABSENT, WarmState.STARTING)
 
@@ -125,16 +125,17 @@ class WarmSpark:
     ) -> Found:
         """Start the server, unless one that fits is there, and wait until a job has run in it. One that runs other code
         or with other settings, that does not answer, or whose start was abandoned, is ended first; so is any with
-        `again`. Somebody else's start is waited for.
+        `again`. A start by another process is waited for.
 
         With `warm_up` small jobs run in a new one for some ten seconds, before it is ready: all its workers have then
         imported what they need, and Java has compiled what plans a job, so that the first copies are as quick as later
         ones (decision warm-up-jobs).
 
-        Raises JavaMissing, SparkUnavailable, SparkCodeDiffers if this program is older than its files, and what
-        `check_session` raises of the new server.
+        Raises ExtraMissing, JavaMissing, SparkUnavailable, SparkCodeDiffers if this program is older than its files,
+        and what `check_session` raises of the new server.
         """
         cancelled = cancelled or threading.Event()
+        require_client()
         if self.settings.remote is not None:
             raise SparkUnavailable(
                 "a Spark Connect server is named already; there is nothing to start",

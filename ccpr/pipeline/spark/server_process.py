@@ -27,7 +27,7 @@ _TAIL = 2000  # characters of the server's log in an error
 
 
 class ServerProcess:
-    """The process that holds the lock of a folder, whoever has started it.
+    """The process that holds the lock of a folder, however it was started.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class ServerProcess:
                 if lock is not None:
                     self._started = self._spawn(token, lock)
                     return self._started
-            if time.monotonic() > begun + _LOOK_SECONDS:  # not somebody's look, which takes no time
+            if time.monotonic() > begun + _LOOK_SECONDS:  # not a mere look, which takes no time
                 raise self.did_not_start("another server still holds its lock")
             time.sleep(POLL_SECONDS)
 

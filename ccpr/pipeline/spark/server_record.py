@@ -42,7 +42,7 @@ class ServerRecord:
 
     Attributes
     ----------
-    boot : which boot of which machine; ``host name`` where the kernel does not say.
+    boot : the boot of its machine; ``host name`` where the kernel does not say.
     token, session_id : what a client needs.
     code : digest of the program's source when the server was started.
     settings : a keyed digest of master, settings and environment, which hides the values.

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccpr.matrixone.errors import Terminal
-from ccpr.pipeline.spark.connect import shown_url
+from ccpr.base.extras import require
+from ccpr.pipeline.spark.connect import require_client, shown_url
+from ccpr.pipeline.spark.errors import SparkUnavailable
 from ccpr.pipeline.spark.java import find_java
 from ccpr.pipeline.spark.properties import submitted_by_file
 from ccpr.pipeline.spark.stored import StoredSpark
@@ -31,16 +32,9 @@ REMOTE_VARIABLE = "CCPR_SPARK_REMOTE"
 CONF_PREFIX = "CCPR_SPARK_CONF_"
 LOCAL_MASTER = "local[*]"
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,.*)?\])?")
+PACKAGES = ("pyspark", "pandas")  # without which there is no session; a server's client needs more
 _starting = threading.Lock()  # the environment is changed meanwhile
 _LOGGING = Path(__file__).with_name("spark_log4j2.properties")
-
-
-class SparkUnavailable(Terminal):
-    """A Spark session could not be created."""
-
-    code = "SPARK_UNAVAILABLE"
-    about = "address of Spark"
-    default_remedy = "Read what Spark wrote on standard error. `--engine process` works without Spark."
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class SparkSettings:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the master is a cluster or a server that somebody keeps, not this program's own Spark."""
+        """Whether the master is a cluster or a server that others keep, not this program's own Spark."""
         return self.remote is not None or not self.master.startswith("local")
 
     @property
@@ -123,7 +117,7 @@ def settings_of(
     config: Mapping[str, str] | None = None,
 ) -> SparkSettings:
     """The settings for a state folder: what is given here, else CCPR_SPARK_MASTER and CCPR_SPARK_REMOTE, else what the
-    folder keeps, else a local master. `config` is added to the folder's and to CCPR_SPARK_CONF_*, of which
+    folder keeps, else a local master. `config` is added to the folder's and to CCPR_SPARK_CONF_*: there
     ``CCPR_SPARK_CONF_spark_executor_memory=2g`` is ``spark.executor.memory``; two underscores are one in the name.
 
     Raises BadSetting, StateUnreadable.
@@ -164,7 +158,10 @@ def _config_of_environment() -> Iterator[tuple[str, str]]:
 
 
 def spark_session(settings: SparkSettings) -> "SparkSession":
-    """The session of this process; later calls return the same. Raises JavaMissing, SparkUnavailable."""
+    """The session of this process; later calls return the same. Raises ExtraMissing, JavaMissing, SparkUnavailable."""
+    require("spark", *PACKAGES)
+    if settings.remote is not None:
+        require_client()
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -196,6 +193,6 @@ def start_java(settings: SparkSettings) -> None:
 def unavailable(settings: SparkSettings, error: Exception) -> SparkUnavailable:
     """The error for a session that could not be created."""
     if settings.remote is not None:
-        remedy = 'Check that the server runs and is reachable; its client needs: pip install "pyspark[connect]==4.1.4"'
+        remedy = "Check that the server runs and is reachable."
         return SparkUnavailable(f"no session: {shown_url(str(error))}", subject=settings.place, remedy=remedy)
     return SparkUnavailable(f"no session: {reason_of(error)}", subject=f"Spark on {settings.master}")

@@ -1,4 +1,4 @@
-"""Where Spark runs, as `ccpr apply` keeps it in the state folder. The environment (CCPR_SPARK_*) wins over it."""
+"""Where Spark runs, as `ccpr config apply` keeps it in the state folder. The environment (CCPR_SPARK_*) wins."""
 
 import json
 from collections.abc import Mapping
@@ -47,5 +47,7 @@ class StoredSpark:
 
 def _unreadable(path: Path) -> StateUnreadable:
     return StateUnreadable(
-        "the settings of Spark cannot be read", subject=str(path), remedy="Delete the file, and `ccpr apply` again."
+        "the settings of Spark cannot be read",
+        subject=str(path),
+        remedy="Delete the file, and `ccpr config apply` again.",
     )

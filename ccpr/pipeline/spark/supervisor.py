@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Keeps a warm session, on a thread of its own; a context manager. It ends with the supervisor unless somebody else
-    had started it.
+    """Keeps a warm session, on a thread of its own; a context manager. It ends with the supervisor unless another
+    process had started it.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Raises OSError where the folder cannot be written."""
-        if self._warm.settings.remote is None:  # else somebody else keeps a server
+        if self._warm.settings.remote is None:  # else others keep a server
             make_folder(self._warm.folder)
             self._take_over()
             if not self._on_demand:
@@ -87,7 +87,7 @@ class Supervisor:
                 self._ended.wait(_BACK_OFF[min(failed, len(_BACK_OFF)) - 1])
 
     def _keep_one(self) -> None:
-        """Until it dies, or nobody wants it any more."""
+        """Until it dies, or is not used any more."""
         try:
             self._warm.start(warm_up=True, supervised=True, cancelled=self._ended)
         except CcprError:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.matrixone.errors import Terminal, Transient
+from ccpr.pipeline.spark.errors import StoreNotShared
 from ccpr.pipeline.spark.worker import configure_worker
 
 if TYPE_CHECKING:
@@ -22,22 +22,6 @@ _FEW_BYTES = 128 << 10
 _masters: "WeakKeyDictionary[SparkSession, str]" = WeakKeyDictionary()
 LOOPBACK_ADDRESS = "127.0.0.1"
 LOOPBACK = frozenset(("localhost", LOOPBACK_ADDRESS, "::1", "[::1]"))
-
-
-class StoreNotShared(Terminal):
-    """Spark's executors run on other machines and cannot read a folder of this one."""
-
-    code = "STORE_NOT_SHARED"
-    about = "store"
-    default_remedy = "Use a local Spark master, or run Spark on the machine that has the folder."
-
-
-class SparkJobFailed(Transient):
-    """A job failed for a reason of Spark's own: a lost executor, a worker without memory, a broken connection."""
-
-    code = "SPARK_JOB_FAILED"
-    about = "job of Spark"
-    default_remedy = "Run it again: what is done is kept. `--engine process` copies without Spark."
 
 
 def spark_schema(schema: pa.Schema) -> "StructType":

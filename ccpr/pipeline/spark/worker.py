@@ -35,7 +35,7 @@ def configure_worker() -> None:
 
 
 def _acknowledge_at_once() -> None:
-    """What has arrived on this process's TCP connections, of which one is the JVM's, and what comes next. Lasts for
+    """What has arrived on this process's TCP connections (one of them is the JVM's), and what comes next. Lasts for
     some packets only, so it is done in every task. Only Linux has it."""
     descriptors = Path("/proc/self/fd")
     if not hasattr(socket, "TCP_QUICKACK") or not descriptors.exists():

@@ -94,7 +94,7 @@ def _end(iteration: Iteration, record: IterationRecord, catalog: CatalogDiff, re
     iteration.enter(Step.RELEASE)
     record.results.clear()
     drop_due_snapshots(iteration)
-    sweep(iteration, strays=before.attempts > 1)
+    sweep(iteration, orphans=before.attempts > 1)
     return _outcome(iteration, record.snapshot, result)
 
 

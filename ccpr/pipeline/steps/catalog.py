@@ -17,7 +17,7 @@ def diff_catalog(iteration: Iteration, record: IterationRecord) -> CatalogDiff:
     session, subscription, before = iteration.sessions.session, iteration.subscription, iteration.last.tables
     with still_there(subscription):
         found = diff_scope(
-            session, subscription, record.snapshot, before, partial(record.passing.of_databases, record.snapshot)
+            session, subscription, record.snapshot, before, partial(record.temporary.of_databases, record.snapshot)
         )
     databases = {number: point.table.database for number, point in before.items()}
     check_gone(session, subscription, found.catalog, databases)

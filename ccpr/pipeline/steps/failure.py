@@ -25,6 +25,7 @@ def fail(iteration: Iteration, error: CcprError) -> None:
     gives_up = void and not isinstance(error, MirrorDisagrees)
     connect, sleep = iteration.sessions.connect, iteration.options.sleep
     ends, context = judge(error, iteration.subscription, memory.context, connect, iteration.clock, sleep)
-    memory.failed(context.abandoned(iteration.clock()) if gives_up else context, error, ends=ends)
+    context = context.abandoned(iteration.clock()) if gives_up else context
+    memory.failed(context, error, ends=ends, is_extra=iteration.options.is_extra)
     if gives_up:
         drop_due_snapshots(iteration)

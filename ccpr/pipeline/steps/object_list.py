@@ -25,22 +25,22 @@ _logger = logging.getLogger(__name__)
 def list_objects(iteration: Iteration, record: IterationRecord, catalog: CatalogDiff) -> Listed:
     """Wait until the snapshot is flushed, then read its list. Raises what `Listing.diff` raises, and
     TableMissingInMirror for a table to resync that is not there."""
-    memory, passing, resync = iteration.memory, record.passing, iteration.options.resync
+    memory, temporary, resync = iteration.memory, record.temporary, iteration.options.resync
     asked = None if resync is None else resync.table
     if asked not in {None, *(table.qualified_name for table in catalog.tables.values())}:
         raise TableMissingInMirror(
             "there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling."
         )
     with still_there(iteration.subscription):
-        passing.wait_until_flushed(record.snapshot, catalog)
+        temporary.wait_until_flushed(record.snapshot, catalog)
         known = {number: point.ref.objects for number, point in iteration.last.tables.items() if point.ref is not None}
-        later, one_by_one = LaterSnapshot(passing, FullList(memory.context.list_rows, known)), None
+        later, one_by_one = LaterSnapshot(temporary, FullList(memory.context.list_rows, known)), None
         if catalog.lists:
-            one_by_one = DatabaseLists(passing, catalog.lists, later, TableLists(passing))
+            one_by_one = DatabaseLists(temporary, catalog.lists, later, TableLists(temporary))
         elif catalog.catalog.partitioned:
-            one_by_one = TableLists(passing)
+            one_by_one = TableLists(temporary)
         listing = Listing(
-            passing, catalog, iteration.last, iteration.mirror, iteration.committer.ledger, later, one_by_one
+            temporary, catalog, iteration.last, iteration.mirror, iteration.committer.ledger, later, one_by_one
         )
         listed = listing.diff(record.snapshot, memory.context.current, resync)
     memory.context = replace(memory.context, list_rows=later.full_list.rows)  # remembered with the commit

@@ -30,8 +30,8 @@ def drop_due_snapshots(iteration: Iteration) -> None:
         memory.remember(left)
 
 
-def sweep(iteration: Iteration, *, strays: bool = False) -> Swept:
-    """Drop points that need not stay, delete files that nobody has named for long enough. `strays`: look for what
+def sweep(iteration: Iteration, *, orphans: bool = False) -> Swept:
+    """Drop points that need not stay, delete files that nothing has named for long enough. `orphans`: look for what
     attempts left that came to nothing."""
     age = iteration.lag.read(iteration.subscription.task_id, iteration.memory.context).seconds or 0.0
-    return iteration.committer.sweep(iteration.subscription.settings, age, strays=strays)
+    return iteration.committer.sweep(iteration.subscription.settings, age, orphans=orphans)

@@ -28,7 +28,7 @@ def take_snapshot(iteration: Iteration) -> IterationRecord:
         memory.context = _opened(iteration, memory.context)
     _start(iteration)
     found = _read(iteration, made_now=made_now)
-    if found is None:  # gone, or created again by somebody: what we derived from it is void
+    if found is None:  # gone, or created again by others: what we derived from it is void
         memory.remember(_opened(iteration, memory.context.abandoned(iteration.clock())))
         found = _read(iteration, made_now=True)
         assert found is not None

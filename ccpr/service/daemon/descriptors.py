@@ -1,6 +1,6 @@
 """How many descriptors, which are open files and connections, this process may have and has.
 
-A process without a free one can neither open a file of its mirrors nor answer anybody. So a service takes as many as
+A process without a free one can neither open a file of its mirrors nor answer a client. So a service takes as many as
 the system gives, strangers get a part of them only, and health says when there are few left.
 """
 

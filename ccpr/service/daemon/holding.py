@@ -1,7 +1,7 @@
 """A subscription as one process holds it: its iterations and the syncs of its targets share one lease.
 
 A sync may outlast the iteration after which it began, and the next iteration begins meanwhile. It claims the
-subscription again, as its owner may; the sync's right goes on as long as nobody else had the lease in between, which
+subscription again, as its owner may; the sync's right goes on as long as no other executor had the lease in between, as
 the fences show: each claim raises the fence by one (decision one-lease-for-targets).
 """
 
@@ -43,7 +43,7 @@ class Holding:
         self._lease: Lease | None = None
         self._users = 0
         self._fence = 0  # of our last claim
-        self._chain = 0  # raised when somebody else has had the lease
+        self._chain = 0  # raised when another executor has had the lease
         self._session: tuple[object, Session] | None = None
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 Requests are read as hostile: only GET and HEAD of a known path, a head of at most 8 KiB within five seconds, one answer
 a connection, a few connections at once. A request that names another host than this machine, or one that was allowed,
-is refused, so that a web page elsewhere cannot read the answers through somebody's browser (DNS rebinding).
+is refused, so that a web page elsewhere cannot read the answers through a user's browser (DNS rebinding).
 """
 
 import ipaddress

@@ -161,7 +161,7 @@ class Replicator:
 
     @property
     def defect(self) -> bool:
-        """Whether the deciding thread has ended though nobody asked it to."""
+        """Whether the deciding thread has ended without being asked to."""
         return self._ended.is_set() and not self._stopping.is_set()
 
     def _run(self) -> None:

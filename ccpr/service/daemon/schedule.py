@@ -24,8 +24,8 @@ class _Entry:
     """
     Attributes
     ----------
-    due : seconds since 1970; None if it waits for a person, or its row cannot be read.
-    failures : attempts in a row of which the row may know nothing.
+    due : seconds since 1970; None if it requires operator action, or its row cannot be read.
+    failures : attempts in a row that the row may not know.
     not_before : on the steady clock.
     began : on the steady clock, of the iteration that runs; None if none does.
     """
@@ -78,7 +78,7 @@ class Schedule:
 
     def ended(self, task_id: str, row: LogRow | None, *, failed: bool, later: bool = False) -> None:
         """The iteration has ended. `row` is how it left the subscription's, None if that could not be read. `later`:
-        somebody else has the subscription."""
+        another executor has the subscription."""
         entry = self._entries.get(task_id)
         if entry is None:
             return
@@ -150,7 +150,7 @@ class Schedule:
             self._entries[row.task_id] = _Entry(row, self._due_at(row))
         elif entry.row != row:
             if entry.row.error_message and not row.error_message:
-                entry.failures, entry.not_before = 0, 0.0  # resumed, or run by somebody else
+                entry.failures, entry.not_before = 0, 0.0  # resumed, or run by another executor
             entry.row, entry.due = row, self._due_at(row)
 
     def _due_at(self, row: LogRow) -> float | None:

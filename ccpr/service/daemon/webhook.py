@@ -1,4 +1,4 @@
-"""Posts to a web address of which nothing is expected: neither that it answers in HTTP, nor that an answer ends.
+"""Posts to a web address. Nothing is expected of it: neither that it answers in HTTP, nor that an answer ends.
 
 Nothing of an answer is read but its head, whose lines `http.client` limits. How long all of it takes, from the name's
 look-up on, is limited here: a post is a thread, and one that does not end in time is left to itself.
@@ -29,7 +29,7 @@ class Webhook:
 
     def __init__(self, address: str, seconds: float = SECONDS) -> None:
         if not address.startswith(("http://", "https://")):
-            raise BadSetting("it has to start with http:// or https://", subject="the webhook's address")
+            raise BadSetting("it must start with http:// or https://", subject="the webhook's address")
         self._address, self._seconds = address, seconds
         self._room = threading.BoundedSemaphore(MOST_LEFT)
 

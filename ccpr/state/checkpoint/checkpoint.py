@@ -422,7 +422,7 @@ class Checkpoint:
         """Holds the lock. Raises CheckpointNotLoaded."""
         with self._lock:
             if not self._loaded:
-                raise CheckpointNotLoaded("what is stored has to be read first", subject=f"checkpoint {self._store.id}")
+                raise CheckpointNotLoaded("the stored state must be read first", subject=f"checkpoint {self._store.id}")
             yield
 
     @contextmanager

@@ -14,17 +14,18 @@ from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.rules import Mapped, TableRules
 
 COLUMNS = "ccpr.columns"
+VECTORS = "deletionVectors"
 _ENGINE = "matrixone-ccpr"
-_FEATURES = frozenset(("deletionVectors", "columnMapping", "timestampNtz", "inCommitTimestamp", "changeDataFeed"))
+_FEATURES = frozenset((VECTORS, "columnMapping", "timestampNtz", "inCommitTimestamp", "changeDataFeed"))
 _KEPT = "interval 100000 weeks"  # files and log entries leave by the retention of points, and by nothing else
 _TABLES = uuid.UUID("0d6f5a1e-9f3c-4f0e-8f39-0a6f1f3f9c55")
 
 
-def protocol(schema: Mapping[str, Any], rules: TableRules) -> dict[str, Any]:
-    """`protocol` of a table with this schema."""
+def protocol(schema: Mapping[str, Any], rules: TableRules, *, vectors: bool) -> dict[str, Any]:
+    """`protocol` of a table with this schema. `vectors`: whether a file has a deletion vector."""
     readers = []
-    if not rules.copy_on_write:
-        readers.append("deletionVectors")
+    if vectors:
+        readers.append(VECTORS)
     if rules.mapped is Mapped.NAME:
         readers.append("columnMapping")
     if "timestamp_ntz" in _types(schema):
@@ -55,8 +56,10 @@ def metadata(
     folder: str,
     task: str,
     created_ms: int,
+    *,
+    vectors: bool,
 ) -> dict[str, Any]:
-    """`metaData` of a version. The id stays with the folder."""
+    """`metaData` of a version. The id stays with the folder. `vectors`: whether the protocol has deletion vectors."""
     configuration = {
         "delta.enableInCommitTimestamps": "true",
         "delta.deletedFileRetentionDuration": _KEPT,
@@ -65,7 +68,7 @@ def metadata(
         "ccpr.table": table.qualified_name,
         COLUMNS: json.dumps(columns.to_json(), ensure_ascii=False),
     }
-    if not rules.copy_on_write:
+    if vectors:
         configuration["delta.enableDeletionVectors"] = "true"
     if rules.change_data:
         configuration["delta.enableChangeDataFeed"] = "true"

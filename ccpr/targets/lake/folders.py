@@ -19,7 +19,8 @@ def new_folder(database: str, name: str, table_id: int, taken: Collection[str]) 
     wanted = f"{_escaped(database)}.{_escaped(name)}"
     if len(wanted) > _LONGEST:
         wanted = f"{wanted[: _LONGEST - 33]}.{hashlib.sha256(wanted.encode()).hexdigest()[:32]}"
-    return wanted if wanted not in taken and wanted != POINTS else f"{wanted}.{table_id}"
+    given = {folder.lower() for folder in (*taken, POINTS)}  # a file system may not tell letter case apart
+    return f"{wanted}.{table_id}" if wanted.lower() in given else wanted
 
 
 def _escaped(name: str) -> str:

@@ -156,7 +156,8 @@ class TableLog:
         """The state of the newest checkpoint of ours, or that before the first version."""
         hint = self.store.read(f"{self.folder}/_delta_log/{LAST}")
         named = [] if hint is None else [int(json.loads(hint.to_pybytes())["version"])]
-        for version in chain(named, self._checkpoints() if named else ()):
+        is_whole = hint is None and self.store.files.size(self._commit_path(0)) is not None
+        for version in chain(named, () if is_whole else self._checkpoints()):
             found = read_checkpoint(self.store, self.folder, version)
             if found is None or found[1]["task"] != self.task:
                 continue  # another program may write checkpoints; they change nothing

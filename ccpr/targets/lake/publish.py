@@ -15,7 +15,7 @@ from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.mirror import Manifest, files_of
 from ccpr.mirror.points import TableRef
-from ccpr.targets.lake.columns import LakeColumns, next_columns
+from ccpr.targets.lake.columns import LakeColumns, delta_schema, next_columns
 from ccpr.targets.lake.commit import (
     OBJECT,
     ROWS,
@@ -28,7 +28,7 @@ from ccpr.targets.lake.commit import (
     shows,
     visible_rows,
 )
-from ccpr.targets.lake.delta_table import check_features, columns_of, joined, metadata, protocol
+from ccpr.targets.lake.delta_table import VECTORS, check_features, columns_of, joined, metadata, protocol
 from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.feed import VersionChanges, VersionFeed
 from ccpr.targets.lake.log import Action, TableLog, TableState
@@ -170,7 +170,7 @@ class _Publication:
         now = {listed.stats.name for listed in data}
         kept = {add["path"] for name, add in self.live.items() if name in now and name not in changed}
         removes = [add for add in state.live.values() if add["path"] not in kept]
-        head = self._head()
+        head = self._head(vectors=any("deletionVector" in add for add in adds))
         pending = any(result.pending for result in results) or later_tombstones(
             self.objects, lake.mirror.open_object, self.point.at
         )
@@ -258,12 +258,14 @@ class _Publication:
             changed.add(result.name)
         return adds, changed
 
-    def _head(self) -> list[Action]:
-        """Protocol and metadata, where they are new."""
+    def _head(self, *, vectors: bool) -> list[Action]:
+        """Protocol and metadata, where they are new. `vectors`: whether a file gets a deletion vector."""
         lake, before = self.lake, self.state.metadata
         created = self.point.milliseconds if before is None else before["createdTime"]
-        found = metadata(self.table, self.columns, lake.reading, lake.rules, self.place.folder, lake.task, created)
-        needed = joined(self.state.protocol, protocol(json.loads(found["schemaString"]), lake.rules))
+        schema = delta_schema(self.table, self.columns, lake.reading, lake.rules.mapped)
+        needed = joined(self.state.protocol, protocol(schema, lake.rules, vectors=vectors))
+        about = (self.table, self.columns, lake.reading, lake.rules, self.place.folder, lake.task, created)
+        found = metadata(*about, vectors=VECTORS in needed.get("readerFeatures", ()))
         head: list[Action] = [] if needed == self.state.protocol else [{"protocol": needed}]
         return head if found == before else [*head, {"metaData": found}]
 

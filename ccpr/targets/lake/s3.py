@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from ccpr.base.extras import require
 from ccpr.mirror.buckets import CONNECT_SECONDS, REQUEST_SECONDS
-from ccpr.mirror.errors import ExtraMissing, StoreFailed
+from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.s3_store import ObjectStore, open_s3
 from ccpr.mirror.store import check_name
 from ccpr.targets.lake.errors import LakeStoreUnsafe
@@ -63,12 +64,6 @@ class ConditionalPuts:
 
 def open_s3_lake(url: str) -> tuple[ObjectStore, ConditionalPuts]:
     """Raises BadName, ExtraMissing."""
-    try:
-        import botocore  # noqa: F401
-    except ImportError as error:
-        remedy = "Install it: pip install 'matrixone-ccpr[lake]'."
-        raise ExtraMissing(
-            f"botocore cannot be imported: {error}", subject="package botocore", remedy=remedy
-        ) from error
+    require("lake", "botocore")
     store = open_s3(url)
     return store, ConditionalPuts(store.url)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ccpr.base.extras import require
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.open_store import folder_of
@@ -54,6 +55,7 @@ class LakeStore:
 
 def open_lake(url: str) -> LakeStore:
     """The store of a `file:` or `s3:` URL or a plain path. It does not connect yet. Raises BadName, ExtraMissing."""
+    require("lake", "pyroaring")
     if url.startswith("s3://"):
         from ccpr.targets.lake.s3 import open_s3_lake
 

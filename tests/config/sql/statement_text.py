@@ -1,15 +1,19 @@
 """Statements about subscriptions back to text: what is generated can be parsed."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 
-from ccpr.config.sql.parser import (
+from ccpr.config.sql.statements import (
     AlterSubscription,
     Assignment,
+    CreateLake,
     CreateSubscription,
+    DropLake,
     DropSubscription,
     PauseSubscription,
     ResumeSubscription,
     Select,
+    ShowLakes,
     ShowSubscriptions,
     Statement,
     Value,
@@ -42,6 +46,18 @@ def format_statement(statement: Statement) -> str:
             where = " AND ".join(f"{column} = {_format_value(value)}" for column, value in statement.where)
             columns = ", ".join(statement.columns) or "*"
             return f"SELECT {columns} FROM {statement.source}{f' WHERE {where}' if where else ''}"
+        case CreateLake():
+            text = f"CREATE LAKE {_of_lake(statement)} TO {quote_string(statement.uri)}"
+            return text + _format_settings(statement.settings)
+        case DropLake():
+            if_exists = "IF EXISTS " if statement.if_exists else ""
+            return f"DROP LAKE {if_exists}{_of_lake(statement)}{' PURGE' if statement.purge else ''}"
+        case ShowLakes():
+            return f"SHOW LAKES OF {quote_name(statement.subscription)}"
+
+
+def _of_lake(statement: CreateLake | DropLake) -> str:
+    return f"{quote_name(statement.name)} OF {quote_name(statement.subscription)}"
 
 
 def _format_create(statement: CreateSubscription) -> str:
@@ -51,8 +67,11 @@ def _format_create(statement: CreateSubscription) -> str:
     if statement.publication is not None:
         text += f" PUBLICATION {quote_name(statement.publication)}"
         text += f" OF {quote_name(statement.publisher)}" if statement.publisher is not None else ""
-    settings = list(map(_format_setting, statement.settings))
-    return text + (f" WITH ({', '.join(settings)})" if settings else "")
+    return text + _format_settings(statement.settings)
+
+
+def _format_settings(settings: Sequence[Assignment]) -> str:
+    return f" WITH ({', '.join(map(_format_setting, settings))})" if settings else ""
 
 
 def _format_setting(setting: Assignment) -> str:

@@ -2,6 +2,7 @@
 in it."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import get_args
@@ -11,20 +12,21 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ccpr.config.errors import SqlSyntax
-from ccpr.config.sql.parser import (
-    READABLE,
-    RESERVED,
+from ccpr.config.sql.parser import READABLE, RESERVED, parse
+from ccpr.config.sql.statements import (
+    LAKE_SETTINGS,
     AlterSubscription,
     Assignment,
+    CreateLake,
     CreateSubscription,
+    DropLake,
     DropSubscription,
     PauseSubscription,
     ResumeSubscription,
     Select,
+    ShowLakes,
     ShowSubscriptions,
     Statement,
-    Value,
-    parse,
 )
 from ccpr.state.settings import SETTINGS
 from tests.config.sql.statement_text import format_statement
@@ -76,6 +78,18 @@ URI = "mysql://acc#user:pw@host:6001"
         ("DROP SUBSCRIPTION s", DropSubscription("s")),
         ("DROP SUBSCRIPTION IF EXISTS s FORCE PURGE", DropSubscription("s", True, True, True)),
         ("SHOW SUBSCRIPTIONS", ShowSubscriptions()),
+        ("CREATE LAKE lake OF s TO 's3://bucket/lake'", CreateLake("lake", "s", "s3://bucket/lake")),
+        (
+            "create lake lake of s to 'file:///x' with (format = 'delta', copy_on_write true, keep = 3)",
+            CreateLake(
+                "lake",
+                "s",
+                "file:///x",
+                (Assignment("format", "delta"), Assignment("copy_on_write", True), Assignment("keep", 3)),
+            ),
+        ),
+        ("DROP LAKE IF EXISTS `my-lake` OF s PURGE", DropLake("my-lake", "s", True, True)),
+        ("SHOW LAKES OF s", ShowLakes("s")),
         ("SELECT * FROM mo_sync_configs", Select("mo_sync_configs")),
         (
             "select State, iteration_lsn from mo_catalog.MO_CCPR_LOG where db_name = 'd''b' and state = 0",
@@ -207,7 +221,7 @@ DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "sql.md
 def test_the_document_shows_what_is_read() -> None:
     shown = re.findall(r"^\| `((?:CREATE|ALTER|PAUSE|RESUME|DROP|SHOW|SELECT)[^`]*)`", DOCUMENT, re.MULTILINE)
     assert {type(statement) for text in shown for statement in parse(text)} == set(get_args(Statement))
-    assert all(f"`{name.upper()}`" in DOCUMENT for name in SETTINGS)
+    assert all(f"`{name.upper()}`" in DOCUMENT for name in (*SETTINGS, *LAKE_SETTINGS))
     listed = re.search(r"the words\s([A-Z \n]+), in backquotes", DOCUMENT)
     assert listed is not None
     assert set(listed[1].split()) == RESERVED
@@ -225,15 +239,16 @@ numbers = st.integers(0, 10**17)
 values = {bool: st.booleans(), int: numbers, str: texts, float: st.integers(0, 10**9).map(lambda number: number / 1000)}
 
 
-def literals(name: str) -> st.SearchStrategy[Value]:
-    """Of the types by which a statement says the setting."""
-    return st.one_of(values[form] for form in SETTINGS[name].kind.forms)
+FORMS = {name: setting.kind.forms for name, setting in SETTINGS.items()}
 
 
 @st.composite
-def settings_of(draw: st.DrawFn, least: int = 0) -> tuple[Assignment, ...]:
-    chosen = draw(st.lists(st.sampled_from(sorted(SETTINGS)), unique=True, min_size=least))
-    return tuple(Assignment(name, draw(literals(name))) for name in chosen)
+def settings_of(
+    draw: st.DrawFn, least: int = 0, forms: Mapping[str, tuple[type, ...]] = FORMS
+) -> tuple[Assignment, ...]:
+    """`forms`: by name the types by which a statement says the setting."""
+    chosen = draw(st.lists(st.sampled_from(sorted(forms)), unique=True, min_size=least))
+    return tuple(Assignment(name, draw(st.one_of(values[form] for form in forms[name]))) for name in chosen)
 
 
 @st.composite
@@ -260,6 +275,9 @@ statements = st.one_of(
     st.builds(DropSubscription, names, st.booleans(), st.booleans(), st.booleans()),
     st.builds(ShowSubscriptions),
     selects(),
+    st.builds(CreateLake, names, names, texts, settings_of(forms=LAKE_SETTINGS)),
+    st.builds(DropLake, names, names, st.booleans(), st.booleans()),
+    st.builds(ShowLakes, names),
 )
 
 

@@ -9,7 +9,7 @@ from ccpr.emulator.replay import differences
 from ccpr.emulator.replay.recording import RecordedSnapshot, Recording, open_recording
 from tests.support.wire_client import Connect, folder_of, recorded, scenario_names
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 def live(snapshot: RecordedSnapshot) -> set[tuple[int, bytes, object]]:

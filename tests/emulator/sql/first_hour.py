@@ -16,7 +16,7 @@ _HEAD = """# Statements of a first hour
 
 <!-- written by python -m tests.emulator.sql.first_hour: do not edit -->
 
-What somebody types in the first hour, in one session, and what `ccpr emulator --living` answers.
+What a newcomer types in the first hour, in one session, and what `ccpr emulator --living` answers.
 A real MatrixOne refuses 12 of them. A test executes them and compares this page with the answers.
 
 | statement | answer |

@@ -12,6 +12,8 @@ import sqlalchemy as sa
 
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def simulated() -> Iterator[SimulatedUpstream]:

@@ -1,6 +1,10 @@
 """The statements of a first hour, and the page that lists them."""
 
+import pytest
+
 from tests.emulator.sql.first_hour import PAGE, outcomes, page
+
+pytestmark = pytest.mark.integration
 
 
 def test_at_most_fifteen_are_refused_and_the_page_says_which() -> None:

@@ -6,6 +6,8 @@ from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.support.wire_client import Client, Connect
 
+pytestmark = pytest.mark.integration
+
 RANGE = "partition by range columns (n) (partition a values less than (10), partition b values less than (20))"
 
 

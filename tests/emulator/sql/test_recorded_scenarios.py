@@ -13,6 +13,8 @@ from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.support.recordings_location import SAMPLE, recordings_folder
 from tests.support.wire_client import Client, Connect
 
+pytestmark = pytest.mark.integration
+
 # What cannot be executed, or gives other rows, and why (docs/reference/emulator.md, "Scenarios of recordings").
 _MERGES = r"select mo_ctl\('cn','mergeobjects'"  # merges by a compute node are started by Storage.merge
 _EXCEPTIONS = {"dml": _MERGES}

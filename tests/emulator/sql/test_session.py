@@ -11,6 +11,8 @@ from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.stats import ObjectStats
 from tests.support.wire_client import Client, Connect
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def simulated() -> Iterator[SimulatedUpstream]:

@@ -24,9 +24,11 @@ from ccpr.emulator.workload.record import Record
 from ccpr.emulator.workload.steps import LINES, ORDERS, PROGRESS, Load, Model, statements
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.errors import CcprError
-from tests.end_to_end.replica import command
 from tests.support.mariadb import MariaDb
+from tests.support.replica import command
 from tests.targets.target_database import new_database
+
+pytestmark = pytest.mark.integration
 
 LOAD = Load(seed=7, rows=60, batch=20)
 NAME, DATABASE = "load", "ccpr_load"
@@ -54,10 +56,10 @@ def endpoint(port: int) -> Endpoint:
 
 
 def run(port: int, record: Path, *options: str, code: int = 0) -> Any:
-    """`ccpr load run` in this process; its signal handlers are put back."""
+    """`ccpr workload run` in this process; its signal handlers are put back."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        return command("load", "run", "--from", uri(port), "--record", str(record), *options, code=code)
+        return command("workload", "run", "--from", uri(port), "--record", str(record), *options, code=code)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -133,10 +135,10 @@ def test_a_load_ends_where_its_record_says_and_goes_on_there(upstream: Simulated
     options = ("--rate", "0", "--seed", "7", "--rows", "60", "--batch", "20")
     done = run(upstream.port, record, *options, "--changes", "150")
     assert 150 <= done["changes"] < 170
-    checked = command("load", "check", "--record", str(record), "--from", uri(upstream.port))
+    checked = command("workload", "check", "--record", str(record), "--from", uri(upstream.port))
     assert (checked["equal"], checked["complete"], checked["changes"]) == (True, True, done["changes"])
     run(upstream.port, record, "--rate", "0", "--changes", "50")
-    again = command("load", "check", "--record", str(record), "--from", uri(upstream.port))
+    again = command("workload", "check", "--record", str(record), "--from", uri(upstream.port))
     assert again["changes"] >= done["changes"] + 50
     error = run(upstream.port, home / "other", "--changes", "1", code=1)["error"]
     assert "exists" in error["message"]
@@ -152,7 +154,7 @@ def test_a_changed_row_and_a_lost_one_are_found(upstream: SimulatedUpstream, hom
             ((order,),) = cursor.fetchall()
             cursor.execute(f"UPDATE {DATABASE}.{ORDERS} SET note = 'other' WHERE id = {order}")
         connection.commit()
-        error = command("load", "check", "--record", str(record), "--from", uri(upstream.port), code=1)["error"]
+        error = command("workload", "check", "--record", str(record), "--from", uri(upstream.port), code=1)["error"]
         assert (error["code"], f"({order},)" in error["message"]) == ("LOAD_DIFFERS", True)
         connection.cursor().execute(f"UPDATE {DATABASE}.{PROGRESS} SET steps = 1")
         connection.commit()
@@ -161,7 +163,7 @@ def test_a_changed_row_and_a_lost_one_are_found(upstream: SimulatedUpstream, hom
 
 def test_a_load_that_was_killed_goes_on(upstream: SimulatedUpstream, home: Path) -> None:
     record = home / "record"
-    words = ["load", "run", "--from", uri(upstream.port), "--record", str(record), "--rate", "0", "--rows", "100"]
+    words = ["workload", "run", "--from", uri(upstream.port), "--record", str(record), "--rate", "0", "--rows", "100"]
     program = [sys.executable, "-m", "ccpr.cli", *words]
     with subprocess.Popen(program, env=dict(os.environ), stdout=subprocess.DEVNULL) as process:
         _wait(lambda: record.exists() and Record.read(record).acknowledged > 3)
@@ -170,7 +172,7 @@ def test_a_load_that_was_killed_goes_on(upstream: SimulatedUpstream, home: Path)
     with connected(endpoint(upstream.port), "111") as connection:
         assert left.acknowledged <= steps_there(connection, DATABASE) <= left.reserved
     run(upstream.port, record, "--rate", "0", "--changes", "40")
-    assert command("load", "check", "--record", str(record), "--from", uri(upstream.port))["equal"]
+    assert command("workload", "check", "--record", str(record), "--from", uri(upstream.port))["equal"]
 
 
 def test_a_second_writer_is_found(upstream: SimulatedUpstream, tmp_path: Path) -> None:
@@ -270,7 +272,7 @@ def test_what_is_replicated_while_it_changes_is_equal_at_every_point(
 
     thread = threading.Thread(target=play)
     thread.start()
-    check = ("load", "check", "--record", str(record))
+    check = ("workload", "check", "--record", str(record))
     with new_database(mariadb) as place:
         try:
             command("subscribe", NAME, "--from", uri(upstream.port), "--database", DATABASE)

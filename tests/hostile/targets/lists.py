@@ -19,7 +19,8 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.zonemap import parse_zonemap
 from ccpr.mirror.layout import LEDGER_SCHEMA
 from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, as_manifest, with_checksums
-from ccpr.pipeline.object_list import deduplicate, diff_objects, read_list, validate
+from ccpr.pipeline.list_check import check_list
+from ccpr.pipeline.object_list import deduplicate, diff_objects, read_list
 from tests.hostile.mutate import mutated, packed, set_number, unpacked
 from tests.support.recorded import Snapshot
 from tests.support.recordings_location import SAMPLE
@@ -173,12 +174,12 @@ class ObjectLists:
         batches = list(object_list(session, "xr_a_1_0", Publication("p", "sys", 0), against=None))
         listed = read_list(batches, self._names, "list")
         unique = deduplicate(listed, "list")
-        validate(unique, Timestamp(2**62), "list")
+        check_list(unique, Timestamp(2**62), "list")
         self._differences(unique)
         return "rows"
 
     def _differences(self, listed: pa.Table) -> None:
-        """A list that has been validated may break nothing in later steps."""
+        """A list that has been checked may break nothing in later steps."""
         listed.validate(full=True)
         for name, stats in zip(listed.column("name").to_pylist(), listed.column("stats").to_pylist(), strict=True):
             check_object_name(name)

@@ -15,6 +15,8 @@ from ccpr.matrixone.server.faults import FailStatement
 from tests.support.recorded import snapshots
 from tests.support.recordings_location import folder_of_4_2
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def upstream(recordings: Path) -> Any:

@@ -23,6 +23,8 @@ from ccpr.matrixone.server.faults import FailStatement
 from tests.matrixone.client.conftest import AT_ONCE, PASSWORD, folder_of
 from tests.support.recorded import Snapshot, every_snapshot
 
+pytestmark = pytest.mark.integration
+
 AT = Timestamp(1)
 
 

@@ -18,6 +18,8 @@ from ccpr.matrixone.client.inspection import (
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Answer
 
+pytestmark = pytest.mark.integration
+
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
 PUBLICATION = Publication("pub", "sys", 0)
 

@@ -27,6 +27,8 @@ from ccpr.targets.address import Address
 from ccpr.targets.errors import TargetTlsFailed, TargetUnavailable, TargetWantsPassword
 from ccpr.targets.session import TargetSession
 
+pytestmark = pytest.mark.integration
+
 SECRET = "S3cret, in clear text"
 NONCE = b"abcdefghijklmnopqrst"
 NATIVE, SHA2, SHA256 = b"mysql_native_password", b"caching_sha2_password", b"sha256_password"

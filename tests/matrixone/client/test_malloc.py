@@ -3,6 +3,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 ACCEPTED = """
 from ccpr.matrixone.client.malloc import keep_large_blocks
 keep_large_blocks(); keep_large_blocks()

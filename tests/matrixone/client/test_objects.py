@@ -35,7 +35,7 @@ from ccpr.matrixone.server.faults import (
 )
 from tests.support.recorded import cell
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 def _snapshot(upstream: Any, session: Any, name: str) -> None:

@@ -23,7 +23,7 @@ def part(number: int, name: str, logical: int = 0) -> Table:
 
 
 def found(*tables: Table, owners: dict[int, int], partitioned: tuple[str, ...] = ("t",)) -> object:
-    """The partitions by table, or the names of tables of which they are not known."""
+    """The partitions by table, or the names of tables whose partitions are not known."""
     result, unknown = with_partitions(tables, partitioned, Owners(owners))
     if unknown:
         return {one.name for one in result if one.id in unknown}

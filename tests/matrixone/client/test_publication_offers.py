@@ -34,7 +34,7 @@ from ccpr.matrixone.server.faults import CutStatement, FailStatement
 UNKNOWN = {"number": 1064, "text": "SQL parser error: You have an error in your SQL syntax", "times": 0}
 PROBES = ("select_mo_pubs", "get_databases", "select_mo_database", "select_mo_tables", "show_publication_coverage")
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 def _unknown(upstream: Any, *kinds: str) -> None:
@@ -323,6 +323,12 @@ class Catalogs:
         if "mo_database" in sql:
             return Answer(("account_id",), (8,), [(b"%d" % number,) for number in self._owners])
         return Answer(("account_id", "account_name"), (8, 253), [(b"0", b"sys"), (b"7", b"acc")])
+
+
+def test_a_second_publication_of_the_same_account_is_no_obstacle():
+    session: Any = Catalogs((7, b"acc", b"q"), (7, b"acc", b"p"))
+    assert choose_publication(session, "d", None).name == "p"
+    assert choose_publication(session, "d", None, "q").name == "q"
 
 
 def test_several_publications_are_listed():

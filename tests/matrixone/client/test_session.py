@@ -36,6 +36,8 @@ from ccpr.matrixone.server.faults import CutObjectList, CutStatement, Delay, Fai
 from ccpr.matrixone.server.server import Server
 from tests.matrixone.client.conftest import PASSWORD
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.recordings
 def test_cells_arrive_as_bytes_whatever_their_type(play: Callable[..., Any]):

@@ -16,6 +16,8 @@ from tests.matrixone.objects.building import column_entry, json_bytes, object_fi
 from tests.support.recorded import Snapshot
 from tests.support.recordings_location import recordings_folder
 
+pytestmark = pytest.mark.integration
+
 _MEMORY_BYTES = 1 << 30  # of address space beyond what the process has after its imports
 _SECONDS = 120
 _FLIPS_AN_OBJECT, _CUTS_AN_OBJECT = 120, 60

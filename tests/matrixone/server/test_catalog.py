@@ -8,7 +8,7 @@ from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client import statements
 from tests.support.wire_client import Connect, folder_of
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 @pytest.mark.parametrize(

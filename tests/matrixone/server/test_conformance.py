@@ -10,6 +10,8 @@ from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.stats import ObjectStats
 from tests.support.wire_client import Client, Connect
 
+pytestmark = pytest.mark.integration
+
 BIGINT, VARCHAR, BLOB, VAR_STRING, STRING, INT, TINY = 8, 15, 252, 253, 254, 3, 1
 COMMANDS = {  # command: its words here, and the columns of its answer
     "get_snapshot_ts": ("s acc1 p", {"snapshotts": BIGINT}),

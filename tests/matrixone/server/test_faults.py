@@ -12,7 +12,7 @@ from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.server import faults
 from tests.support.wire_client import Client, Connect
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 LOST = (0, 2006, 2013)
 
 

@@ -14,7 +14,7 @@ from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.server.faults import KINDS, parse_fault
 from tests.support.wire_client import Client, Connect
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 RUN = [sys.executable, "-c", "import typer; from ccpr.cli.emulator import emulator; typer.run(emulator)"]
 GET, LIST = "__++__internal_get_object sys p {} 1", "__++__internal_object_list s2 {} sys p"
 LOST = "lost"

@@ -21,6 +21,8 @@ from ccpr.matrixone.server.faults import (
 )
 from tests.support.wire_client import Client, Connect
 
+pytestmark = pytest.mark.integration
+
 CREATE = "create snapshot if not exists {} for database d from sys publication p"
 TIME = "__++__internal_get_snapshot_ts {} sys p"
 LOST = (0, 2006, 2013)

@@ -10,6 +10,8 @@ from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.server.faults import KINDS, Crash, Delay, MissingObject, parse_fault
 from tests.support.wire_client import Client, Connect
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def simulated() -> Iterator[SimulatedUpstream]:

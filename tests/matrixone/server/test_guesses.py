@@ -14,6 +14,8 @@ from ccpr.matrixone.server.passwords import password_digest
 from tests.matrixone.server.test_server import serving
 from tests.support.wire_client import Connect
 
+pytestmark = pytest.mark.integration
+
 GENEROUS = 60.0
 
 

@@ -25,6 +25,8 @@ from ccpr.matrixone.server.replies import OK
 from ccpr.matrixone.server.server import Server
 from tests.support.wire_client import Connect
 
+pytestmark = pytest.mark.integration
+
 BLOB = (ResultColumn("data", BLOB_TEXT), ResultColumn("after", 8))
 
 

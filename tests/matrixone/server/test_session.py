@@ -5,7 +5,7 @@ import pytest
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from tests.support.wire_client import Connect
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 
 @pytest.mark.parametrize(

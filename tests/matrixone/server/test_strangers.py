@@ -17,6 +17,8 @@ from ccpr.matrixone.server.server import Server, peer_of
 from tests.matrixone.server.test_server import serving
 from tests.support.wire_client import Client, Connect
 
+pytestmark = pytest.mark.integration
+
 GENEROUS = 60.0
 
 

@@ -308,21 +308,21 @@ def test_a_table_that_lags_at_a_point_is_an_error_that_names_it(shop: SimulatedM
     here, lagging = shop.points[1], {table_id: LaggingTable("d", "u", 0)}
     there = replace(here, tables={}, behind=lagging)
     for name in ("d.t", "d.u"):
-        with pytest.raises(PointNotReached, match=r"table d\.u at lsn 1"):
+        with pytest.raises(PointNotReached, match=r"table d\.u at point 1"):
             changes_between(shop.mirror, name, shop.points[0], there)
     before = replace(shop.points[0], tables={}, behind={table_id: LaggingTable("d", "t", None)})
     for name in ("d.t", "d.u"):
-        with pytest.raises(PointNotReached, match=r"table d\.t at lsn 0"):
+        with pytest.raises(PointNotReached, match=r"table d\.t at point 0"):
             changes_between(shop.mirror, name, before, here)
     shop.storage.truncate("d", "u")
     shop.take_points()
-    with pytest.raises(PointNotReached, match=r"table d\.u at lsn 1"):  # known under its former id
+    with pytest.raises(PointNotReached, match=r"table d\.u at point 1"):  # known under its former id
         changes_between(shop.mirror, "d.u", there, shop.points[2])
     assert ref.table_id not in shop.points[2].tables
 
 
 def test_a_name_that_neither_point_has_is_an_error(shop: SimulatedMirror) -> None:
-    with pytest.raises(TableMissingInMirror, match=r"no such table at either point \[table d\.nope up to lsn 0\]"):
+    with pytest.raises(TableMissingInMirror, match=r"no such table at either point \[table d\.nope up to point 0\]"):
         changes_between(shop.mirror, "d.nope", None, shop.points[0])
     shop.take_points()
     with pytest.raises(TableMissingInMirror):

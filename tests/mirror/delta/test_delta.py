@@ -17,7 +17,7 @@ from tests.support.recorded import Snapshot
 from tests.support.recordings_location import scenarios
 from tests.support.spark_fixtures import RecordedMirror
 
-pytestmark = pytest.mark.recordings
+pytestmark = [pytest.mark.slow, pytest.mark.recordings]
 
 SPLITS = (SPLIT_ROWS, 3000, 1)
 CASES = [

@@ -15,7 +15,8 @@ from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import ObjectMismatch
 from ccpr.matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Kind, SqlType, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
-from ccpr.mirror.delta.keys import KeyRange, TableWithoutKey, Zone, key_zone, partners, row_key, same
+from ccpr.mirror.delta.keys import KeyRange, Zone, key_zone, partners, row_key, same
+from ccpr.mirror.errors import TableWithoutKey
 
 INT, TEXT = SqlType(types.INT32, 32, -1), SqlType(types.VARCHAR, 10, 0)
 K, V, W = Column("k", 0, INT, nullable=False), Column("v", 1, TEXT), Column("w", 2, INT)

@@ -22,9 +22,9 @@ from ccpr.matrixone.objects.writing.writer import WrittenObject, write_data, wri
 from ccpr.matrixone.schema import COMPOSITE_KEY, Column, Kind, SqlType, Table
 from ccpr.mirror.delta import split
 from ccpr.mirror.delta.delta import TableAt, table_delta
-from ccpr.mirror.delta.keys import KeysNotBytes, RowKey, TableWithoutKey
+from ccpr.mirror.delta.keys import RowKey
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, joined, run_split
-from ccpr.mirror.errors import MirrorDamaged
+from ccpr.mirror.errors import KeysNotBytes, MirrorDamaged, TableWithoutKey
 from ccpr.mirror.layout import MANIFEST_SCHEMA_1, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror

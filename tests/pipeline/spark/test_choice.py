@@ -41,10 +41,11 @@ def chosen(
     warm: Found = ABSENT,
     rates: Rates = USUAL,
     connected: bool = False,
+    installed: bool = True,
     **settings: str,
 ) -> Choice:
     where = SparkSettings(Path("java"), **settings)  # pyright: ignore[reportArgumentType]
-    return choose(asked, size, store, where, warm, rates, UPSTREAM, connected=connected)
+    return choose(asked, size, store, where, warm, rates, UPSTREAM, connected=connected, installed=installed)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,13 @@ def test_what_was_asked_for_is_taken() -> None:
     assert chosen(1, asked="spark", master="spark://far:7077").place is Place.CLUSTER
     with pytest.raises(BadSetting):
         check_engine("fast")
+
+
+@pytest.mark.parametrize("where", [{}, {"master": "spark://127.0.0.1:7077"}, {"remote": "sc://far:15002"}])
+def test_without_spark_the_process_copies_unless_spark_was_asked_for(where: dict[str, str]) -> None:
+    found = chosen(9 * GB, warm=READY, installed=False, store=BUCKET, **where)
+    assert (found.place, found.why) == (Place.PROCESS, "Spark is not installed")
+    assert chosen(9 * GB, asked="spark", installed=False, store=BUCKET, **where).place is not Place.PROCESS
 
 
 def test_a_token_is_not_shown() -> None:

@@ -26,12 +26,19 @@ from ccpr.pipeline.spark import server as serving
 from ccpr.pipeline.spark.choice import Choice, Place
 from ccpr.pipeline.spark.connect import check_session, failure_of, remote_connection, warm_connection
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkRefused, SparkSessionLost, SparkVersionDiffers
+from ccpr.pipeline.spark.errors import (
+    SparkCodeDiffers,
+    SparkJobFailed,
+    SparkRefused,
+    SparkSessionLost,
+    SparkVersionDiffers,
+    StoreNotShared,
+)
 from ccpr.pipeline.spark.rates import Rates
 from ccpr.pipeline.spark.server import WarmSpark
 from ccpr.pipeline.spark.server_record import ServerRecord, WarmState
 from ccpr.pipeline.spark.session import SparkSettings
-from ccpr.pipeline.spark.tasks import SparkJobFailed, StoreNotShared, in_tasks, refuse_unshared_store
+from ccpr.pipeline.spark.tasks import in_tasks, refuse_unshared_store
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget
 from tests.support.expected import assert_rows_equal

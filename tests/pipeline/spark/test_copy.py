@@ -19,7 +19,7 @@ from ccpr.matrixone.server.faults import WrongTotalSize
 from ccpr.pipeline.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, CopyReport, copy
 from ccpr.pipeline.errors import StorageMissing
 from ccpr.pipeline.spark.copy import assign_tasks, copy_with_spark
-from ccpr.pipeline.spark.tasks import SparkJobFailed, StoreNotShared
+from ccpr.pipeline.spark.errors import SparkJobFailed, StoreNotShared
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget
 from tests.support.disk_files import write_storage

@@ -12,7 +12,7 @@ from ccpr.mirror.delta.change_rows import part_of
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.mirror.delta.split import DeltaPart, DeltaSplit
 from ccpr.pipeline.spark.deltas import consume_with_spark, delta_with_spark
-from ccpr.pipeline.spark.tasks import StoreNotShared
+from ccpr.pipeline.spark.errors import StoreNotShared
 from tests.support.delta_truth import assert_is_delta, rows_at
 from tests.support.spark_fixtures import RecordedMirror
 

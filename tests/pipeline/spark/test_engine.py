@@ -1,5 +1,6 @@
 """The engine of `ccpr run` and Dagster where Spark fails: the process goes on, and what was asked for is an error."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ccpr.base.errors import ExtraMissing
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import AccessDenied
@@ -15,13 +17,15 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy, copy_in_process
 from ccpr.pipeline.spark import engine
 from ccpr.pipeline.spark.choice import Choice, Place
+from ccpr.pipeline.spark.connect import require_client
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.pipeline.spark.errors import SparkSessionLost
+from ccpr.pipeline.spark.errors import SparkJobFailed, SparkSessionLost, SparkUnavailable
 from ccpr.pipeline.spark.rates import Rates
-from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable
-from ccpr.pipeline.spark.tasks import SparkJobFailed
+from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.state.credentials import Vault
 from tests.support.recorded import Snapshot
+
+pytestmark = pytest.mark.integration
 
 PASSWORD = "a secret of the test"
 
@@ -132,6 +136,31 @@ def test_without_a_session_to_share_a_service_copies_itself_and_starts_no_java(
     report = copy(job, objects, service.reporting(lambda size: None, choices.append))
     assert report.objects_fetched == objects.num_rows
     assert [choice.place for choice in choices] == [Place.CLUSTER, Place.PROCESS]
+
+
+def test_where_spark_is_not_installed_the_process_copies_and_what_was_asked_for_is_an_error(
+    job: CopyJob, objects: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    choices: list[Choice] = []
+    settings = SparkSettings(tmp_path / "java", "spark://127.0.0.1:1", key_file=tmp_path / "key")
+    with pytest.raises(ExtraMissing, match=r"pyspark is not installed.*matrixone-ccpr\[spark\]"):
+        copy(job, objects, Copier(tmp_path, "spark", settings=settings))
+    report = copy(job, objects, Copier(tmp_path, settings=settings, on_choice=choices.append))
+    assert report.objects_fetched == objects.num_rows
+    assert [choice.text for choice in choices] == ["the process itself copies: Spark is not installed"]
+
+
+def test_a_spark_without_what_its_client_needs_leaves_it_to_the_process(
+    job: CopyJob, objects: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    choices: list[Choice] = []
+    settings = SparkSettings(tmp_path / "java", "spark://127.0.0.1:1", key_file=tmp_path / "key")
+    service = Copier(tmp_path, settings=settings, cold_session=require_client, on_choice=choices.append)  # type: ignore[arg-type]
+    assert copy(job, objects, service).objects_fetched == objects.num_rows
+    assert [choice.place for choice in choices] == [Place.CLUSTER, Place.PROCESS]
+    assert choices[1].why == "EXTRA_MISSING, grpc is not installed"
 
 
 def test_little_is_copied_by_the_process_without_importing_spark(

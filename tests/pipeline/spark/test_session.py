@@ -14,6 +14,8 @@ from ccpr.pipeline.spark.session import SparkSettings, settings_of
 from ccpr.state.credentials import KEY_FILE_VARIABLE
 from tests.support.process_list import process_list
 
+pytestmark = pytest.mark.integration
+
 JOB = """
 import json, os, sys
 from pathlib import Path
@@ -35,7 +37,8 @@ print(json.dumps({{
 }}))
 """
 PLAIN = """
-from ccpr.pipeline.spark.session import SparkUnavailable, settings_of, spark_session
+from ccpr.pipeline.spark.session import settings_of, spark_session
+from ccpr.pipeline.spark.errors import SparkUnavailable
 try:
     spark_session(settings_of(Path(sys.argv[1]), config={"spark.task.cpus": "none"}))
 except SparkUnavailable as error:
@@ -165,9 +168,10 @@ def test_spark_connect_without_its_client_says_what_to_install(tmp_path: Path) -
     script = (
         "import sys; sys.modules['grpc_status'] = None\n"
         "from pathlib import Path\n"
-        "from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable, spark_session\n"
+        "from ccpr.base.errors import ExtraMissing\n"
+        "from ccpr.pipeline.spark.session import SparkSettings, spark_session\n"
         "try:\n    spark_session(SparkSettings(Path(sys.argv[1]), remote='sc://127.0.0.1:1'))\n"
-        "except SparkUnavailable as error:\n    print(error.remedy)\n"
+        "except ExtraMissing as error:\n    print(error.message, error.remedy)\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert 'pip install "pyspark[connect]==4.1.4"' in done.stdout
+    assert done.stdout == "grpc_status is not installed pip install 'matrixone-ccpr[spark]'\n"

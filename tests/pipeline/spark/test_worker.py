@@ -13,6 +13,8 @@ import pytest
 
 from ccpr.pipeline.spark.worker import configure_worker
 
+pytestmark = pytest.mark.integration
+
 
 def test_archives_are_read_again_only_when_something_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,6 +9,8 @@ import pytest
 
 from ccpr.service.daemon.descriptors import Descriptors, for_strangers
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize(("soft", "hard", "most"), [(300, 900, 900), (900, 900, 900), (300, 2000, 1000)])
 def test_a_service_takes_what_the_system_gives(soft: int, hard: int, most: int) -> None:

@@ -31,6 +31,8 @@ from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Failing
 
+pytestmark = pytest.mark.integration
+
 FAILURE = Failure("UPSTREAM_UNREACHABLE", "it refuses", "upstream", "Start it.")
 
 

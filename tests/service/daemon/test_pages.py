@@ -13,6 +13,8 @@ from ccpr.service.daemon import pages as module
 from ccpr.service.daemon.pages import AT_ONCE, Page, Pages
 from ccpr.service.errors import ServiceNotServed
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def pages() -> Iterator[Pages]:

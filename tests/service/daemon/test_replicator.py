@@ -33,6 +33,8 @@ from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 from tests.support.lost_objects import losing_objects
 
+pytestmark = pytest.mark.integration
+
 LIMIT_SECONDS = 120.0
 MOST_TRANSACTIONS = 13  # of an idle iteration: 200 subscriptions at an interval of 10 s leave 50 ms of a core for each
 

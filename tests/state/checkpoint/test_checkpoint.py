@@ -24,6 +24,8 @@ from ccpr.state.tables import checkpoints
 from tests.support.mariadb import MariaDb
 from tests.support.values import a_table
 
+pytestmark = pytest.mark.integration
+
 ID = "00000000-0000-4000-8000-000000000001"
 A, B, C = 11, 12, 13
 

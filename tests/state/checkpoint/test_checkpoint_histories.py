@@ -27,6 +27,8 @@ from ccpr.state.errors import CheckpointNotLoaded, CheckpointUnknown, StateUnava
 from ccpr.state.tables import checkpoints
 from tests.support.mariadb import MariaDb
 
+pytestmark = pytest.mark.integration
+
 TABLES = (1, 2, 3, 4)
 SOME = st.sets(st.sampled_from(TABLES))
 MOST = SOME.map(lambda some: set(TABLES) - some)

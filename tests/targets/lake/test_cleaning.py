@@ -11,6 +11,8 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from tests.support.lakes import Published, source
 
+pytestmark = pytest.mark.integration
+
 HOUR = 3600 * 10**9
 POINTS = 45
 
@@ -103,3 +105,17 @@ def test_orphans_leave_with_the_next_checkpoint(lake: Published, long: tuple[Mir
     for point in long[1][5:20]:
         lake.publish(point)
     assert not orphan.exists()
+
+
+def test_a_table_without_its_pointer_to_the_checkpoint_goes_on(
+    lake: Published, long: tuple[Mirror, list[Point]]
+) -> None:
+    points = long[1]
+    for point in points[:-1]:
+        lake.publish(point, point.at.physical + 2 * HOUR)
+    assert f"{0:020}.json" not in files(lake, "shop.busy")
+    for folder in ("shop.busy", "ccpr.points"):
+        (lake.folder / folder / "_delta_log" / "_last_checkpoint").unlink()
+    lake.publish(points[-1])
+    lake.note_all(*points[-3:])
+    lake.assert_shows(*points[-3:])

@@ -1,9 +1,11 @@
 """What engines answer to questions that they may answer from statistics and vectors alone: counts, extremes, filters on
 rows that are gone. And that DuckDB and Spark read every version."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,8 +14,10 @@ import pytest
 from ccpr.mirror.points import Point
 from ccpr.targets.lake.rules import Mapped, TableRules
 from tests.support.lake_engines import Query, duckdb_reads, spark_reads
-from tests.support.lake_readers import assert_same_rows, truth
+from tests.support.lake_readers import assert_same_rows, changes_of, rows, truth
 from tests.support.lakes import Published
+
+pytestmark = pytest.mark.integration
 
 QUESTIONS = (
     "SELECT count(*) FROM t",
@@ -92,3 +96,24 @@ def test_other_engines_read_every_version(published: Published, points: list[Poi
     chosen = slice(None, None, some)
     for table, (point, name), query in zip(reads(queries[chosen]), wanted[chosen], queries[chosen], strict=True):
         assert_same_rows(table, truth(published.mirror, point, name), f"{name} at lsn {point.lsn}: {query}")
+
+
+@pytest.mark.spark
+def test_spark_reads_what_a_version_changed(published: Published, points: list[Point]) -> None:
+    """The rows before and the changes are the rows behind; of tables with a key and without."""
+    lake = replace(published, rules=TableRules(change_data=True))
+    queries, steps = [], []
+    for before, point in pairwise(points):
+        lake.publish(before)
+        lake.publish(point)
+        for name in ("shop.keyed", "shop.keyless"):
+            (folder, earlier), (_, version) = (lake.shown[one.lsn][name] for one in (before, point))
+            if version > earlier:
+                queries.append(Query(str(lake.folder / folder), version, changes=True))
+                steps.append((name, before, point))
+    assert {name for name, _, _ in steps} == {"shop.keyed", "shop.keyless"}
+    for (name, *both), feed in zip(steps, spark_reads(queries), strict=True):
+        former, now = (Counter(rows(truth(lake.mirror, point, name))) for point in both)
+        gone, come = changes_of(feed)
+        assert not gone - former
+        assert former - gone + come == now, (name, both)

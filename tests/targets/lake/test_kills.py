@@ -13,6 +13,8 @@ from ccpr.mirror.points import Point
 from ccpr.targets.lake.rules import TableRules
 from tests.support.lakes import DyingStore, Killed, Published
 
+pytestmark = pytest.mark.integration
+
 EVERY = 1 if os.environ.get("KILLS") == "all" else 7
 
 

@@ -12,6 +12,8 @@ from ccpr.mirror.errors import BadName, StoreFailed
 from ccpr.targets.lake.errors import LakeStoreUnsafe
 from ccpr.targets.lake.stores import LakeStore, open_lake
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(params=["folder", "bucket"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> LakeStore:

@@ -4,6 +4,7 @@ of each point."""
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeConflict, LakeF
 from ccpr.targets.lake.rules import Mapped, TableRules
 from ccpr.targets.lake.sync import LakeScope
 from tests.support.lakes import Published, source
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize(
@@ -90,11 +93,24 @@ def test_a_point_that_changes_a_table_is_one_commit_and_another_is_none(
 def test_a_commit_names_its_point_and_its_time(published: Published, points: list[Point]) -> None:
     for point in points[:2]:
         published.publish(point)
-    about, transaction = (published.actions("shop.keyed", 1)[place] for place in (0, 1))
+    about, *others = published.actions("shop.keyed", 1)
+    (transaction,) = (action for action in others if "txn" in action)
     at = points[1].at.physical
     assert about["commitInfo"]["inCommitTimestamp"] == at // 1_000_000
     assert about["commitInfo"]["ccpr"]["lsn"] == points[1].lsn
     assert transaction["txn"]["version"] == at
+
+
+def test_a_table_needs_readers_of_vectors_from_its_first_vector_on(published: Published, points: list[Point]) -> None:
+    def protocols(table: str, version: int) -> list[dict[str, Any]]:
+        return [action["protocol"] for action in published.actions(table, version) if "protocol" in action]
+
+    for point in points[:3]:
+        published.publish(point)
+    (first,), (later,) = protocols("shop.keyed", 0), protocols("shop.keyed", 1)
+    assert "deletionVectors" not in first["readerFeatures"]
+    assert "deletionVectors" in later["readerFeatures"]
+    assert protocols("shop.gone", 0)[0]["minReaderVersion"] == 1, "every reader of Delta Lake reads it"
 
 
 def test_an_increment_writes_what_is_new(published: Published, points: list[Point]) -> None:

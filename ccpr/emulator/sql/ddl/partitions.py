@@ -11,7 +11,7 @@ from ccpr.matrixone.server.tokens import Tokens
 
 
 def partition_by(tokens: Tokens) -> Partitioning:
-    """What is behind PARTITION BY."""
+    """What follows PARTITION BY."""
     tokens.accept("linear")
     if tokens.accept("hash") or tokens.accept("key"):
         column = _column(tokens)

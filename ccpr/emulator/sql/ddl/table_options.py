@@ -1,4 +1,4 @@
-"""What is behind the brackets of CREATE TABLE."""
+"""What follows the brackets of CREATE TABLE."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from ccpr.matrixone.server.tokens import Tokens
 
 @dataclass(slots=True)
 class Options:
-    """What is behind the brackets of CREATE TABLE."""
+    """What follows the brackets of CREATE TABLE."""
 
     comment: str = ""
     cluster_by: list[str] = field(default_factory=list)

@@ -1,0 +1,88 @@
+"""What the shell completes: names of subscriptions, tables, targets, points, and codes of errors. Nothing is written,
+and what cannot be read completes nothing.
+
+`ccpr --install-completion` puts it into the shell's configuration, `ccpr --show-completion` prints it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ccpr.service.workspace import Workspace
+
+
+def subscriptions(incomplete: str) -> list[str]:
+    return _found(incomplete, _subscriptions)
+
+
+def tables(ctx: Any, incomplete: str) -> list[str]:
+    """Of the newest point, with their database and, behind those, without."""
+
+    def names(workspace: "Workspace") -> Iterable[str]:
+        found = sorted(workspace.mirror(_typed(ctx)).point().names())
+        return [*found, *(name.partition(".")[2] for name in found)]
+
+    return _found(incomplete, names)
+
+
+def targets(ctx: Any, incomplete: str) -> list[str]:
+    def names(workspace: "Workspace") -> Iterable[str]:
+        from ccpr.state.targets import TargetRecords
+
+        records = TargetRecords(workspace.log.engine, workspace.log.row(_typed(ctx)).task_id)
+        return [one.name for one in records.all()]
+
+    return _found(incomplete, names)
+
+
+def points(ctx: Any, incomplete: str) -> list[str]:
+    """The newest first, and after all the names of held ones."""
+
+    def known(workspace: "Workspace") -> Iterable[str]:
+        from ccpr.state.history import PointHistory
+
+        history = PointHistory(workspace.log.engine, workspace.log.row(_typed(ctx)).task_id)
+        return [*(str(one.lsn) for one in reversed(history.global_points())), *_held(workspace, ctx)]
+
+    return _found(incomplete, known)
+
+
+def held_points(ctx: Any, incomplete: str) -> list[str]:
+    return _found(incomplete, lambda workspace: _held(workspace, ctx))
+
+
+def codes(incomplete: str) -> list[str]:
+    from ccpr.cli.error_catalogue import catalogue
+
+    return sorted(code for code in catalogue() if code.startswith(incomplete.upper()))
+
+
+def _typed(ctx: Any) -> str:
+    """The subscription that stands in the line; empty if none does yet. While the value of an option is missing, what
+    stands in the line is not read."""
+    return ctx.params.get("name") or next((word for word in ctx.args if not word.startswith("-")), "")
+
+
+def _held(workspace: "Workspace", ctx: Any) -> list[str]:
+    from ccpr.state.kept import KeptRecords
+
+    records = KeptRecords(workspace.log.engine, workspace.log.row(_typed(ctx)).task_id)
+    return [hold.name for hold in records.holds()]
+
+
+def _subscriptions(workspace: "Workspace") -> Iterable[str]:
+    rows, bad = workspace.log.all_rows()
+    return sorted(row.subscription_name for row in (*rows, *bad))
+
+
+def _found(incomplete: str, names: "Callable[[Workspace], Iterable[str]]") -> list[str]:
+    from ccpr.matrixone.errors import CcprError
+    from ccpr.service.workspace import Workspace
+
+    with Workspace() as workspace:
+        if not workspace.has_catalog:
+            return []
+        try:
+            return [name for name in names(workspace) if name.startswith(incomplete)]
+        except CcprError:
+            return []

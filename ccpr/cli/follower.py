@@ -1,0 +1,160 @@
+"""`ccpr follower`: databases of other clusters that take their points from the relay."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccpr.cli.arguments import AsJson, FollowerName, Name
+from ccpr.cli.asking import confirm
+from ccpr.cli.logins import read_login
+from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, show_table
+from ccpr.cli.promote import promote
+
+if TYPE_CHECKING:
+    from ccpr.state.followers import Follower
+
+follower = typer.Typer(help="Databases of other MatrixOnes that follow, through the relay.", no_args_is_help=True)
+follower.command("promote")(promote)
+
+
+@follower.command("add")
+def add(
+    name: Name,
+    follower_name: Annotated[
+        str | None,
+        typer.Argument(metavar="FOLLOWER", help="A name for the follower; made of its host if not given."),
+    ] = None,
+    *,
+    into: Annotated[str, typer.Option("--into", help="mysql://sys#user:env:NAME@host:port of the other MatrixOne.")],
+    relay_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where that cluster reaches the relay; 127.0.0.1:6002 if it is on this machine."
+        ),
+    ] = None,
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="DATABASE", help="The database's name there; its own if not given.")
+    ] = None,
+    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    new_login: Annotated[
+        bool,
+        typer.Option(
+            "--new-login",
+            help="Of a follower whose login at the relay is lost: drop its database there, and load it again.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before --new-login; needed without a terminal.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a database of another MatrixOne follow the subscription: its own CREATE DATABASE … FROM, with the relay as
+    the upstream. `ccpr relay serve` must run. The database must not exist there, and is read-only. If it is
+    interrupted, type the same again."""
+    from ccpr.relay.following import Destination
+    from ccpr.relay.following import follow as follow_from
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        endpoint, password = read_login(into, password_file)
+        called = follower_name or re.sub("[^A-Za-z0-9_-]+", "_", endpoint.host).strip("_")[:60]
+        if new_login:
+            question = f"drop the database of follower {called} at its cluster, and load it again?"
+            confirm(question, subject=f"the database of follower {called}", yes=yes, as_json=as_json)
+        place = Destination(endpoint, password, as_, relay_address)
+        done = follow_from(workspace, name, called, place, new_login=new_login)
+    added = done.follower
+    if as_json:
+        show_json({**_json(added), "relay_tried": done.relay_tried})
+        return
+    out.print(f"follower {added.name}: database {added.database} at {endpoint.masked()} follows {name}", markup=False)
+    out.print(f"its rows are there after about ten seconds; see: ccpr follower list {name}", markup=False)
+    if not done.relay_tried and done.task.iterations == 0:
+        err.print(f"the relay at {added.relay_address} could not be tried from here", style="yellow", markup=False)
+
+
+@follower.command("list")
+def list_(name: Name, as_json: AsJson = False) -> None:
+    """List the followers of a subscription, as their clusters said when they were asked last."""
+    from dataclasses import asdict
+
+    from ccpr.pipeline.lag import LagMeter
+    from ccpr.service.status import read_status
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        found = read_status(workspace, workspace.log.row(name), LagMeter(workspace.clock)).followers
+    if as_json:
+        show_json([asdict(one) for one in found])
+        return
+    cells = [
+        (
+            one.name,
+            one.database,
+            one.to,
+            one.state,
+            "-" if one.lsn is None else one.lsn,
+            "-" if one.lag_seconds is None else seconds_text(one.lag_seconds),
+            "-" if one.last_error is None else one.last_error.code,
+        )
+        for one in found
+    ]
+    columns = ("follower", "database", "at", "state", "point", "lag", "error")
+    show_table(columns, cells, empty=f"no followers; add one with: ccpr follower add {name} FOLLOWER --into …")
+
+
+@follower.command("remove")
+def remove(
+    name: Name,
+    follower_name: FollowerName,
+    drop_database: Annotated[
+        bool, typer.Option("--drop-database", help="Drop its database there, too; without it, it stays, read-only.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not ask its cluster, which is gone for good: only forget it.")
+    ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask before the database is dropped; needed without a terminal."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a follower: its subscription there, its login at the relay, and its snapshots, so that points may expire
+    again. If it is interrupted, type the same again."""
+    from ccpr.relay.following import unfollow as end
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        if drop_database:
+            question = f"drop the database of follower {follower_name} at its cluster?"
+            confirm(question, subject=f"the database of follower {follower_name}", yes=yes, as_json=as_json)
+        done = end(workspace, name, follower_name, drop_database=drop_database, force=force)
+    if as_json:
+        shown: dict[str, Any] = {"name": name, "follower": follower_name, "database_left": done.database_left}
+        show_json({**shown, "pins_dropped": done.pins_dropped, "asked": done.asked})
+        return
+    dropped = counted(done.pins_dropped, "snapshot")
+    out.print(f"{follower_name} does not follow any more; {dropped} dropped", markup=False)
+    if not done.asked and done.follower.downstream_task is not None:
+        err.print("should its cluster come back, type there:", markup=False, style="yellow")
+        err.print(f"  DROP CCPR SUBSCRIPTION '{done.follower.downstream_task}';", markup=False)
+    if done.database_left is not None:
+        out.print(f"database {done.database_left} stays there, read-only; without it:", markup=False)
+        out.print(f"  DROP DATABASE `{done.database_left}`;", markup=False)
+
+
+def _json(found: "Follower") -> dict[str, Any]:
+    """For scripts; without passwords."""
+    from ccpr.matrixone.client.endpoint import parse_uri
+
+    return {
+        "follower": found.name,
+        "to": parse_uri(found.uri)[0].masked(),
+        "database": found.database,
+        "relay_address": found.relay_address,
+        "stage": found.stage.value,
+        "task": found.downstream_task,
+        "publication": found.publication,
+    }

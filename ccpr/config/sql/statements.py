@@ -1,0 +1,129 @@
+"""The statements about subscriptions and lakes as values (grammar in docs/reference/sql.md)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Value: TypeAlias = bool | int | float | str
+# What `WITH` may say of a lake, and the types by which a statement says it: the options of `ccpr lake add`.
+LAKE_SETTINGS: Mapping[str, tuple[type, ...]] = {
+    "format": (str,),
+    "tables": (str,),
+    "database": (str,),
+    "columns": (str,),
+    "copy_on_write": (bool,),
+    "change_data": (bool,),
+    "keep": (int,),
+    "keep_for": (int,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`name` is a key of `SETTINGS`, and `value` a literal."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSubscription:
+    """
+    Attributes
+    ----------
+    database : EVERYTHING for several of an account, those of the setting `databases`.
+    table : None for the whole database.
+    uri : as written; holds the password, or `env:NAME` in its place.
+    publication, publisher : None where they are to be looked up.
+    """
+
+    name: str
+    database: str
+    table: str | None
+    uri: str = field(repr=False)
+    publication: str | None = None
+    publisher: str | None = None
+    settings: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSubscription:
+    """At least one of `uri`, `publication` and `settings` is said."""
+
+    name: str
+    uri: str | None = field(default=None, repr=False)
+    publication: str | None = None
+    settings: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSubscription:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeSubscription:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropSubscription:
+    """`purge`: the mirror and its points go, too. `force`: without the upstream, if it does not answer."""
+
+    name: str
+    if_exists: bool = False
+    purge: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShowSubscriptions:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`columns` empty: all. `where`: columns and the values that they must have."""
+
+    source: str
+    columns: tuple[str, ...] = ()
+    where: tuple[tuple[str, str | int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLake:
+    """`settings` are of LAKE_SETTINGS."""
+
+    name: str
+    subscription: str
+    uri: str
+    settings: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropLake:
+    """`purge`: its tables go, too."""
+
+    name: str
+    subscription: str
+    if_exists: bool = False
+    purge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShowLakes:
+    subscription: str
+
+
+Statement: TypeAlias = (
+    CreateSubscription
+    | AlterSubscription
+    | PauseSubscription
+    | ResumeSubscription
+    | DropSubscription
+    | ShowSubscriptions
+    | Select
+    | CreateLake
+    | DropLake
+    | ShowLakes
+)

@@ -1,0 +1,151 @@
+"""`ccpr.dagster.CcprComponent`: replication in anybody's Dagster project.
+
+Its state is what `ccpr.dagster.inventory` reads: `dg utils refresh-defs-state` writes it, after it has made the state
+folder what `config` says, and loading the project reads nothing else. A project that is under development refreshes it
+by itself.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import yaml
+from dagster.components.utils.defs_state import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
+from pydantic import Field
+
+from ccpr.config.reading import WantedFollower, read_text
+from ccpr.dagster.definitions import build_definitions, build_sync_job
+from ccpr.dagster.health_sensor import build_health_sensor
+from ccpr.dagster.inventory import inventory_text, parse_inventory, read_inventory, within
+from ccpr.dagster.iteration_assets import (
+    build_applied_tables,
+    build_catalog_ddl,
+    build_copied_objects,
+    build_mirror,
+    build_object_diffs,
+    build_target_databases,
+    build_upstream_database,
+    build_upstream_snapshots,
+)
+from ccpr.dagster.log_sensor import build_log_sensor
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.retention_sensor import build_retention_sensor
+from ccpr.dagster.spark_resource import SparkResource
+from ccpr.dagster.table_specs import define, most_tables
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.service.configuring import perform, plan
+from ccpr.service.workspace import Workspace
+from ccpr.state.errors import BadSetting
+
+_EXAMPLE = """\
+type: ccpr.dagster.CcprComponent
+attributes:
+  home: {{ env.CCPR_HOME }}        # the state folder
+  config:                          # as a ccpr.yaml
+    upstreams: {main: {uri: "mysql://sys#dump@db.example.com:6001", password: "${UPSTREAM_PASSWORD}"}}
+    subscriptions: {shop: {upstream: main, database: shop, interval: 10s}}
+  translation: {key_prefix: [replicas], group_name: replication, owners: ["team:data"]}
+"""
+
+
+class Translation(dg.Model, dg.Resolvable):
+    """What is changed in each asset."""
+
+    key_prefix: list[str] = Field(default_factory=list, description="In front of each asset key.")
+    group_name: str | None = Field(default=None, description="The group of all assets; without it each has its own.")
+    owners: list[str] = Field(default_factory=list, description="Mail addresses, or team:NAME.")
+    tags: dict[str, str] = Field(default_factory=dict, description="Further tags.")
+
+    def of(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        """The spec with group, owners and tags; keys have their prefix already."""
+        changed = spec.replace_attributes(owners=[*spec.owners, *self.owners], tags={**spec.tags, **self.tags})
+        return changed if self.group_name is None else changed.replace_attributes(group_name=self.group_name)
+
+
+class CcprScaffolder(dg.Scaffolder):
+    """`dg scaffold defs ccpr.dagster.CcprComponent NAME`."""
+
+    def scaffold(self, request: dg.ScaffoldRequest) -> None:
+        dg.scaffold_component(request, {"home": "{{ env.CCPR_HOME }}", "translation": {"key_prefix": []}})
+        (request.target_path / "README.md").write_text(
+            f"A defs.yaml with all that there is:\n\n```yaml\n{_EXAMPLE}```\n"
+        )
+
+
+@dg.scaffold_with(CcprScaffolder)
+class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
+    """Replicates MatrixOne databases: the assets of an iteration, the tables and health of each subscription, the
+    sensors that run and watch them, and jobs to act on them."""
+
+    home: str = Field(default="", description="The state folder; empty for CCPR_HOME, else the nearest .ccpr upwards.")
+    config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Subscriptions with their upstreams, intervals and targets, as in a ccpr.yaml. Applied when the "
+        "state is refreshed; nothing is dropped. Empty: they are made by commands.",
+    )
+    translation: Translation = Field(default_factory=Translation, description="What is changed in each asset.")
+    engine: str = Field(default="auto", description="What copies: process, spark, or auto.")
+    defs_state: ResolvedDefsStateConfig = DefsStateConfigArgs.local_filesystem()
+
+    @property
+    def defs_state_config(self) -> DefsStateConfig:
+        return DefsStateConfig.from_args(self.defs_state, default_key=f"CcprComponent[{self._prefix_text}]")
+
+    @property
+    def _prefix_text(self) -> str:
+        return "/".join(self.translation.key_prefix)
+
+    @property
+    def _workspace(self) -> Workspace:
+        return Workspace(Path(self.home) if self.home else None)
+
+    def write_state_to_path(self, state_path: Path) -> None:
+        if self.config:
+            with self._workspace as workspace:
+                apply_config(workspace, self.config)
+        state_path.write_text(inventory_text(read_inventory(self._workspace, room=most_tables())))
+
+    def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        known = [] if state_path is None else parse_inventory(state_path.read_text())
+        prefix = self.translation.key_prefix
+        loaded = define(within(known, most_tables()), prefix)
+        steps = [
+            build(prefix)
+            for build in (
+                build_upstream_snapshots,
+                build_catalog_ddl,
+                build_object_diffs,
+                build_copied_objects,
+                build_applied_tables,
+                build_target_databases,
+            )
+        ]
+        return build_definitions(
+            steps=steps,
+            others=[build_upstream_database(prefix), build_mirror(prefix)],
+            loaded=loaded,
+            jobs=[build_sync_job(steps)],
+            sensors=[build_log_sensor(), build_health_sensor(), build_retention_sensor()],
+            replication=Replication(home=self.home, key_prefix=list(prefix)),
+            spark=SparkResource(home=self.home or None, engine=self.engine),
+        ).map_asset_specs(func=self.translation.of)
+
+
+def apply_config(workspace: Workspace, config: Mapping[str, Any]) -> None:
+    """Make the state folder what a ccpr.yaml says, without dropping anything. Raises ConfigInvalid, ConfigConflict, and
+    Failure for what could not be done."""
+    wanted = read_text(yaml.safe_dump(dict(config)).encode(), "config of CcprComponent")
+    outcomes = perform(workspace, plan(workspace, wanted, _NoFollowers()).actions, lambda _: None)
+    if failed := [str(outcome.failure) for outcome in outcomes if outcome.failure is not None]:
+        raise dg.Failure(printable("; ".join(failed)), allow_retries=False)
+
+
+class _NoFollowers:
+    """See `ccpr.service.configuring.Following`."""
+
+    def follow(self, workspace: Workspace, name: str, one: WantedFollower) -> None:
+        raise BadSetting("a component adds no followers", subject=f"follower {one.name}", remedy="Use `ccpr follow`.")
+
+    def unfollow(self, workspace: Workspace, name: str, follower: str) -> None:
+        raise BadSetting("a component ends no followers", subject=f"follower {follower}", remedy="Use `ccpr follow`.")

@@ -1,0 +1,115 @@
+"""The assets and checks of health: `replication_health` of all subscriptions, `replication_health/<name>` of each, and
+`replication_health/<name>/<target>` of each target. Whoever looks at one reports to them; the checks read the catalog
+database and start nothing."""
+
+from collections.abc import Callable, Sequence
+
+import dagster as dg
+
+from ccpr.dagster import metadata
+from ccpr.dagster.all_health import read_all_health
+from ccpr.dagster.events import APPLIED_TABLES, MIRROR
+from ccpr.dagster.health import (
+    HEALTH,
+    REPLICA_CURRENT,
+    TARGET_CURRENT,
+    health_key,
+    longest_silence,
+)
+from ccpr.dagster.inventory import Destination
+from ccpr.dagster.keys import prefixed
+from ccpr.dagster.replica_health import DESCRIPTION, read_health
+from ccpr.dagster.replication import Replication, as_failure
+from ccpr.dagster.target_health import read_targets
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.state.errors import TargetMissing
+
+GROUP = "health"
+TARGET_DESCRIPTION = (
+    "The target shows the newest point of the replica, or is about to. Red: it could not be synced as a whole. Yellow: "
+    "tables of it wait; the sentence has the first of them with its statement, the metadata all. What it says is what "
+    "to do. Executing it asks nobody: it says what the last sync found."
+)
+
+
+def build_all_health(subscriptions: Sequence[str]) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        HEALTH,
+        deps=list(map(health_key, subscriptions)),
+        group_name=GROUP,
+        kinds={"matrixone"},
+        description="Start here: is all current? The check is green, or names the subscriptions that are not, each "
+        "with what to do; the table has all of them. Each has a page, `replication_health/<name>`, and each of its "
+        "targets has one, `replication_health/<name>/<target>`. What a code means: `ccpr explain CODE`.",
+    )
+
+
+def health_asset(subscription: str, interval: float) -> dg.AssetSpec:
+    """The asset with the time series of one subscription."""
+    return dg.AssetSpec(
+        health_key(subscription),
+        deps=[APPLIED_TABLES],
+        group_name=GROUP,
+        kinds={"matrixone"},
+        description="How this subscription is, over time: `is_current` (1 or 0), `lag_seconds` when it was looked at, "
+        "and its state in a sentence. Every tick, run and iteration of the service adds a point, failing ones too. It "
+        "is overdue if nothing has looked at the subscription for longer than an executor waits after failures; then "
+        "nothing runs.",
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=longest_silence(interval)),
+    )
+
+
+def target_asset(subscription: str, target: Destination) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        health_key(subscription, target.name),
+        deps=[health_key(subscription), MIRROR],
+        group_name=GROUP,
+        kinds={target.kind},
+        description=f"How {'lake' if target.is_lake else 'target'} {printable(target.name)} is, over time: the point "
+        "that it shows, how old that is, and the tables that wait, with the statement and what to do.",
+        metadata={metadata.URI: target.uri},
+    )
+
+
+def all_health_check(prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
+    return _check(dg.AssetKey(HEALTH), REPLICA_CURRENT, f"For each subscription: {DESCRIPTION}", _of_all, prefix)
+
+
+def health_check(subscription: str, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
+    def read(replication: Replication) -> dg.AssetCheckResult:
+        return read_health(replication.workspace, subscription).result()
+
+    return _check(health_key(subscription), REPLICA_CURRENT, DESCRIPTION, read, prefix)
+
+
+def target_check(subscription: str, target: str, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
+    def read(replication: Replication) -> dg.AssetCheckResult:
+        workspace = replication.workspace
+        for one in read_targets(workspace, workspace.log.row(subscription)):
+            if one.target == target:
+                return one.result()
+        raise TargetMissing("the subscription has no target of that name", subject=f"target {target}")
+
+    return _check(health_key(subscription, target), TARGET_CURRENT, TARGET_DESCRIPTION, read, prefix)
+
+
+def _of_all(replication: Replication) -> dg.AssetCheckResult:
+    return read_all_health(replication.workspace).result()
+
+
+def _check(
+    key: dg.AssetKey,
+    name: str,
+    description: str,
+    read: Callable[[Replication], dg.AssetCheckResult],
+    prefix: Sequence[str],
+) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=prefixed(key, prefix), name=name, description=description)
+    def check(replication: Replication) -> dg.AssetCheckResult:
+        try:
+            return read(replication)
+        except CcprError as error:
+            raise as_failure(error) from error
+
+    return check

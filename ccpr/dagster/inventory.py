@@ -1,0 +1,172 @@
+"""Which subscriptions, targets, followers and tables there are, as a value that can be kept: what definitions are made
+of (`ccpr.dagster.table_specs`). Our own project reads it when it is loaded; a component keeps it as its state."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ccpr.dagster.copies import copy_database, has_copy
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.service.targets import address_of
+from ccpr.service.workspace import Workspace
+from ccpr.state.followers import FollowerRecords
+from ccpr.state.history import PointHistory
+from ccpr.state.log_rows import LogRow
+from ccpr.state.subscription import Subscription
+from ccpr.state.targets import Target, TargetRecords, TargetState
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A target. `kind`: its dialect, or `delta`; `uri`: without a password."""
+
+    name: str
+    kind: str
+    is_lake: bool
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Where a table is in a target."""
+
+    target: str
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """A replicated table. `definition`: as a point has it."""
+
+    definition: Table
+    copies: tuple[Copy, ...]
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "KnownTable":
+        copies = tuple(Copy(text_of(one["target"]), text_of(one["database"])) for one in value["copies"])
+        return cls(Table.from_json(value["definition"]), copies)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"definition": self.definition.to_json(), "copies": [asdict(one) for one in self.copies]}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSubscription:
+    """
+    Attributes
+    ----------
+    interval : between two iterations, in seconds.
+    followers : names and databases.
+    tables : those for which there was room.
+    left_out : how many there are besides.
+    """
+
+    name: str
+    interval: float
+    mirror: str
+    destinations: tuple[Destination, ...]
+    followers: tuple[tuple[str, str], ...]
+    tables: tuple[KnownTable, ...] = ()
+    left_out: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(replace(self, tables=())), "tables": [table.to_json() for table in self.tables]}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "KnownSubscription":
+        return cls(
+            text_of(value["name"]),
+            float(value["interval"]),
+            text_of(value["mirror"]),
+            tuple(
+                Destination(text_of(one["name"]), text_of(one["kind"]), bool(one["is_lake"]), text_of(one["uri"]))
+                for one in value["destinations"]
+            ),
+            tuple((text_of(name), text_of(database)) for name, database in value["followers"]),
+            tuple(map(KnownTable.from_json, value["tables"])),
+            integer_of(value["left_out"]),
+        )
+
+
+def read_inventory(workspace: Workspace | None = None, *, room: int) -> list[KnownSubscription]:
+    """What there is now; `room` is for tables of all subscriptions. Nothing where the state cannot be read, so that the
+    rest can be loaded, and say why."""
+    with closing(workspace or Workspace()) as opened:
+        if not opened.has_catalog:
+            return []
+        try:
+            rows, _ = opened.log.all_rows()
+        except CcprError:
+            return []
+        return list(_known(opened, rows, room))
+
+
+def inventory_text(found: list[KnownSubscription]) -> str:
+    return json.dumps([one.to_json() for one in found])
+
+
+def parse_inventory(text: str) -> list[KnownSubscription]:
+    """Raises ValueError, KeyError or TypeError for what `inventory_text` has not written."""
+    return [KnownSubscription.from_json(value) for value in json.loads(text)]
+
+
+def within(known: list[KnownSubscription], room: int) -> list[KnownSubscription]:
+    """With as many tables of all as there is room for."""
+    found: list[KnownSubscription] = []
+    for one in known:
+        kept = one.tables[:room]
+        found.append(replace(one, tables=kept, left_out=one.left_out + len(one.tables) - len(kept)))
+        room -= len(kept)
+    return found
+
+
+def _known(workspace: Workspace, rows: list[LogRow], room: int) -> Iterator[KnownSubscription]:
+    for row in rows:
+        try:
+            one = _subscription(workspace, row)
+            one = _with_tables(workspace, row, one, room)
+        except CcprError:
+            continue  # its row or a point cannot be read: the sensor's ticks and `ccpr status` say so
+        room -= len(one.tables)
+        yield one
+
+
+def _subscription(workspace: Workspace, row: LogRow) -> KnownSubscription:
+    engine, subscription = workspace.log.engine, Subscription.from_row(row)
+    return KnownSubscription(
+        row.subscription_name,
+        subscription.settings.sync_interval,
+        printable(workspace.mirror_store(subscription.name, subscription.settings).url),
+        tuple(map(_destination, TargetRecords(engine, row.task_id).all())),
+        tuple((one.name, one.database) for one in FollowerRecords(engine, row.task_id).all()),
+    )
+
+
+def _destination(target: Target) -> Destination:
+    if target.dialect is None:
+        return Destination(target.name, "delta", True, printable(target.uri))
+    return Destination(target.name, target.dialect.server, False, printable(address_of(target).masked()))
+
+
+def _with_tables(workspace: Workspace, row: LogRow, one: KnownSubscription, room: int) -> KnownSubscription:
+    engine = workspace.log.engine
+    history = PointHistory(engine, row.task_id)
+    points = history.after(-1, -1, room) if room else []
+    targets = [target for target in TargetRecords(engine, row.task_id).all() if target.state is TargetState.ACTIVE]
+    tables = tuple(
+        KnownTable(
+            point.table,
+            tuple(
+                Copy(target.name, copy_database(target, point.table.database))
+                for target in targets
+                if has_copy(target, point.table)
+            ),
+        )
+        for point in points
+        if point.table.kind is not Kind.INDEX
+    )
+    return replace(one, tables=tables, left_out=history.count_tables() - len(tables))

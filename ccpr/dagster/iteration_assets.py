@@ -1,0 +1,227 @@
+"""The assets of an iteration, each made by a function: a step of it, or what it depends on and makes. Each takes one
+stage of the iteration that its run has open (`ccpr.dagster.step`); they run in one process, in their order.
+
+`prefix` is of the project's asset keys (`ccpr.dagster.keys`).
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import dagster as dg
+
+from ccpr.dagster import events, metadata
+from ccpr.dagster.checks import (
+    OBJECT_LIST_VALID,
+    OBJECTS_STORED,
+    blocking_check,
+    object_list_refused,
+    objects_not_stored,
+)
+from ccpr.dagster.followers import follower_events
+from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.reporting import report, report_health
+from ccpr.dagster.spark_resource import SparkResource
+from ccpr.dagster.step import is_by_hand, step
+from ccpr.dagster.tables import report_tables
+from ccpr.dagster.target_health import read_targets, target_databases_event
+from ccpr.dagster.target_tables import report_target_tables
+from ccpr.pipeline.driver import take
+from ccpr.pipeline.errors import BadObjectList, ObjectsNotStored
+from ccpr.pipeline.step_names import Stage
+from ccpr.service.target_sync import sync_targets
+
+GROUP = "replication"
+UPSTREAM_DATABASE = "upstream_database"
+_BY_HAND = (
+    "Materialize all six assets of a partition to run one iteration of that subscription now: a snapshot upstream, "
+    "what has changed since the last point, copied and committed, then the targets. It takes up an iteration that was "
+    "interrupted. If it fails, the next attempt is when it would be without it. Choose the partition: at first none is."
+)
+
+
+def _key(prefix: Sequence[str], name: str) -> dg.AssetKey:
+    return dg.AssetKey([*prefix, name])
+
+
+def build_upstream_database(prefix: Sequence[str] = ()) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        _key(prefix, UPSTREAM_DATABASE),
+        description="The published MatrixOne database that a subscription replicates. Dagster only looks at it.",
+        group_name=GROUP,
+        kinds={"matrixone"},
+    )
+
+
+def build_upstream_snapshots(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
+    """Step 1: a snapshot upstream, which opens the iteration."""
+
+    @dg.asset(
+        key=_key(prefix, events.UPSTREAM_SNAPSHOTS),
+        partitions_def=SUBSCRIPTIONS,
+        deps=[_key(prefix, UPSTREAM_DATABASE)],
+        group_name=GROUP,
+        kinds={"matrixone"},
+        description="A snapshot of the upstream database, and its time by the upstream's clock. Materializing it opens "
+        "the subscription's next iteration, or takes up again the one that was interrupted; the other assets work on "
+        f"the open iteration. {_BY_HAND}",
+    )
+    def upstream_snapshots(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
+        with step(context, replication) as iteration:
+            return events.snapshot_taken(take(iteration, Stage.SNAPSHOT)).result()
+
+    return upstream_snapshots
+
+
+def build_catalog_ddl(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
+    """Step 1, second half: the upstream's catalog at the snapshot, and what changed in it."""
+
+    @dg.asset(
+        key=_key(prefix, events.CATALOG_DDL),
+        partitions_def=SUBSCRIPTIONS,
+        deps=[_key(prefix, events.UPSTREAM_SNAPSHOTS)],
+        group_name=GROUP,
+        kinds={"matrixone"},
+        description="The tables at the snapshot against those of the replica's last point: created, altered, renamed, "
+        "replaced (truncated or rewritten) and dropped ones, with their statements as a difference.",
+    )
+    def catalog_ddl(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
+        with step(context, replication) as iteration:
+            return events.catalog_read(take(iteration, Stage.CATALOG)).result()
+
+    return catalog_ddl
+
+
+def build_object_diffs(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
+    """Step 2: which objects came and went since the last point."""
+    key = _key(prefix, events.OBJECT_DIFFS)
+
+    @dg.asset(
+        key=key,
+        partitions_def=SUBSCRIPTIONS,
+        deps=[_key(prefix, events.CATALOG_DDL)],
+        check_specs=[blocking_check(OBJECT_LIST_VALID, key)],
+        group_name=GROUP,
+        kinds={"matrixone", "pandera", "arrow"},
+        description="The upstream's object list of the snapshot, checked and compared with the replica's last point: "
+        "objects that came and objects that went. A list that fails its check stops the iteration before anything is "
+        "copied.",
+    )
+    def object_diffs(
+        context: dg.AssetExecutionContext, replication: Replication
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
+        with step(context, replication) as iteration:
+            try:
+                record = take(iteration, Stage.OBJECT_LIST)
+            except BadObjectList as error:
+                yield object_list_refused(error)
+                raise
+            yield events.objects_listed(record).result()
+
+    return object_diffs
+
+
+def build_copied_objects(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
+    """Step 3: the new objects, copied by Spark or by the run's own process into the replica's store."""
+    key = _key(prefix, events.COPIED_OBJECTS)
+
+    @dg.asset(
+        key=key,
+        partitions_def=SUBSCRIPTIONS,
+        deps=[_key(prefix, events.OBJECT_DIFFS)],
+        check_specs=[blocking_check(OBJECTS_STORED, key)],
+        group_name=GROUP,
+        kinds={"spark", "matrixone"},
+        description="The new object files, byte for byte, in the replica's store: fetched by Spark tasks, or by the "
+        "run itself where that is done sooner; each object is checked on arrival. What an interrupted run brought is "
+        "not fetched again.",
+    )
+    def copied_objects(
+        context: dg.AssetExecutionContext, replication: Replication, spark: SparkResource
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
+        with step(context, replication) as iteration:
+            try:
+                record = take(iteration, Stage.COPY, spark.copy_engine(iteration.note_copier))
+            except ObjectsNotStored as error:
+                yield objects_not_stored(error)
+                raise
+            yield events.objects_copied(record).result()
+
+    return copied_objects
+
+
+def build_applied_tables(
+    prefix: Sequence[str] = (), freshness: dg.FreshnessPolicy | None = None
+) -> dg.AssetsDefinition:
+    """Steps 4 to 6: the copied objects become a point of the replica."""
+
+    @dg.asset(
+        key=_key(prefix, events.APPLIED_TABLES),
+        partitions_def=SUBSCRIPTIONS,
+        deps=[_key(prefix, events.COPIED_OBJECTS)],
+        group_name=GROUP,
+        kinds={"arrow"},
+        freshness_policy=freshness,
+        description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the "
+        "point. An iteration in which nothing changed moves the time that the replica shows, and makes no point. A "
+        "partition is red while the subscription's iterations fail, whoever makes them.",
+    )
+    def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
+        subscription = context.partition_key
+        with step(context, replication) as iteration:
+            outcome = take(iteration, Stage.APPLY).ended
+            for made in events.mirror_made(outcome):
+                report(context.instance, made.runless(subscription))
+            report_tables(context.instance, replication.workspace, subscription)
+            report(context.instance, follower_events(context.instance, replication.workspace))
+            report_health(context.instance, replication.workspace, subscription)
+            return events.applied(outcome, iteration.mirror).result()
+
+    return applied_tables
+
+
+def build_mirror(prefix: Sequence[str] = (), more: str = "") -> dg.AssetSpec:
+    """`more` is added to the description."""
+    return dg.AssetSpec(
+        _key(prefix, events.MIRROR),
+        partitions_def=SUBSCRIPTIONS,
+        deps=[_key(prefix, events.APPLIED_TABLES)],
+        description="The physical replica in the state folder: object files and manifests, readable by `ccpr export` "
+        f"and by Spark at every point that is kept. {more}".strip(),
+        group_name=GROUP,
+        kinds={"arrow", "spark"},
+    )
+
+
+def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
+    """Step 7: each target is synced to the newest point."""
+
+    @dg.asset(
+        key=_key(prefix, events.TARGET_DATABASES),
+        partitions_def=SUBSCRIPTIONS,
+        deps=[_key(prefix, events.APPLIED_TABLES), _key(prefix, events.MIRROR)],
+        output_required=False,
+        group_name=GROUP,
+        kinds={"mysql", "delta"},
+        description="The databases and lakes that are synced from the mirror, if the subscription has any (`ccpr "
+        "target add`, `ccpr lake add`). A partition is red while one of them fails; what has reached the others, and "
+        "each table that waits, is on the pages `replication_health/<name>/<target>`. Materializing it alone syncs the "
+        "targets to the newest point, and asks each of them where it is.",
+    )
+    def target_databases(context: dg.AssetExecutionContext, replication: Replication) -> Iterator[dg.MaterializeResult]:
+        workspace, subscription, asked = replication.workspace, context.partition_key, is_by_hand(context)
+        with step(context, replication) as iteration:
+            started = datetime.now(UTC)
+            outcomes = sync_targets(workspace, iteration, ask=asked)
+            report_target_tables(context.instance, workspace, subscription)
+            report_health(context.instance, workspace, subscription)
+            found = read_targets(workspace, workspace.log.row(subscription))
+        failing = [one for one in found if one.is_failing]
+        made = target_databases_event(found, outcomes)
+        if failing:
+            raise dg.Failure("; ".join(one.trouble for one in failing), dict(made.metadata), allow_retries=False)
+        if outcomes:
+            verified = {metadata.VERIFIED_AT: dg.MetadataValue.timestamp(started)} if asked else {}
+            yield dg.MaterializeResult(metadata={**made.metadata, **verified})
+
+    return target_databases

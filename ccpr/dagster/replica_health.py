@@ -1,0 +1,137 @@
+"""Is a replica current? The check `replica_current` of `replication_health/<name>`."""
+
+import dagster as dg
+
+from ccpr.base.failure import Failure
+from ccpr.base.wording import first_names
+from ccpr.dagster import metadata
+from ccpr.dagster.health import (
+    FAILING,
+    STOPPED,
+    Health,
+    error_shown,
+    objective_of,
+    replica_verdict,
+    says_of,
+    short,
+    utc,
+    with_names,
+)
+from ccpr.dagster.target_health import TargetHealth, targets_health
+from ccpr.matrixone.errors import CcprError
+from ccpr.pipeline.lag import LagMeter
+from ccpr.service.last_error import LastError
+from ccpr.service.status import ReadRow, Waiting, next_attempt
+from ccpr.service.workspace import Workspace
+from ccpr.state.log_rows import LogRow
+from ccpr.state.quarantine import Quarantine
+from ccpr.state.states import State
+
+DESCRIPTION = (
+    "The replica is as new as it should be: its state is not older than two intervals and a minute, the last attempt "
+    "did not fail, no table is in quarantine, no target fails or waits. Every tick, run and iteration of the service "
+    "evaluates it, failing ones too; what it says is what to do. Executing it starts no iteration."
+)
+
+
+def read_health(workspace: Workspace, subscription: str, meter: LagMeter | None = None) -> Health:
+    """Raises SubscriptionMissing, and errors of the catalog database."""
+    return health_of(workspace, workspace.log.row(subscription), meter)
+
+
+def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, *, plain: bool = False) -> Health:
+    """`plain`: it is known to have neither targets nor tables in quarantine. Raises StateUnreadable,
+    StateUnavailable."""
+    read, name, now = ReadRow.of(row), row.subscription_name, workspace.clock()
+    lag = (meter or LagMeter(workspace.clock)).read(row.task_id, read.context)
+    held = workspace.log.is_held(row)
+    objective = objective_of(read)
+    current = read.context.current
+    as_of = None if current is None or current.taken_at is None else utc(current.taken_at)
+    upcoming = next_attempt(row, now, held=held)
+    error = None if read.last_error is None else with_names(read.last_error, {"NAME": name})
+    shown = error_shown(error, upcoming)
+    grave, notes = _failure(row, error, upcoming), list[str]()
+    late = lag.seconds is not None and lag.seconds > objective
+    if row.state == State.PAUSED:
+        grave = ""
+        notes.append(f"paused: nothing is copied until `ccpr resume {name}`")
+    elif not grave and late:
+        why = "an iteration is under way" if held else "see whether ccpr_log_sensor or `ccpr serve` runs"
+        grave = f"the state is {lag.seconds:.0f} s old, the objective is {objective:.0f} s: {why}"
+    elif lag.seconds is None:
+        notes.append("there is no point yet" + ("; the first copy is under way" if held else f": `ccpr run {name}`"))
+    if not plain and (tables := Quarantine(workspace.log.engine, row.task_id).entries()):
+        shown[metadata.TABLES_QUARANTINED] = len(tables)
+        failing = first_names(table.qualified_name for table in tables)
+        notes.append(f"tables that fail while the others go on: {failing}")
+    behind = [] if plain else [one for one in targets_health(workspace, read, lag) if one.trouble]
+    late_targets = [target for target in behind if _is_late(target, now)]
+    if behind:
+        shown[metadata.TARGETS_BEHIND] = len(behind)
+        notes += [target.trouble for target in behind]
+    working = held and (late or lag.seconds is None)
+    says = "; ".join(([grave] if grave else []) + notes) or "the last iteration succeeded, and nothing is behind"
+    waiting = Waiting.of(read, now, held=held)
+    says = "; ".join([says, *([] if waiting is None else [waiting.text]), *lag.warnings()])
+    is_current = not grave and not notes
+    return Health(
+        name,
+        _state(read, working=working),
+        is_current,
+        bool(grave or late_targets),
+        short(says),
+        as_of,
+        lag.seconds,
+        objective,
+        shown,
+        has_target_trouble=bool(behind),
+        grave_by_targets=bool(late_targets and not grave),
+    )
+
+
+def unreadable_health(subscription: str, error: CcprError) -> Health:
+    """Of a subscription whose row cannot be read."""
+    failure = with_names(LastError.of(Failure.of(error), again=False), {"NAME": subscription})
+    return Health(subscription, "unreadable", False, True, short(says_of(failure)), shown=error_shown(failure, None))
+
+
+def quick_verdict(workspace: Workspace, row: LogRow, *, has_target_trouble: bool) -> str:
+    """`Health.verdict` without a query: quarantine changes in iterations only, and these are reported. Raises
+    StateUnreadable."""
+    read = ReadRow.of(row)
+    lag, objective = LagMeter(workspace.clock).read(row.task_id, read.context), objective_of(read)
+    late = lag.seconds is not None and lag.seconds > objective
+    grave = row.state != State.PAUSED and (bool(_failure(row, read.last_error, None)) or late)
+    return replica_verdict(_state(read, working=False), grave=grave, has_target_trouble=has_target_trouble)
+
+
+UNREADABLE = replica_verdict("unreadable", grave=True)
+
+
+def _state(read: ReadRow, *, working: bool) -> str:
+    if read.row.state == State.PAUSED:
+        return "paused"
+    if read.row.state == State.ERROR:
+        return STOPPED
+    if read.last_error is not None:
+        return FAILING
+    return "copying" if working else "idle"
+
+
+def _failure(row: LogRow, error: LastError | None, upcoming: float | None) -> str:
+    """What has failed and what to do; empty if nothing has."""
+    if error is None:
+        return "stopped" if row.state == State.ERROR else ""
+    return says_of(error, upcoming)
+
+
+def _is_late(target: TargetHealth, now: float) -> bool:
+    """Whether it fails, and its data is older than the objective."""
+    if not target.is_failing or target.objective_seconds is None:
+        return False
+    since = target.shown.get(metadata.FAILING_SINCE)
+    age = target.lag_seconds
+    if age is None and isinstance(since, dg.TimestampMetadataValue):
+        age = now - since.value
+    return age is not None and age > target.objective_seconds

@@ -1,0 +1,279 @@
+"""Targets as assets, `replication_health/<subscription>/<target>`: each has a check `target_current`: whether it
+shows the newest point, and if not, why, since when, and what to do. Lakes are targets.
+
+Ticks, runs and iterations of the service report what has changed since it was reported last. What fails as a whole
+makes the subscription's partition of `target_databases` fail, too.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from ccpr.base.errors import UnexpectedError
+from ccpr.base.loops import unexpected
+from ccpr.base.wording import filled, first_names
+from ccpr.dagster import metadata
+from ccpr.dagster.events import TARGET_DATABASES, StepEvent
+from ccpr.dagster.failed_runs import record_failed_run
+from ccpr.dagster.health import (
+    FAILING,
+    TARGET_CURRENT,
+    Health,
+    error_shown,
+    health_key,
+    is_failing,
+    objective_of,
+    says_of,
+    short,
+    utc,
+    with_names,
+)
+from ccpr.dagster.keys import Runless
+from ccpr.matrixone.sql.quoting import printable
+from ccpr.pipeline.lag import Lag, LagMeter
+from ccpr.service.status import ReadRow, TargetStatus, target_statuses
+from ccpr.service.target_sync import TargetOutcome
+from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
+from ccpr.state.history import PointHistory
+from ccpr.state.log_rows import LogRow
+from ccpr.state.states import State
+from ccpr.state.targets import LaggingTargetTable, TargetState, tasks_with_targets
+
+WAITING = "waiting"
+_SHOWN_TABLES = 20  # that wait, with their statements
+_LONGEST_STATEMENT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TargetHealth(Health):
+    """Whether a target is current. `lsn`: of the point that it shows; `waits`: names and codes of tables that wait."""
+
+    target: str = ""
+    lsn: int | None = None
+    waits: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> dg.AssetKey:
+        return health_key(self.subscription, self.target)
+
+    @property
+    def check(self) -> str:
+        return TARGET_CURRENT
+
+    @property
+    def verdict(self) -> str:
+        code = self.shown.get(metadata.ERROR_CODE, "")
+        return ", ".join([self.state, "current" if self.current else code, str(self.lsn), *self.waits])
+
+    @property
+    def is_failing(self) -> bool:
+        """The target as a whole could not be synced."""
+        return self.state == FAILING
+
+    @property
+    def trouble(self) -> str:
+        """For the verdict of its subscription; empty if there is none."""
+        return f"target {self.target}: {self.says}" if self.is_failing or self.waits else ""
+
+
+def read_targets(workspace: Workspace, row: LogRow, meter: LagMeter | None = None) -> list[TargetHealth]:
+    """Of all targets of a subscription. Raises StateUnreadable, StateUnavailable."""
+    read = ReadRow.of(row)
+    lag = (meter or LagMeter(workspace.clock)).read(row.task_id, read.context)
+    return targets_health(workspace, read, lag)
+
+
+def targets_health(workspace: Workspace, read: ReadRow, lag: Lag) -> list[TargetHealth]:
+    """Of all targets of a subscription. Raises StateUnreadable, StateUnavailable."""
+    newest = PointHistory(workspace.log.engine, read.row.task_id).newest()
+    statuses = target_statuses(workspace, read, newest, lag)
+    return [_health(read, one, lag, None if newest is None else newest.lsn, workspace.clock()) for one in statuses]
+
+
+def target_events(
+    instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], *, in_run: bool = False
+) -> list[Runless]:
+    """What is to be reported of the targets of subscriptions: of those of which something else was reported last, or
+    nothing. Raises StateUnavailable.
+
+    Parameters
+    ----------
+    in_run : a run of Dagster's tells how the sync ended. If not, what fails newly is recorded as a failed run, and what
+        has recovered is materialized.
+    """
+    with_targets = tasks_with_targets(workspace.log.engine)
+    events: list[Runless] = []
+    for row in rows:
+        if row.task_id not in with_targets:
+            continue
+        with suppress(StateUnreadable, UnexpectedError), unexpected():  # its `replica_current` says so
+            events += _news(instance, row.subscription_name, read_targets(workspace, row), in_run=in_run)
+    return events
+
+
+def target_databases_event(found: Iterable[TargetHealth], outcomes: Sequence[TargetOutcome] = ()) -> StepEvent:
+    """How all targets of a subscription are, and how they were synced: the event that makes its partition green."""
+    return StepEvent(TARGET_DATABASES, None, None, {metadata.TARGET_STATES: _states(found), **synced_table(outcomes)})
+
+
+def _states(found: Iterable[TargetHealth]) -> dg.TableMetadataValue:
+    rows = (
+        {
+            "target": one.target,
+            "state": one.state,
+            "point": -1 if one.lsn is None else one.lsn,
+            "current_as_of": "" if one.as_of is None else one.as_of.isoformat(sep=" ", timespec="seconds"),
+            "tables_waiting": len(one.waits),
+            "says": one.says,
+        }
+        for one in found
+    )
+    kinds = {"point": "int", "current_as_of": "string", "tables_waiting": "int", "says": "string"}
+    return metadata.table(rows, {"target": "string", "state": "string", **kinds})
+
+
+def synced_table(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadataValue]:
+    """How each target was synced; nothing where there is none."""
+    if not outcomes:
+        return {}
+    rows = []
+    for outcome in outcomes:
+        result = outcome.result
+        tables, behind = (result.tables, result.behind) if result is not None else ((), ())
+        failures = (
+            [str(outcome.failure)]
+            if outcome.failure is not None
+            else [f"{table.table}: {table.failure}" for table in behind]
+        )
+        rows.append(
+            {
+                "target": outcome.target,
+                "tables_changed": len(tables),
+                "rows_written": sum(table.upserted for table in tables),
+                "rows_deleted": sum(table.deleted for table in tables),
+                "seconds": round(outcome.seconds, 3),
+                "tables_behind": len(behind),
+                "failures": "\n".join(failures),
+            }
+        )
+    numbers = dict.fromkeys(("tables_changed", "rows_written", "rows_deleted"), "int")
+    kinds = {"target": "string", **numbers, "seconds": "float", "tables_behind": "int", "failures": "string"}
+    return {metadata.TARGETS: metadata.table(rows, kinds)}
+
+
+def _news(instance: dg.DagsterInstance, subscription: str, found: list[TargetHealth], *, in_run: bool) -> list[Runless]:
+    keys = {_key(one): one for one in found}
+    storage = instance.daemon_cursor_storage
+    known = storage.get_cursor_values(set(keys))
+    news = {key: one for key, one in keys.items() if known.get(key) != one.verdict}
+    if not news:
+        return []
+    events: list[Runless] = [event for one in news.values() for event in one.events()]
+    failed = [one for key, one in news.items() if one.is_failing and not is_failing(known.get(key))]
+    recovered = any(is_failing(known.get(key)) and not one.is_failing for key, one in news.items())
+    if not in_run and failed:
+        text = "; ".join(one.trouble for one in failed)
+        record_failed_run(instance, subscription, TARGET_DATABASES, text, failed[0].shown)
+    if not in_run and recovered and not any(one.is_failing for one in found):
+        events += target_databases_event(found).runless(subscription)
+    storage.set_cursor_values({key: one.verdict for key, one in news.items()})
+    return events
+
+
+def _key(health: TargetHealth) -> str:
+    """In Dagster's own key-value table: of the verdict that was reported last. The first 64 characters of a key have
+    to differ there in MySQL."""
+    return f"ccpr/target/{hashlib.sha256(repr((health.subscription, health.target)).encode()).hexdigest()[:40]}"
+
+
+def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, now: float) -> TargetHealth:
+    name, objective = read.row.subscription_name, objective_of(read)
+    names = {"NAME": name, "TARGET": status.name, "LAKE": status.name}
+    age = status.lag_seconds
+    late = age is not None and age > objective
+    shown: dict[str, Any] = {
+        **({} if status.lsn is None else {metadata.SHOWN_POINT: status.lsn}),
+        **({} if newest is None else {metadata.NEWEST_POINT: newest}),
+        metadata.URI: printable(status.to),
+    }
+    state, grave, says, waits = "current", False, "", tuple[str, ...]()
+    if status.state == TargetState.RELEASED:
+        state, says = "released", "released: its tables are ordinary ones now, and are not synced"
+    elif status.last_error is not None:
+        error = with_names(status.last_error, names)
+        state, grave, says = FAILING, True, says_of(error, status.next_attempt)
+        shown |= error_shown(error, status.next_attempt)
+    elif status.behind:
+        waits = tuple(f"{table.table} {table.failure.code}" for table in status.behind)
+        state, says = "behind", _waiting_text(status, names)
+        shown |= _waiting_shown(status, names)
+    elif status.lsn is None:
+        state, says = "new", f"it has no point yet: the next iteration loads it (`ccpr run {name}`)"
+    elif late and status.lsn == newest:
+        says = f"it is as old as the replica, which is late: see replication_health/{name}"
+        state = "late"
+    elif late:
+        state, says = "late", f"it shows point {status.lsn}, and point {newest} is being synced"
+    elif status.lsn == newest:
+        says = f"it shows point {status.lsn}, the newest"
+    else:
+        says = f"it shows point {status.lsn}; point {newest} is the next to be synced"
+    if read.row.state == State.PAUSED and state not in ("current", "released"):
+        says = f"{says}; the subscription is paused: `ccpr resume {name}`"
+    return TargetHealth(
+        name,
+        state,
+        state in ("current", "released"),
+        grave,
+        short(says),
+        None if age is None else utc(now - age),
+        age,
+        objective,
+        shown,
+        target=status.name,
+        lsn=status.lsn,
+        waits=waits,
+    )
+
+
+def _waiting_text(status: TargetStatus, names: dict[str, str]) -> str:
+    """Of the first tables that wait: why, what would be done, and what to do."""
+    first = status.behind[0]
+    failure = first.failure
+    remedy = filled(failure.remedy, {**names, "TABLE": first.table})
+    statements = (
+        f" The statement that waits: {'; '.join(first.statements)[:_LONGEST_STATEMENT]}." if first.statements else ""
+    )
+    others = first_names([table.table for table in status.behind[1:]])
+    more = f" {others} wait, too." if others else ""
+    return f"{first.table} waits: {failure.code}: {failure.message}.{statements} {remedy}{more}"
+
+
+def _waiting_shown(status: TargetStatus, names: dict[str, str]) -> dict[str, Any]:
+    def row(table: LaggingTargetTable) -> dict[str, Any]:
+        failure = table.failure
+        return {
+            "table": table.table,
+            "code": failure.code,
+            "message": failure.message,
+            "what_to_do": filled(failure.remedy, {**names, "TABLE": table.table}),
+            "statement": ";\n".join(table.statements)[:_LONGEST_STATEMENT],
+            "tried_again": table.again,
+        }
+
+    texts = dict.fromkeys(("table", "code", "message", "what_to_do", "statement"), "string")
+    found: dict[str, Any] = {
+        metadata.TABLES_WAITING: len(status.behind),
+        WAITING: metadata.table(map(row, status.behind[:_SHOWN_TABLES]), {**texts, "tried_again": "bool"}),
+    }
+    statements = [statement for table in status.behind[:_SHOWN_TABLES] for statement in table.statements]
+    if statements:
+        found[metadata.WAITING_STATEMENTS] = metadata.statement(";\n".join(statements)[: 10 * _LONGEST_STATEMENT])
+    if status.next_attempt is not None:
+        found[metadata.NEXT_ATTEMPT] = dg.MetadataValue.timestamp(utc(status.next_attempt))
+    return found

@@ -1,0 +1,109 @@
+"""What a status says, as Prometheus reads it: targets, followers, checks, and how much room there is. Names and labels
+are an interface and stay (docs/how-to/run-as-a-service.md). Computed when they are asked for."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ccpr.base.loops import unexpected
+from ccpr.matrixone.errors import CcprError
+from ccpr.pipeline.lag import LagMeter
+from ccpr.service.room import Room, mirror_room
+from ccpr.service.status import SubscriptionStatus, read_all
+from ccpr.service.workspace import Workspace
+from ccpr.state.ledger import Ledger
+from ccpr.state.subscription import Subscription
+from ccpr.state.targets import TargetState
+
+_OK, _TROUBLES = "ok", ("failing", "behind")
+_TARGET_STATES = (_OK, *_TROUBLES, *(state.value for state in TargetState if state is not TargetState.ACTIVE))
+
+
+class StatusFigures(Collector):
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._meter = workspace, LagMeter(workspace.clock)
+
+    def collect(self) -> Iterable[Metric]:
+        """Nothing of subscriptions while the state database does not answer, which has a figure of its own."""
+        try:
+            found = read_all(self._workspace, self._meter)
+        except CcprError:
+            found = []
+        return [*self._targets(found), *self._followers(found), self._checks(found), *self._rooms()]
+
+    def _targets(self, found: Iterable[SubscriptionStatus]) -> Iterator[Metric]:
+        labels = ["subscription", "target"]
+        lag = GaugeMetricFamily("ccpr_target_lag_seconds", "Age of the point that it shows.", labels=labels)
+        state = GaugeMetricFamily("ccpr_target_state", "1 for the present state.", labels=[*labels, "state"])
+        for status in found:
+            for target in status.targets:
+                names = [status.name, target.name]
+                if target.lag_seconds is not None:
+                    lag.add_metric(names, target.lag_seconds)
+                present = target.trouble or (_OK if target.state == TargetState.ACTIVE.value else target.state)
+                for known in _TARGET_STATES:
+                    state.add_metric([*names, known], 1.0 if known == present else 0.0)
+        yield from (lag, state)
+
+    def _followers(self, found: Iterable[SubscriptionStatus]) -> Iterator[Metric]:
+        labels = ["subscription", "follower", "state"]
+        state = GaugeMetricFamily("ccpr_follower_state", "1 for the present state.", labels=labels)
+        for status in found:
+            for follower in status.followers:
+                state.add_metric([status.name, follower.name, follower.state], 1.0)
+        yield state
+
+    def _checks(self, found: Iterable[SubscriptionStatus]) -> Metric:
+        """As the exit code of `ccpr status`, for each part of it."""
+        checks = GaugeMetricFamily("ccpr_check_ok", "1 if it is as it should be.", labels=["subscription", "check"])
+        for status in found:
+            parts = {
+                "replica": status.last_error is None and status.state != "stopped",
+                "tables": not status.quarantined,
+                "targets": all(one.ok for one in status.targets),
+                "followers": all(one.ok for one in status.followers),
+                "warnings": not status.warnings,
+            }
+            for check, ok in parts.items():
+                checks.add_metric([status.name, check], 1.0 if ok else 0.0)
+        return checks
+
+    def _rooms(self) -> Iterator[Metric]:
+        size = GaugeMetricFamily("ccpr_mirror_bytes", "Bytes of objects in the mirror.", labels=["subscription"])
+        free = GaugeMetricFamily("ccpr_mirror_free_bytes", "Free where the mirror is.", labels=["subscription"])
+        for subscription, stored in self._stored():
+            size.add_metric([subscription.name], stored)
+            if (room := mirror_room(self._workspace, subscription)) is not None:
+                free.add_metric([subscription.name], room.free)
+        yield from (size, free)
+        yield GaugeMetricFamily("ccpr_state_bytes", "Bytes of the catalog database.", _size(self._workspace.home))
+        if (room := Room.of(self._workspace.home)) is not None:
+            yield GaugeMetricFamily("ccpr_state_free_bytes", "Free where the state folder is.", room.free)
+
+    def _stored(self) -> Iterator[tuple[Subscription, int]]:
+        """What can be read of it; a bad row hides none of the others."""
+        log = self._workspace.log
+        try:
+            rows, _ = log.all_rows()
+        except CcprError:
+            return
+        for row in rows:
+            try:
+                with unexpected():
+                    found = Subscription.from_row(row), Ledger(log.engine, row.task_id).stored_bytes()
+            except CcprError:
+                continue
+            yield found
+
+
+def _size(home: Path) -> int:
+    """Of SQLite's file and its log; 0 where the catalog is elsewhere."""
+    total = 0
+    for file in home.glob("catalog.db*"):
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:  # the log goes with its last reader
+            continue
+    return total

@@ -1,0 +1,222 @@
+"""Second copies of a mirror: whatever it is and whenever a copy was killed, the copy reads as the mirror does; and one
+that is promoted is the mirror."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+import ccpr
+from ccpr.mirror.errors import StoreFailed
+from ccpr.mirror.keys import new_key
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.open_store import open_store
+from ccpr.service.copies import copy
+from ccpr.service.workspace import Workspace
+from tests.support.one_table import DATABASE, DAY, OneTable
+from tests.support.replica import command
+from tests.support.simulated import rows
+
+TABLE = f"{DATABASE}.a"
+
+
+@pytest.fixture
+def place(home: Path) -> Path:
+    return home / "second"
+
+
+def assert_same(shop: OneTable, place: Path | str) -> None:
+    """The copy has the points and holds of the mirror, and each reads as the source was then."""
+    mirror, second = shop.source.mirror(), ccpr.open_mirror(str(place))
+    found = second.points()
+    assert [point.lsn for point in found] == [point.lsn for point in mirror.points()]
+    for point in found:
+        expected = rows(shop.truth[point.lsn])
+        assert rows(second.table(TABLE).to_arrow(at=point.lsn)) == expected
+    held = Mirror(open_store(str(place))).kept().holds
+    assert held == Mirror(LocalStore(shop.source.mirror_folder())).kept().holds
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and "work" not in path.parts}
+
+
+def test_a_copy_follows_point_by_point_and_costs_what_has_changed(one_table: OneTable, place: Path) -> None:
+    one_table.source.subscribe("--keep", "all:90m,hourly:3,daily:2", "--retain-files", "0")
+    for number in range(12):
+        one_table.work(30 * 60 if number < 8 else DAY)
+        if number == 3:
+            command("points", "hold", "s", "2", "--name", "before")
+        if number % 2:
+            done = command("copy", "s", "--to", str(place))
+            assert done["newest_point"] == number
+            assert_same(one_table, place)
+    again = command("copy", "s", "--to", str(place))
+    assert (again["points"], again["objects"], again["bytes"]) == (0, 0, 0)
+    one_table.work(60)
+    done = command("copy", "s", "--to", str(place))
+    assert (done["points"], done["objects"]) == (1, command("points", "s")[-1]["objects_copied"])
+    assert_same(one_table, place)
+    assert files(place) <= files(one_table.source.mirror_folder()), "what the mirror has deleted is gone"
+    command("points", "release", "s", "before")
+    command("copy", "s", "--to", str(place))
+    assert_same(one_table, place)
+
+
+@contextmanager
+def killed_after(writes: int) -> Iterator[None]:
+    """The copy's store fails for good after so many files."""
+    left, real = [writes], LocalStore._put
+
+    def put(store: LocalStore, name: str, *more: Any) -> Any:
+        if "second" in store.url and (left := left_of()) < 0:
+            raise StoreFailed("killed", subject=f"{name} {left}")
+        return real(store, name, *more)
+
+    def left_of() -> int:
+        left[0] -= 1
+        return left[0]
+
+    with patch.object(LocalStore, "_put", put):
+        yield
+
+
+def test_a_copy_that_is_killed_anywhere_is_read_as_of_an_older_point_and_goes_on(
+    one_table: OneTable, place: Path
+) -> None:
+    one_table.source.subscribe("--keep", "all:90m,hourly:4")
+    killed, between = 0, set[int]()
+    for writes in range(16):
+        one_table.work(20 * 60)
+        with closing(Workspace()) as workspace, killed_after(writes):
+            try:
+                copy(workspace, "s", str(place), "")
+            except StoreFailed:
+                killed += 1
+        if (place / "head.json").exists():
+            second = ccpr.open_mirror(place)
+            for point in second.points():
+                assert rows(second.table(TABLE).to_arrow(at=point.lsn)) == rows(one_table.truth[point.lsn])
+            between.add(second.points()[-1].lsn - one_table.lsns()[-1])
+    assert killed > 3
+    assert len(between) > 1, "a copy that was killed is sometimes at a point in between"
+    command("copy", "s", "--to", str(place))
+    assert_same(one_table, place)
+    assert command("relay", "pins", "s")["pins"] == [], "no point stays because of copies that have ended"
+
+
+def test_a_copy_can_be_encrypted_though_the_mirror_is_not_and_the_other_way_round(
+    one_table: OneTable, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COPY_KEY", new_key())
+    one_table.source.subscribe()
+    for _ in range(2):
+        one_table.work()
+    command("copy", "s", "--to", str(place), "--encrypt", "env:COPY_KEY")
+    assert_same(one_table, f"{place}?encrypt=env:COPY_KEY")
+    with pytest.raises(ccpr.MirrorEncrypted):
+        ccpr.open_mirror(place).points()
+    command("copy", "s", "--promote", str(place), "--encrypt", "env:COPY_KEY")
+    one_table.work()
+    plain = place.with_name("third")
+    command("copy", "s", "--to", str(plain))
+    second = ccpr.open_mirror(plain)
+    assert {one.lsn: rows(second.table(TABLE).to_arrow(at=one.lsn)) for one in second.points()} == {
+        lsn: rows(expected) for lsn, expected in one_table.truth.items()
+    }
+
+
+def test_a_promoted_copy_is_the_mirror_and_the_former_one_is_written_no_more(one_table: OneTable, place: Path) -> None:
+    one_table.source.subscribe()
+    for _ in range(3):
+        one_table.work()
+    command("points", "hold", "s", "1", "--name", "one")
+    command("copy", "s", "--to", str(place))
+    error = command("alter", "s", "--mirror", str(place), code=1)["error"]
+    assert (error["code"], "--promote" in error["remedy"]) == ("MIRROR_FOREIGN", True)
+    one_table.work()
+    shutil.rmtree(one_table.source.mirror_folder())
+    assert command("run", "s", code=1)["error"]["code"] == "MIRROR_MISSING"
+    done = command("copy", "s", "--promote", str(place))
+    assert (done["points"], done["newest_point"], done["newest_before"]) == (3, 2, 3)
+    one_table.work()
+    assert one_table.lsns() == [0, 1, 2, 4]
+    assert [hold["name"] for hold in command("points", "s")[1]["held"]] == ["one"]
+    for lsn in one_table.lsns():
+        assert rows(one_table.read(str(lsn))) == rows(one_table.truth[lsn])
+    assert command("verify", "s")["sound"]
+    assert command("copy", "s", "--to", str(place), code=1)["error"]["code"] == "MIRROR_IN_USE"
+    assert not one_table.source.mirror_folder().exists()
+
+
+def test_a_place_that_is_no_copy_of_this_mirror_is_refused_and_stays_as_it_is(one_table: OneTable, place: Path) -> None:
+    one_table.source.subscribe()
+    one_table.work()
+    inside = one_table.source.mirror_folder() / "second"
+    for where in (one_table.source.mirror_folder(), inside):
+        assert command("copy", "s", "--to", str(where), code=1)["error"]["code"] == "MIRROR_IN_USE"
+    shutil.copytree(one_table.source.mirror_folder(), place)
+    before = {name: (place / name).read_bytes() for name in files(place)}
+    assert command("copy", "s", "--to", str(place), code=1)["error"]["code"] == "MIRROR_FOREIGN"
+    (place / "mirror.json").unlink()
+    assert command("copy", "s", "--to", str(place), code=1)["error"]["code"] == "MIRROR_FOREIGN"
+    before.pop("mirror.json")
+    assert {name: (place / name).read_bytes() for name in files(place)} == before
+
+
+def test_a_copy_that_is_ahead_of_a_restored_mirror_is_not_overwritten(one_table: OneTable, place: Path) -> None:
+    one_table.source.subscribe()
+    one_table.work()
+    backup = place.with_name("backup")
+    shutil.copytree(one_table.source.home / "home", backup)
+    one_table.work()
+    command("copy", "s", "--to", str(place))
+    shutil.rmtree(one_table.source.home / "home")
+    shutil.copytree(backup, one_table.source.home / "home")
+    assert command("copy", "s", "--to", str(place), code=1)["error"]["code"] == "COPY_DIVERGED"
+    assert rows(ccpr.open_mirror(place).table(TABLE).to_arrow(at=1)) == rows(one_table.truth[1])
+
+
+def test_a_damaged_object_does_not_reach_the_copy(one_table: OneTable, place: Path) -> None:
+    one_table.source.subscribe()
+    one_table.work()
+    file = next((one_table.source.mirror_folder() / "objects").iterdir())
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.chmod(0o600)
+    file.write_bytes(content)
+    assert command("copy", "s", "--to", str(place), code=1)["error"]["code"] == "MIRROR_DAMAGED"
+    assert not (place / "head.json").exists()
+    assert list((place / "objects").glob("*")) == []
+    command("verify", "s")
+    command("copy", "s", "--to", str(place))
+    assert_same(one_table, place)
+
+
+def test_what_the_mirror_has_lost_stays_in_the_copy(one_table: OneTable, place: Path) -> None:
+    one_table.source.subscribe()
+    one_table.work()
+    command("copy", "s", "--to", str(place))
+    for file in (one_table.source.mirror_folder() / "objects").iterdir():
+        file.unlink()
+    one_table.work()
+    command("copy", "s", "--to", str(place))
+    for lsn, expected in one_table.truth.items():
+        assert rows(ccpr.open_mirror(place).table(TABLE).to_arrow(at=lsn)) == rows(expected)
+
+
+def test_a_copy_says_whose_it_is_and_that_it_is_one(one_table: OneTable, place: Path) -> None:
+    one_table.source.subscribe()
+    one_table.work()
+    command("copy", "s", "--to", str(place))
+    own, original = (
+        json.loads((folder / "mirror.json").read_text()) for folder in (place, one_table.source.mirror_folder())
+    )
+    assert (own["task_id"], own["is_copy"]) == (original["task_id"], True)
+    assert own["epoch"] != original["epoch"]

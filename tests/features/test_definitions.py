@@ -1,0 +1,245 @@
+"""What a database has besides tables: in each point, shown, and written as a script."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from tests.support.replica import command
+from tests.support.simulated import SimulatedSource, asked_when_idle
+
+
+class Source(SimulatedSource):
+    """Database `shop` with table `t`."""
+
+    def run(self, *statements: str, user: str = "dump") -> list[Any]:
+        login = {"user": user, "password": "111", "database": "shop"}
+        with (
+            pymysql.connect(host="127.0.0.1", port=self.emulator.port, **login, autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+
+@pytest.fixture
+def source(home: Path) -> Iterator[Source]:
+    storage = Storage()
+    storage.create_database("shop")
+    storage.create_table("shop", "t", {"id": "int not null", "a": "varchar(10)"}, primary_key=["id"])
+    storage.create_publication("p", "shop")
+    with SimulatedUpstream(storage, password="111") as emulator:
+        made = Source(storage, emulator, home, "shop")
+        made.run("insert into t values (1, 'x')")
+        yield made
+
+
+def schema(*words: str) -> Any:
+    return command("schema", "s", *words)
+
+
+def test_views_and_sequences_are_in_each_point_as_they_were_at_its_time(source: Source) -> None:
+    source.run("create view v1 as select id from t", "create sequence sq start with 10 increment by 2")
+    source.run("select nextval('sq')", "select nextval('sq')")
+    source.subscribe()
+    assert command("run", "s")["point"]
+    first = schema()
+    assert [view["statements"] for view in first["views"]] == [["CREATE VIEW `shop`.`v1` AS select id from t"]]
+    (sequence,) = first["sequences"]
+    assert (sequence["last"], sequence["called"], sequence["increment"]) == (12, True, 2)
+    assert sequence["statements"][1:] == ["SELECT setval('sq', 12, false)", "SELECT nextval('sq')"]
+    source.run("create or replace view v1 as select a from t", "select nextval('sq')", "insert into t values (2, 'y')")
+    assert command("run", "s")["point"]
+    (view,), (sequence,) = schema()["views"], schema()["sequences"]
+    assert (view["query"], sequence["last"]) == ("select a from t", 14)
+    assert schema("--at", str(first["lsn"])) == first
+    assert schema("v1")["views"] == [view]
+    assert schema("sq")["tables"] == []
+
+
+def test_a_view_alone_makes_a_point_and_an_idle_iteration_asks_nothing_more(source: Source) -> None:
+    source.subscribe()
+    command("run", "s")
+    plain = asked_when_idle(source.emulator)
+    assert schema()["views"] == []
+    source.run("create view v1 as select id from t", "create sequence sq")
+    assert command("run", "s")["point"]
+    assert [view["name"] for view in schema()["views"]] == ["v1"]
+    assert asked_when_idle(source.emulator) == plain
+    source.run("drop view v1")
+    assert command("run", "s")["point"]
+    assert schema()["views"] == []
+
+
+def test_a_definition_that_cannot_be_had_is_reported_and_the_tables_go_on(source: Source) -> None:
+    source.storage.create_view("shop", "bad", {"a": "int"}, "select 1", create_sql="create view bad as select ';")
+    source.run("create view good as select id from t")
+    source.subscribe()
+    assert command("run", "s")["point"]
+    found = schema()
+    assert [view["name"] for view in found["views"]] == ["good"]
+    (bad,) = found["unreadable"]
+    assert (bad["kind"], bad["name"]) == ("view", "bad")
+    assert command("status", "s")["last_error"] is None
+
+
+def test_a_sequence_of_another_account_is_reported_without_its_value(source: Source) -> None:
+    source.storage.create_account("acc1")
+    source.storage.create_database("shop", account="acc1")
+    source.storage.create_table("shop", "t", {"id": "int not null"}, primary_key=["id"], account="acc1")
+    source.storage.create_sequence("shop", "sq", account="acc1")
+    source.storage.create_publication("p", "shop", account="acc1", accounts=("sys",))
+    source.subscribe(publisher="acc1")
+    assert command("run", "s")["point"]
+    assert schema()["sequences"] == []
+    unreadable = [(one["kind"], one["name"]) for one in schema()["unreadable"]]
+    assert unreadable == [("sequence", "sq"), ("function", ""), ("grant", "")]
+
+
+def test_a_subscription_of_one_table_has_no_definitions(source: Source) -> None:
+    source.run("create view v1 as select id from t")
+    source.subscribe("--table", "t")
+    assert command("run", "s")["point"]
+    assert schema()["views"] == []
+
+
+def test_definitions_go_with_their_points_and_into_a_new_state(source: Source, home: Path) -> None:
+    source.run("create view v1 as select id from t")
+    source.subscribe("--retain", "1")
+    command("run", "s")
+    folder = home / "home" / "mirrors" / "s" / "definitions"
+    (first,) = folder.iterdir()
+    source.run("insert into t values (2, 'y')")
+    command("run", "s")
+    assert list(folder.iterdir()) == [first]  # points that say the same share the file
+    source.run("create view v2 as select a from t")
+    command("run", "s")
+    with closing(sqlite3.connect(home / "home" / "catalog.db")) as catalog:
+        waiting = [path for (path,) in catalog.execute("select path from ccpr_garbage")]
+        assert f"definitions/{first.name}" in waiting
+    before = schema()
+    command("state", "adopt", "s")
+    assert schema() == before
+    command("run", "s")
+    assert [view["name"] for view in schema()["views"]] == ["v1", "v2"]
+    (newest,) = [file for file in folder.iterdir() if file != first]
+    newest.chmod(0o600)
+    newest.write_bytes(newest.read_bytes().replace(b"select a", b"select b"))
+    assert command("schema", "s", code=1)["error"]["code"] == "MIRROR_DAMAGED"
+    assert f"definitions/{newest.name}" in str(command("verify", "s", code=1))
+
+
+def restored(*words: str) -> Any:
+    return command("restore", "s", *words, "--with-definitions", "-")["script"]
+
+
+def test_the_script_makes_everything_again_in_another_database(source: Source) -> None:
+    source.run("create view needed as select id + 1 as n from t", "create view a as select n from needed")
+    source.run("create sequence sq start with 10 increment by 2", "select nextval('sq')", "select nextval('sq')")
+    source.storage.create_view("shop", "bad", {"a": "int"}, "select 1", create_sql="create view bad as select 1 \\! rm")
+    source.subscribe()
+    command("run", "s")
+    script = restored("--as", "copy")
+    assert (script["definitions"], [one["name"] for one in script["left_out"]]) == (3, ["bad"])
+    assert "rm" not in script["text"].split()
+    source.run("create database copy", "use copy", "create table t (id int primary key, a varchar(10))")
+    source.run("use copy", "insert into t values (41, 'z')")
+    lines = [line for line in script["text"].splitlines() if not line.startswith("--")]
+    statements = [one.strip() for one in "\n".join(lines).split(";\n") if one.strip()]
+    source.run(*statements)
+    assert source.run("use copy", "select n from copy.a") == [(42,)]
+    assert source.run("use copy", "select nextval('sq')") == [(14,)]
+    assert "not in it: view bad: " in script["text"]
+
+
+def test_a_point_without_definitions_gives_a_script_that_says_so(source: Source, tmp_path: Path) -> None:
+    source.subscribe()
+    command("run", "s")
+    file = tmp_path / "script.sql"
+    command("restore", "s", "--with-definitions", str(file))
+    assert "The point has nothing besides tables." in file.read_text()
+
+
+def test_functions_of_one_name_are_all_there_in_the_order_of_their_arguments(source: Source) -> None:
+    source.storage.functions += [
+        (number, "f", 0, f'[{{"name": "x", "type": "{kind}"}}]', "int", "$1", "sql", "shop", "dump")
+        for number, kind in enumerate(("varchar", "int", "float"), 1)
+    ]
+    source.subscribe()
+    assert command("run", "s")["point"]
+    found = [one["statements"][-1] for one in schema()["functions"]]
+    assert found == [
+        f"CREATE FUNCTION `shop`.`f` (`x` {kind}) RETURNS int LANGUAGE sql AS '$1'"
+        for kind in ("float", "int", "varchar")
+    ]
+
+
+def test_functions_and_grants_of_the_database_are_in_the_point_and_last_in_the_script(source: Source) -> None:
+    storage = source.storage
+    args = '[{"name": "x", "type": "float"}]'
+    storage.functions += [
+        (1, "twice", 0, args, "float", "select 'a' + $1", "sql", "shop", "dump"),
+        (
+            2,
+            "py",
+            0,
+            "[]",
+            "int",
+            '{"handler": "f", "import": false, "body": "def f(): ..."}',
+            "python",
+            "shop",
+            "d",
+        ),
+        (3, "file", 0, "[]", "int", '{"handler": "f", "import": true, "body": "f.py"}', "python", "shop", "d"),
+        (4, "bad", 0, '[{"name": "x", "type": "int); drop table t; --"}]', "int", "1", "sql", "shop", "d"),
+        (5, "elsewhere", 0, "[]", "int", "1", "sql", "other", "d"),
+    ]
+    shop, table = storage.database("shop").id, storage.table("shop", "t").id
+    when = "2026-01-01 00:00:00"
+    storage.role_privileges += [
+        (2, "r1", "table", table, 30, "select", "d.t", 1, when, 0),
+        (2, "r1", "table", shop, 30, "table all", "d.*", 1, when, 1),
+        (2, "public", "database", shop, 21, "create view", "d", 1, when, 0),
+        (2, "r1", "table", 7, 30, "select", "d.t", 1, when, 0),
+        (2, "r1", "database", shop, 30, "select; drop table t", "d", 1, when, 0),
+    ]
+    source.subscribe()
+    assert command("run", "s")["point"]
+    found = schema()
+    assert [one["name"] for one in found["functions"]] == ["py", "twice"]
+    assert [one["statements"][-1] for one in found["grants"]] == [
+        "GRANT create view ON DATABASE `shop` TO `public`",
+        "GRANT all ON TABLE `shop`.* TO `r1` WITH GRANT OPTION",
+        "GRANT select ON TABLE `shop`.`t` TO `r1`",
+    ]
+    assert [(one["kind"], one["name"]) for one in found["unreadable"]] == [
+        ("function", "file"),
+        ("function", "bad"),
+        ("grant", ""),
+    ]
+    text = restored("--as", "copy")["text"]
+    statements = [line for line in text.splitlines() if line not in ("", ";") and not line.startswith("--")]
+    assert statements == [
+        "USE `copy`;",
+        "CREATE FUNCTION `copy`.`py` () RETURNS int LANGUAGE python AS 'def f(): ...' HANDLER 'f'",
+        "CREATE FUNCTION `copy`.`twice` (`x` float) RETURNS float LANGUAGE sql AS 'select ''a'' + $1'",
+        "GRANT create view ON DATABASE `copy` TO `public`",
+        "CREATE ROLE IF NOT EXISTS `r1`",
+        "GRANT all ON TABLE `copy`.* TO `r1` WITH GRANT OPTION",
+        "CREATE ROLE IF NOT EXISTS `r1`",
+        "GRANT select ON TABLE `copy`.`t` TO `r1`",
+    ]
+
+
+def test_a_part_of_a_database_has_no_definitions(source: Source) -> None:
+    source.run("create view v1 as select id from t")
+    source.subscribe("--tables", "t*")
+    assert command("run", "s")["point"]
+    assert schema()["views"] == []

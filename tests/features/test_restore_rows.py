@@ -1,0 +1,213 @@
+"""A kept point in a MariaDB, by rows and as a script: it equals the source at that point, and nothing of ours is left
+there."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow.parquet as pq
+import pytest
+
+from ccpr.matrixone.schema import Column
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.schema.sync_mark import MARK
+from ccpr.targets.database import DatabaseTarget
+from tests.support.expected import assert_rows_equal
+from tests.support.mariadb import MariaDb
+from tests.support.one_table import DATABASE, OneTable
+from tests.support.replica import NAME, OLDER, Replica, command, replaying
+from tests.support.simulated import rows
+from tests.support.target_rows import target_rows
+
+_CLIENT = shutil.which("mariadb") or shutil.which("mysql")
+_PAIRS = [(scenario, snapshot) for scenario in OLDER for snapshot in (1, 3)]
+
+
+@dataclass
+class Scratch:
+    """Databases of the server that a test makes by restoring, dropped afterwards."""
+
+    server: MariaDb
+    name: str
+
+    @property
+    def uri(self) -> str:
+        return f"mysql://{self.server.user}:env:RESTORE_PASSWORD@{self.server.host}:{self.server.port}/{self.name}"
+
+    def tables(self) -> set[str]:
+        with closing(self.server.connect(self.name)) as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW TABLES")
+            return {name for (name,) in cursor.fetchall()}
+
+    def text(self, table: str) -> str:
+        with closing(self.server.connect(self.name)) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SHOW CREATE TABLE `{table}`")
+            return cursor.fetchall()[0][1]
+
+    def drop(self) -> None:
+        with closing(self.server.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE IF EXISTS `{self.name}`")
+
+
+@pytest.fixture
+def scratch(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Scratch]:
+    monkeypatch.setenv("RESTORE_PASSWORD", mariadb.password)
+    place = Scratch(mariadb, f"restored_{tmp_path.name[-30:]}")
+    place.drop()
+    yield place
+    place.drop()
+
+
+def columns_of(mirror: Path, lsn: int) -> dict[str, tuple[Column, ...]]:
+    opened = Mirror(LocalStore(mirror))
+    return {ref.name: opened.manifest(ref).table.user_columns for ref in opened.point(lsn).tables.values()}
+
+
+def assert_restored(replica: Replica, snapshot: int, scratch: Scratch) -> None:
+    expected = {name.partition(".")[2]: file for name, file in replica.in_scope(snapshot).items()}
+    assert scratch.tables() == expected.keys()
+    columns = columns_of(replica.mirror, snapshot - 1)
+    for name, file in expected.items():
+        found = target_rows(scratch.server, scratch.name, name, columns[name])
+        assert_rows_equal(found, pq.read_table(file))
+        assert MARK not in scratch.text(name)
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize(("scenario", "snapshot"), _PAIRS)
+def test_a_point_in_a_database_equals_the_source_at_that_point(
+    scenario: str, snapshot: int, recordings: Path, home: Path, scratch: Scratch
+) -> None:
+    with replaying(recordings / scenario, home) as replica:
+        if replica.about.snapshots < snapshot:
+            pytest.skip("the recording is shorter")
+        replica.subscribe()
+        for _ in range(snapshot + 1):
+            replica.run()
+        done = replica.command("restore", NAME, "--into", scratch.uri, "--at", str(snapshot - 1))
+        assert (done["lsn"], done["database"]) == (snapshot - 1, scratch.name)
+        assert_restored(replica, snapshot, scratch)
+        assert replica.command("relay", "pins", NAME)["pins"] == [], "the point may expire again"
+
+
+@pytest.mark.recordings
+@pytest.mark.skipif(_CLIENT is None, reason="there is no client of MariaDB")
+@pytest.mark.parametrize("scenario", ["all_types", "dml", "keys", "wide_and_large"])
+def test_a_dump_that_a_client_loads_equals_the_source(
+    scenario: str, recordings: Path, home: Path, scratch: Scratch
+) -> None:
+    if not (recordings / scenario).is_dir():
+        pytest.skip("not among these recordings")
+    with replaying(recordings / scenario, home) as replica:
+        replica.subscribe()
+        replica.run()
+        file = home / "dump.sql"
+        done = replica.command("dump", NAME, "--out", str(file))
+        assert done["bytes"] == file.stat().st_size
+        scratch.server.create_database(scratch.name)
+        login = [f"-u{scratch.server.user}", f"-p{scratch.server.password}", f"-h{scratch.server.host}"]
+        words = [str(_CLIENT), "--no-defaults", *login, f"-P{scratch.server.port}", "--protocol=tcp", scratch.name]
+        with file.open("rb") as script:
+            loaded = subprocess.run(words, stdin=script, capture_output=True, check=False)
+        assert loaded.returncode == 0, loaded.stderr.decode()[:2000]
+        assert_restored(replica, 1, scratch)
+
+
+# ---- what is there, and what was interrupted
+
+
+@pytest.fixture
+def shop(one_table: OneTable) -> OneTable:
+    one_table.source.subscribe()
+    one_table.source.storage.create_table(DATABASE, "b", {"k": "int", "w": "varchar(20)"})
+    with one_table.source.storage.begin() as transaction:
+        transaction.insert(DATABASE, "b", {"k": list(range(500)), "w": [f"w{n}" for n in range(500)]})
+    for _ in range(3):
+        one_table.work()
+    return one_table
+
+
+def restore(scratch: Scratch, *words: str, code: int = 0) -> Any:
+    return command("restore", "s", "--into", scratch.uri, *words, code=code)
+
+
+def restored(shop: OneTable, scratch: Scratch, table: str = "a") -> Any:
+    columns = columns_of(shop.source.mirror_folder(), max(shop.truth))[table]
+    return target_rows(scratch.server, scratch.name, table, columns)
+
+
+def test_a_table_that_is_there_is_not_touched(shop: OneTable, scratch: Scratch) -> None:
+    restore(scratch, "--table", "a", "--at", "0")
+    error = restore(scratch, code=1)["error"]
+    assert error["code"] == "RESTORE_INCOMPLETE"
+    assert "TARGET_TABLE_FOREIGN" in error["message"]
+    assert rows(restored(shop, scratch)) == rows(shop.truth[0])
+    assert restore(scratch, "--as", "x", code=2)["error"]["code"] == "USAGE"
+
+
+def test_single_tables_and_a_mirror_alone(shop: OneTable, scratch: Scratch) -> None:
+    place = str(shop.source.mirror_folder())
+    done = command("restore", "--mirror", place, "--into", scratch.uri, "--at", "1", "--table", "a")
+    assert (done["tables"], done["rows"]) == (1, 2)
+    assert scratch.tables() == {"a"}
+    assert rows(restored(shop, scratch)) == rows(shop.truth[1])
+    command("restore", "--mirror", place, "--into", scratch.uri, "--table", "d.b")
+    assert scratch.tables() == {"a", "b"}
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+@pytest.mark.parametrize("method", ["create", "release", "leave"])
+def test_an_interrupted_restore_goes_on_and_nothing_is_left_of_it(
+    method: str, shop: OneTable, scratch: Scratch
+) -> None:
+    made = getattr(DatabaseTarget, method)
+    calls = 0
+
+    def dies(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == (2 if method == "create" else 1):
+            raise Killed
+        return made(*arguments, **options)
+
+    with patch.object(DatabaseTarget, method, dies), pytest.raises(Killed):
+        restore(scratch)
+    done = restore(scratch)
+    assert done["tables"] == 2
+    assert scratch.tables() == {"a", "b"}
+    assert rows(restored(shop, scratch)) == rows(shop.truth[2])
+    assert restored(shop, scratch, "b").num_rows == 500
+
+
+def test_rows_that_somebody_adds_meanwhile_are_found(shop: OneTable, scratch: Scratch) -> None:
+    """Before the command says that all is there."""
+    made = DatabaseTarget.advance
+
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
+        with closing(scratch.server.connect(scratch.name)) as connection, connection.cursor() as cursor:
+            cursor.execute("UPDATE a SET v = 'other text' WHERE n = 1")
+            connection.commit()
+        return made(*arguments, **options)
+
+    with patch.object(DatabaseTarget, "advance", meanwhile):
+        error = restore(scratch, code=1)["error"]
+    assert error["code"] == "RESTORED_DIFFERS"
+
+
+def test_how_long_it_takes_is_said_by_the_last_ones(shop: OneTable, scratch: Scratch) -> None:
+    from ccpr.service import estimates
+
+    home = shop.source.home / "home"
+    assert estimates.expected_seconds(home, "rows", 10**9) is None
+    estimates.record(home, "rows", 10**8, 10.0)
+    estimates.record(home, "rows", 1000, 10.0)
+    assert estimates.expected_seconds(home, "rows", 10**9) == pytest.approx(100.0)

@@ -1,0 +1,99 @@
+"""Lanes: a unit test that starts a process or a server fails, and what starts a JVM or a browser is one process's."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.integration
+STARTING = {
+    "process": "import subprocess, sys\ndef test(): subprocess.run([sys.executable, '-c', ''])",
+    "fork": "import os\ndef test():\n    if not os.fork(): os._exit(0)",
+    "server": "import socket\ndef test(): socket.create_server(('127.0.0.1', 0)).close()",
+    "fixture": (
+        "import pytest, socket\n@pytest.fixture\ndef server(): socket.create_server(('127.0.0.1', 0)).close()\n"
+        "def test(server): pass"
+    ),
+}
+GROUPED = """
+import os, pytest
+@pytest.mark.parametrize("number", range(8))
+def test_of_this_file(number): print(os.getpid())
+@pytest.mark.spark
+@pytest.mark.parametrize("number", range(8))
+def test_with_spark(number): print("spark", os.getpid())
+"""
+
+
+def run(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", *options]
+    words += ["--rootdir", str(folder), "-c", str(ROOT / "pyproject.toml"), "-o", "timeout=", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_XDIST")}
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("what", STARTING)
+def test_a_unit_test_that_starts_something_fails_and_another_does_not(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "test_starting.py"
+    file.write_text(STARTING[what])
+    refused = run(tmp_path, "-m", "unit")
+    assert refused.returncode == 1, refused.stdout
+    assert "is a unit test and starts a process or a server" in refused.stdout
+    for lane in ("integration", "slow"):
+        file.write_text(f"{STARTING[what]}\nimport pytest\npytestmark = pytest.mark.{lane}")
+        assert run(tmp_path, "-m", lane).returncode == 0
+        assert "1 deselected" in run(tmp_path, "-m", "unit").stdout
+
+
+def test_what_needs_a_jvm_is_one_process_s_and_so_is_a_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"test_{name}.py").write_text(GROUPED)
+    done = run(
+        tmp_path,
+        "-p",
+        "xdist.plugin",
+        "-n",
+        "2",
+        "--dist",
+        "loadgroup",
+        "--no-loadscope-reorder",
+        "-rA",
+        "-o",
+        "addopts=",
+    )
+    assert done.returncode == 0, done.stdout
+    shown = [line for line in done.stdout.splitlines() if line.isdigit() or line.startswith("spark ")]
+    assert len(shown) == 32
+    assert len({line for line in shown if line.startswith("spark")}) == 1
+    assert len({line for line in shown if line.isdigit()}) <= 2
+
+
+def test_every_test_is_of_one_lane() -> None:
+    """By the lanes of a collection: what is selected by the three is all."""
+    counts = []
+    for lane in ("unit", "integration", "slow", "unit or integration or slow"):
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "--collect-only",
+                "-q",
+                "-m",
+                lane,
+                "tests/support",
+                "tests/base",
+                "tests/api",
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        counts.append(len([line for line in done.stdout.splitlines() if "::" in line]))
+    assert all(counts), counts
+    assert sum(counts[:3]) == counts[3]
