@@ -37,7 +37,7 @@ _SIDES = {"clear": "", "encrypted": f"?encrypt={_REFERENCE}"}
 
 
 def main() -> None:
-    arguments = arguments_of(__doc__, _ROUNDS)
+    arguments = arguments_of(__doc__, _ROUNDS, rows=_ROWS)
     os.environ["CCPR_BENCHMARK_KEY"] = new_key()
     folder = recordings_with("wide_and_large", "many_tables")
     keep_large_blocks()
@@ -46,7 +46,7 @@ def main() -> None:
         os.environ[KEY_FILE_VARIABLE] = str(work / "key")
         large = _copied(large_objects(folder / "wide_and_large", work / "large"), work, arguments.rounds)
         small = _copied(folder / "many_tables", work, arguments.rounds)
-        read, filtered = _read(work / "read", arguments.rounds)
+        read, filtered = _read(work / "read", arguments.rows, arguments.rounds)
     figures = {
         "copy_large": large["encrypted"] / large["clear"],
         "copy_small": small["encrypted"] / small["clear"],
@@ -85,13 +85,13 @@ def _copied(recording: Path, work: Path, rounds: int) -> dict[str, float]:
     return {**found, "bytes": sum(stats.size for stats in objects), "objects": len(objects)}
 
 
-def _read(folder: Path, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+def _read(folder: Path, count: int, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
     """Whole, and by a filter."""
     shop = Shop(folder / "clear")
     shop.storage.create_table("shop", "orders", dict(_TYPES), primary_key=["id"])
-    for start in range(0, _ROWS, _OBJECT_ROWS):
+    for start in range(0, count, _OBJECT_ROWS):
         with shop.storage.begin() as transaction:
-            transaction.insert("shop", "orders", values(range(start, min(start + _OBJECT_ROWS, _ROWS))))
+            transaction.insert("shop", "orders", values(range(start, min(start + _OBJECT_ROWS, count))))
     shop.publish()
     clear, encrypted = (open_store(f"{(folder / name).as_uri()}{query}") for name, query in _SIDES.items())
     for kind in ("objects", "manifests", "points"):
@@ -100,7 +100,7 @@ def _read(folder: Path, rounds: int) -> tuple[dict[str, float], dict[str, float]
     encrypted.replace(HEAD, clear.read(HEAD).to_pybytes())
     stores = zip(_SIDES, (clear, encrypted), strict=True)
     tables = {name: ccpr.open_mirror(store.url).table("shop.orders") for name, store in stores}
-    filters = [("id", ">=", 500_000), ("id", "<", 600_000)]
+    filters = [("id", ">=", count // 2), ("id", "<", count // 2 + count // 10)]
     assert len({repr(table.to_arrow(filters=filters)) for table in tables.values()}) == 1
     whole = {name: lambda table=table: float(not table.to_arrow()) for name, table in tables.items()}
     part = {name: lambda table=table: float(not table.to_arrow(filters=filters)) for name, table in tables.items()}

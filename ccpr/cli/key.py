@@ -22,7 +22,7 @@ def new(
     file: Annotated[Path, typer.Argument(help="The file to write, for its owner alone. It must not exist.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make a key. Keep a copy where the mirror is not: what it encrypts nobody can read without it."""
+    """Make a key. Keep a copy where the mirror is not: what it encrypts cannot be read without it."""
     from ccpr.base.file_modes import opener
     from ccpr.mirror.keys import new_key, parse_keys
 

@@ -1,5 +1,5 @@
 """Reading all files of a mirror again within a time, a share at once: each round begins with the small files, and goes
-through the objects by name. Damaged ones are repaired as `ccpr verify` does."""
+through the objects by name. Damaged ones are repaired as `ccpr verify --repair` does."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

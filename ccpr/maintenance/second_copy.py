@@ -167,7 +167,7 @@ class SecondCopy:
 
         def check(_: Content) -> None:
             if digest.digest() != sha256:
-                remedy = "`ccpr verify NAME` fetches it again."
+                remedy = "`ccpr verify NAME --repair` fetches it again."
                 subject = f"{self._mirror.store.url}/{path}"
                 raise MirrorDamaged("its checksum differs", subject=subject, remedy=remedy)
 

@@ -24,7 +24,7 @@ UPSTREAM_ISSUES = ("26804", "27278")
 
 @dataclass(frozen=True, slots=True)
 class DoubledKeys:
-    """A table of which rows share a primary key.
+    """A table whose rows share a primary key.
 
     Attributes
     ----------

@@ -1,9 +1,9 @@
 """A store whose files are encrypted before they leave this process. The interface is that of `ccpr.mirror.store`; what
 it holds is in a folder or a bucket, by a store of that kind. Names are not encrypted, and sizes can be computed.
 
-`head.json` and `mirror.json` stay JSON, in which the content is sealed: so whoever has no key, and every older release,
-finds a format that it does not know, and not what it would take for damage. Source: docs/format/mirror.md, "Encrypted
-mirrors"; decision encrypted-before-it-leaves.
+`head.json` and `mirror.json` stay JSON, in which the content is sealed: so a reader without the key, and every older
+release, finds a format that it does not know, and not what it would take for damage. Source: docs/format/mirror.md,
+"Encrypted mirrors"; decision encrypted-before-it-leaves.
 """
 
 import base64

@@ -85,7 +85,7 @@ class FileCipher:
         yield memoryview(last)
 
     def _sealed(self, data: memoryview, first: int) -> memoryview:
-        """Whole segments, none of which is the last."""
+        """Whole segments; none is the last."""
         count = len(data) // SEGMENT_BYTES
         sealed = bytearray(count * _SEALED_BYTES)
         into = memoryview(sealed)
@@ -97,7 +97,7 @@ class FileCipher:
         return into
 
     def open(self, sealed: pa.Buffer, first: int, last: int, subject: str) -> pa.Buffer:
-        """The content of whole segments, of which the file has `last` + 1. Raises MirrorDamaged."""
+        """The content of whole segments; the file has `last` + 1. Raises MirrorDamaged."""
         count = -(-sealed.size // _SEALED_BYTES)
         plain = pa.allocate_buffer(sealed.size - count * TAG_BYTES)
         source, into = memoryview(sealed).cast("B"), memoryview(plain).cast("B")
@@ -116,7 +116,7 @@ def _nonce(number: int, *, last: bool) -> bytes:
 
 
 class OpenedContent:
-    """An encrypted file, of which parts are opened when they are asked for.
+    """An encrypted file, whose parts are opened when they are asked for.
 
     Parameters
     ----------

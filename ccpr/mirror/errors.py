@@ -22,7 +22,7 @@ class MirrorEncrypted(Terminal):
     about = "file of a mirror"
     default_remedy = (
         "Say where the key is: behind the mirror's URL ?encrypt=file:/path, env:NAME or command; for a subscription "
-        "`ccpr alter NAME --encrypt file:/path`. Without its key nobody can read it."
+        "`ccpr alter NAME --encrypt file:/path`. Without its key it cannot be read."
     )
 
 

@@ -51,7 +51,7 @@ class Keyring:
     """
     Attributes
     ----------
-    keys : of which the first encrypts.
+    keys : the first encrypts.
     reference : where they come from.
     """
 

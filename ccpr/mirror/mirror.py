@@ -329,7 +329,7 @@ class Mirror:
         return write_point(self.files, point, changed, earlier)
 
     def write_kept(self, kept: Kept, revision: int) -> str:
-        """Its path. Nobody sees it until a head names it."""
+        """Its path. It is not seen until a head names it."""
         path = self.files.write_json(partial(kept_path, revision), kept.to_json())
         self.store.sync("kept")
         return path

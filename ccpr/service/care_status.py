@@ -38,7 +38,7 @@ class DrillStatus:
 
     @property
     def trouble(self) -> str:
-        """What a person has to know; empty if all is well."""
+        """What requires operator action; empty if nothing does."""
         if self.last is not None and not self.last.good:
             how = f"{self.last.failure.code}: {self.last.failure.message}" if self.last.failure else _shown(self.last)
             return f"the last drill, of point {self.last.lsn}, failed: {how:.500}"
@@ -82,7 +82,7 @@ class ScrubStatus:
 
     @property
     def trouble(self) -> str:
-        """What a person has to know; empty if all is well."""
+        """What requires operator action; empty if nothing does."""
         if self.scrub is not None and self.scrub.damaged:
             path, reason = next(iter(self.scrub.damaged.items()))
             more = f" and {len(self.scrub.damaged) - 1} more" if len(self.scrub.damaged) > 1 else ""
@@ -103,7 +103,7 @@ class ScrubStatus:
 
 
 def drill_status(workspace: Workspace, subscription: Subscription, made_at: float) -> DrillStatus | None:
-    """None if nobody asks for drills and there was none. `made_at`: when the subscription was made, seconds."""
+    """None if no drills are asked for and there was none. `made_at`: when the subscription was made, seconds."""
     last, good = DrillRecords(workspace.log.engine, subscription.task_id).last()
     if last is None and not subscription.settings.drill_every:
         return None

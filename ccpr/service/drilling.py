@@ -132,7 +132,7 @@ def place_of(workspace: Workspace, text: str) -> Place:
         return Place(Path(text) if text else workspace.home / FOLDER)
     endpoint, password = parse_uri(text)
     if password is None or not password.startswith("env:"):
-        raise BadSetting("the password has to be env:NAME", subject="drill_into")
+        raise BadSetting("the password must be env:NAME", subject="drill_into")
     variable = password.removeprefix("env:")
     if variable not in os.environ:
         text = "the environment variable of the password is not set"

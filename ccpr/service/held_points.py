@@ -146,7 +146,7 @@ def _change(
     change: Callable[[tuple[Hold, ...]], tuple[Hold, ...]],
     point: Point | None = None,
 ) -> None:
-    """Change what is held. `point`: one that has to be there still."""
+    """Change what is held. `point`: one that must still be there."""
     row = workspace.log.row(name)
     replica = Replica.of(workspace.log.engine, row.task_id, mirror)
     for _ in range(_ATTEMPTS):

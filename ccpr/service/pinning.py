@@ -11,7 +11,7 @@ from ccpr.state.pins import Pin, Pins
 
 @contextmanager
 def pinned(pins: Pins | None, point: Point, clock: Callable[[], float], prefix: str = "ccpr_work_") -> Iterator[None]:
-    """The point stays until the end of the block. `pins` is None for a mirror alone, of which nothing is known here.
+    """The point stays until the end of the block. `pins` is None for a mirror alone, without a catalog database.
 
     If the process is killed, a snapshot is left that `ccpr relay pins` shows. Raises PointGone.
     """

@@ -71,7 +71,7 @@ class PointSource:
         ]
         if late:
             remedy = "Choose a point that is consistent: `ccpr points NAME`; or other tables with --table."
-            text = f"it does not show {first_names(sorted(late))}, which are behind"
+            text = f"it does not show {first_names(sorted(late))}, which lag"
             raise PointNotReached(text, subject=f"point {point.lsn}", remedy=remedy)
         refs = [ref for ref in point.tables.values() if ref.kind is Kind.TABLE and ref.database == self.database]
         missing = set(self.tables) - {ref.name for ref in refs}
@@ -185,7 +185,7 @@ def _opened(history: PointHistory, address: Address, password: str, number: str)
 def _read_again(
     source: PointSource, tables: dict[int, Table], tallies: dict[int, Tally], whole: Collection[int], reading: Reading
 ) -> None:
-    """Count the tables of which an earlier, interrupted attempt has brought rows: all but the `whole` ones."""
+    """Count the tables that have rows of an earlier, interrupted attempt: all but the `whole` ones."""
     for table_id, table in tables.items():
         if table_id in whole:
             continue
@@ -237,7 +237,7 @@ def history_of(source: PointSource, tables: dict[int, Table], number: str) -> It
 
 
 def _row(source: PointSource, number: str) -> dict[str, object]:
-    """A row of the log for whoever asks how far the history goes."""
+    """A row of the log, as `TargetSync` asks for how far the history goes."""
     made = source.point.committed_at.replace(tzinfo=None)
     texts = ("subscription_name", "subscription_account_name", "db_name", "table_name", "upstream_conn", "sync_config")
     zeros = ("account_id", "state", "iteration_state", "fence", "lease_expires_at")

@@ -188,7 +188,7 @@ class SubscriptionStatus:
     objects_from : the storage that objects are read from; empty if the upstream is asked for them.
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
         storage.
-    drill, scrub : whether restores are tried and files read again; None if nobody asks for it.
+    drill, scrub : whether restores are tried and files read again; None if neither is asked for.
     """
 
     name: str
@@ -259,7 +259,7 @@ class SubscriptionStatus:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As a document, with whether all is well."""
+        """As a document, with whether all is as it should be."""
         care = {"drill": self.drill, "scrub": self.scrub}
         shown = {name: None if one is None else one.to_json() for name, one in care.items()}
         return {**asdict(replace(self, drill=None, scrub=None)), **shown, "ok": self.ok}

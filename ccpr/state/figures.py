@@ -70,7 +70,7 @@ class FigureRecords:
 
     @repeatable
     def complete(self, lsn: int, found: "Mapping[int, Figures]", made_by: MadeBy, now: datetime) -> None:
-        """Record the sums of tables of which there are none yet; those that are there stay."""
+        """Record the sums of tables that have none yet; those that are there stay."""
         known = self.at(lsn)
         new = {
             table_id: one

@@ -56,7 +56,7 @@ class KeepRules:
 
     @classmethod
     def parse(cls, text: str) -> "KeepRules":
-        """Of what a person writes; no rules if it is empty. Raises ValueError."""
+        """Of what users write; no rules if it is empty. Raises ValueError."""
         found: dict[str, str] = {}
         for part in filter(None, (one.strip() for one in text.split(","))):
             match = _RULE.fullmatch(part)

@@ -2,8 +2,8 @@
 follows them: each change writes a new file with the next revision, in the transaction that changes the rows the new
 file takes the place of the one before, and the head is published as after a commit.
 
-Nobody needs the lease to hold a point. Who changes something looks whether the revision is still the one that he has
-read; so no change is lost, and a mirror and a catalog database that were restored from copies of different ages are
+No lease is needed to hold a point. A change is written only if the revision is still the one that was read; so no
+change is lost, and a mirror and a catalog database that were restored from copies of different ages are
 told apart by it. Source: decision kept-points-are-listed.
 """
 
@@ -32,7 +32,7 @@ _NEXTS = sa.select(kept_points).where(kept_points.c.task_id == sa.bindparam("tas
 
 
 class KeptChanged(Exception):
-    """Somebody else has held, released or dropped points meanwhile."""
+    """Another process has held, released or dropped points meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,8 @@ class KeptRecords:
             connection.execute(kept_points.insert(), batch)
 
     def check(self, connection: sa.Connection, before: KeptState) -> None:
-        """Raises KeptChanged if somebody has changed what is kept, in the transaction that is about to drop points."""
+        """In the transaction that is about to drop points. Raises KeptChanged if another process has changed what is
+        kept."""
         revision = sa.select(kept.c.revision).where(kept.c.task_id == self.task_id).with_for_update()
         if (connection.scalar(revision) or 0) != before.revision:
             raise KeptChanged

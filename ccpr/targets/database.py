@@ -313,7 +313,7 @@ class DatabaseTarget:
 
     def leave(self) -> None:
         """Forget everything about this subscription here, once its tables are released or dropped. Tables of ours that
-        nobody else has rows in are dropped."""
+        no other subscription has rows in are dropped."""
         tables = (*TARGET_METADATA.sorted_tables, checkpoints)
         with self._session.typed(self._session.subject):
             with self._session.transaction() as connection:

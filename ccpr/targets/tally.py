@@ -47,7 +47,7 @@ class Tally:
 
     Parameters
     ----------
-    columns : the user's, of which those can be read that this release knows.
+    columns : the user's; those that this release knows can be read.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:

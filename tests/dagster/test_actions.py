@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -9,8 +10,10 @@ import pytest
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.dagster.actions import ACTION_JOBS, APPROVE, PAUSE, REBUILD, RESUME, RESYNC, VERIFY, build_actions
+from ccpr.dagster.actions import ACTION_JOBS, APPROVE, DRILL, PAUSE, REBUILD, RESUME, RESYNC, VERIFY, build_actions
+from ccpr.dagster.care import FILES_READ, RESTORE_TRIED, care_checks
 from ccpr.dagster.health import health_key
+from ccpr.dagster.health_assets import health_asset
 from ccpr.dagster.metadata import SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.step import BY_HAND
@@ -36,7 +39,7 @@ def instance(instance: dg.DagsterInstance) -> dg.DagsterInstance:
 
 def act(instance: dg.DagsterInstance, job: str, **config: object) -> dg.ExecuteInProcessResult:
     resources = {"replication": Replication(), "spark": ProcessCopying()}
-    (op,) = (name for name in ("pause", "resume", "verify", "resync", "rebuild", "approve") if name in job)
+    (op,) = (name for name in ("pause", "resume", "verify", "resync", "rebuild", "approve", "drill") if name in job)
     project = dg.Definitions(jobs=build_actions(), resources=resources)
     return project.resolve_job_def(job).execute_in_process(
         instance=instance,
@@ -94,6 +97,39 @@ def test_verifying_and_comparing_anew(storage: Storage, instance: dg.DagsterInst
         lost.write_bytes(b"")
     assert "damaged files stay" in failure(act(instance, VERIFY, repair=False))
     assert act(instance, VERIFY, repair=True).success
+
+
+def checked(instance: dg.DagsterInstance) -> dict[str, tuple[bool, str]]:
+    """By check, whether it passed and what it says."""
+    checks = care_checks(NAME)
+    job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(*checks))
+    assets, resources = [health_asset(NAME, 60.0)], {"replication": Replication()}
+    project = dg.Definitions(assets=assets, asset_checks=checks, jobs=[job], resources=resources)
+    result = project.resolve_job_def("checks").execute_in_process(instance=instance)
+    return {one.check_name: (one.passed, one.description or "") for one in result.get_asset_check_evaluations()}
+
+
+def test_a_drill_restores_a_point_and_a_check_says_how_the_last_one_went(
+    storage: Storage, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    lsn = ccpr("run", NAME)["lsn"]
+    assert checked(instance) == {
+        RESTORE_TRIED: (True, "no drills are asked for: `ccpr alter --drill-every`"),
+        FILES_READ: (True, "files are not read again by themselves: `ccpr alter --verify-within`"),
+    }
+    ccpr("alter", NAME, "--verify-within", "30d")
+    assert act(instance, DRILL, into=str(tmp_path / "scratch"), at=str(lsn)).success
+    (done,) = ccpr("drill", NAME, "--history")
+    assert (done["lsn"], done["rows"], done["failure"]) == (lsn, 100, None)
+    assert {name: passed for name, (passed, _) in checked(instance).items()} == {RESTORE_TRIED: True, FILES_READ: True}
+    assert "HOLD_MISSING" in failure(act(instance, DRILL, at="no-such-point"))
+    with closing(Workspace()) as workspace:
+        for file in workspace.default_mirror(NAME).rglob("*_00000"):
+            file.write_bytes(b"x" * file.stat().st_size)
+    assert "OBJECT_DAMAGED" in failure(act(instance, DRILL))
+    passed, says = checked(instance)[RESTORE_TRIED]
+    assert not passed
+    assert "OBJECT_DAMAGED" in says
 
 
 def test_a_change_that_waits_is_approved_to_the_letter(

@@ -119,7 +119,7 @@ def test_an_object_that_is_damaged_fails_the_drill(shop: OneTable) -> None:
 
 
 class Killed(BaseException):
-    """Nobody catches it."""
+    """Nothing catches it."""
 
 
 def test_what_a_killed_drill_leaves_goes_with_the_next(shop: OneTable) -> None:

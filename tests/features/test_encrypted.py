@@ -95,7 +95,7 @@ def test_the_key_comes_from_a_file_a_variable_or_a_command(
 
 
 def test_without_its_key_an_iteration_waits_and_goes_on_when_it_is_there_again(shop: OneTable, key: Path) -> None:
-    """Nobody has to resume it."""
+    """It needs no resume."""
     content = stored(shop)
     key.rename(key.with_suffix(".gone"))
     assert command("run", "s", code=1)["error"]["code"] == "KEY_UNUSABLE"
@@ -113,7 +113,7 @@ def test_without_its_key_an_iteration_waits_and_goes_on_when_it_is_there_again(s
     assert_equal(shop, url(shop, key))
 
 
-def test_a_mirror_stays_encrypted_whoever_edits_the_catalog_database(shop: OneTable, key: Path) -> None:
+def test_a_mirror_stays_encrypted_if_the_catalog_database_is_edited(shop: OneTable, key: Path) -> None:
     content = stored(shop)
     assert command("alter", "s", "--encrypt", "", code=2)["error"]["code"] == "BAD_SETTING"
     (other := key.with_name("other")).write_text(new_key())
@@ -148,7 +148,7 @@ def test_damage_is_found_and_fetched_again(shop: OneTable, key: Path) -> None:
         content[-20] ^= 1
         file.write_bytes(content)
         damaged.append(f"objects/{file.name}")
-    found = command("verify", "s")
+    found = command("verify", "s", "--repair")
     assert sorted(damage["path"] for damage in found["damages"]) == damaged
     assert all(damage["repaired"] for damage in found["damages"])
     assert_equal(shop, url(shop, key))

@@ -1,4 +1,4 @@
-"""Keep rules and held points, as a person types them: what stays reads as the source was then, by whatever reader."""
+"""Keep rules and held points, as users type them: what stays reads as the source was then, for each reader."""
 
 import shutil
 from contextlib import closing
@@ -53,7 +53,7 @@ def test_a_file_that_was_to_be_deleted_and_is_named_again_stays(one_table: OneTa
         killed = patch.object(KeptRecords, "write", side_effect=KeyboardInterrupt)
         with killed, pytest.raises(KeyboardInterrupt):
             held_points.hold(workspace, "s", 0, "first", None)
-        assert command("verify", "s")["strays"] == 1
+        assert command("verify", "s", "--repair")["strays"] == 1
         ledger = Ledger(workspace.log.engine, workspace.log.row("s").task_id)
         assert [path.partition("/")[0] for path in ledger.garbage()] == ["kept"]
     command("points", "hold", "s", "0", "--name", "first")
@@ -142,6 +142,9 @@ def test_a_point_that_something_needs_is_not_dropped(one_table: OneTable) -> Non
     for point, says in (("3", "newest"), ("1", "1 as h is held")):
         error = command("points", "drop", "s", point, "--yes", code=1)["error"]
         assert (error["code"], says in error["message"]) == ("POINTS_NEEDED", True)
+    error = command("points", "s", "--drop-before", "3", "--yes", code=1)["error"]
+    assert (error["code"], "1 as h is held" in error["message"]) == ("POINTS_NEEDED", True)
+    assert one_table.lsns() == [0, 1, 2, 3]
     assert command("points", "drop", "s", "2", code=4)["error"]["code"] == "NOT_CONFIRMED"
     command("points", "drop", "s", "2", "--yes")
     assert one_table.lsns() == [0, 1, 3]
@@ -210,7 +213,7 @@ def test_a_damaged_list_of_kept_points_is_found_and_written_again(one_table: One
     with pytest.raises(ccpr.MirrorDamaged):
         one_table.source.mirror().point("h")
     assert one_table.source.mirror().point().lsn == 2
-    found = command("verify", "s")
+    found = command("verify", "s", "--repair")
     assert [(damage["path"], damage["repaired"]) for damage in found["damages"]] == [(f"kept/{file.name}", True)]
     one_table.assert_equal()
     one_table.work()

@@ -162,7 +162,7 @@ def test_single_tables_and_a_mirror_alone(shop: OneTable, scratch: Scratch) -> N
 
 
 class Killed(BaseException):
-    """Nobody catches it."""
+    """Nothing catches it."""
 
 
 @pytest.mark.parametrize("method", ["create", "release", "leave"])
@@ -188,7 +188,7 @@ def test_an_interrupted_restore_goes_on_and_nothing_is_left_of_it(
     assert restored(shop, scratch, "b").num_rows == 500
 
 
-def test_rows_that_somebody_adds_meanwhile_are_found(shop: OneTable, scratch: Scratch) -> None:
+def test_rows_that_are_added_meanwhile_are_found(shop: OneTable, scratch: Scratch) -> None:
     """Before the command says that all is there."""
     made = DatabaseTarget.advance
 

@@ -338,7 +338,7 @@ class DisastersOfSeveral(Disasters):
 
 class DisastersOfKept(Disasters):
     """With keep rules, held points, and days that pass: what is held stays, by whatever copies it was lost from one of
-    the two, and what a person or a rule has let go is never read as something else."""
+    the two, and what an operator or a rule has let go is never read as something else."""
 
     keep = "all:2h,hourly:4,daily:3,weekly:2,monthly:2"
 

@@ -170,7 +170,7 @@ class Replica:
         self.publish_head()
 
     def drop(self, lsn: int) -> None:
-        """By a person, who does not drop what is needed."""
+        """By an operator, who does not drop what is needed."""
         points, kept = self.history.global_points(), self.parts.kept.state()
         due = int(self.now.timestamp()) + GRACE_SECONDS
         drop_points(self.parts, points, kept, {lsn}, kept.holds, due)
@@ -226,7 +226,7 @@ class Replica:
         } | (self.by_calendar(rule.rules) & set(present))
 
     def by_calendar(self, rules: KeepRules) -> set[int]:
-        """Of all points that there ever were, but for those that a person has dropped."""
+        """Of all points that there ever were, but for those that an operator has dropped."""
         kept: set[int] = set()
         for name, count in rules.periods:
             newest: dict[str, int] = {}
