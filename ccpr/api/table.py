@@ -74,8 +74,8 @@ class Table:
 
         Parameters
         ----------
-        at : the point: an lsn, a datetime, a text (an lsn or an ISO time), a `Point`; None = the table's own, or the
-            newest. See `Mirror.point`.
+        at : the point: an lsn, a datetime, a text (an lsn, an ISO time or a held point's name), a `Point`; None = the
+            table's own, or the newest. See `Mirror.point`.
         columns : names, in the order wanted; None = all of the user's, in declared order.
         filters : tuples `(column, operator, value)`; only rows that satisfy all are read. Operators are `=` (also
             `==`), `!=` (also `<>`), `<`, `<=`, `>`, `>=`, `in` and `not in` (a list of values), and without a value

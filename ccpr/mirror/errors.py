@@ -132,7 +132,9 @@ class HoldMissing(Terminal):
 
     code = "HOLD_MISSING"
     about = "held point"
-    default_remedy = "`ccpr points NAME` shows the held points with their names."
+    default_remedy = (
+        "`ccpr points NAME` shows the held points with their names. A time is written as 2026-11-20T12:30:00."
+    )
 
 
 class MirrorDamaged(Terminal):

@@ -28,7 +28,7 @@ class DrillFailed(Terminal):
     about = "point"
     default_remedy = (
         "`ccpr drill NAME --history` shows what differed. `ccpr verify NAME --deep` says which files are damaged, and "
-        "fetches what the upstream still has."
+        "with `--repair` fetches what the upstream still has."
     )
 
 

@@ -68,7 +68,8 @@ def test_a_point_is_found_by_every_way_of_naming_it(mirror: ccpr.Mirror, orders:
 @pytest.mark.parametrize(
     ("at", "kind", "said"),
     [
-        ("yesterday", ccpr.BadOption, "at = 'yesterday' is neither a point nor a time"),
+        ("yesterday", ccpr.HoldMissing, "no point is held by that name"),
+        ("2026-11-31", ccpr.BadOption, "at = '2026-11-31' is neither a point nor a time"),
         (1.5, ccpr.BadOption, r"at = 1\.5 \(float\) is neither"),
         (True, ccpr.BadOption, r"at = True \(bool\)"),
         (date(2026, 1, 1), ccpr.BadOption, r"\(date\) is neither"),

@@ -2,10 +2,11 @@
 
     spark.read.format("matrixone").option("mirror", "<folder or file: URL>").option("table", "db.t").load()
 
-Options: `at` (an lsn, or an ISO time, UTC unless it names a zone; the newest point without it), `columns` (names,
-separated by commas: Spark does not tell a Python data source which ones a query needs; `.schema("id bigint")` does the
-same), `hidden` (true: the server's own key columns, too), `invalid_text` (escape, replace, binary or error; see
-`ccpr.matrixone.schema.InvalidText`), `zero_dates` (null, keep or error), `task_bytes` (object bytes of a task).
+Options: `at` (an lsn, an ISO time, UTC unless it names a zone, or a held point's name; the newest point without it),
+`columns` (names, separated by commas: Spark does not tell a Python data source which ones a query needs;
+`.schema("id bigint")` does the same), `hidden` (true: the server's own key columns, too), `invalid_text` (escape,
+replace, binary or error; see `ccpr.matrixone.schema.InvalidText`), `zero_dates` (null, keep or error), `task_bytes`
+(object bytes of a task).
 `load(path)` is the same as the option `mirror`.
 
 There is no `pushFilters`, on purpose (decision filters-leave-out-blocks). Spark 4.1.4 keeps the plan of a query with

@@ -124,7 +124,7 @@ def test_what_is_not_there_is_an_error_with_code_subject_and_remedy(
     with pytest.raises(PointNotReached):
         read_table(spark, url, "gd_dml.acc", datetime.now(UTC) + timedelta(days=36_500))
     with pytest.raises(BadOption, match="neither a point nor a time"):
-        plan_read(url, "gd_dml.acc", "yesterday")
+        plan_read(url, "gd_dml.acc", "2026-11-31")
 
 
 def test_a_missing_object_is_an_error_with_its_name(
