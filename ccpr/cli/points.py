@@ -25,10 +25,12 @@ _HELP = ("-h", "--help")
 class _PointsGroup(TyperGroup):
     """`ccpr points NAME` lists; a subscription may be called as a command is."""
 
+    default_command = _LIST
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         named = len(args) > 1 and args[0] in self.commands and (args[1] in _HELP or not args[1].startswith("-"))
         if args and not named and args[0] not in _HELP:
-            args = [_LIST, *args]
+            args = [self.default_command, *args]
         return super().parse_args(ctx, args)
 
 

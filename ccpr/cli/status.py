@@ -282,9 +282,8 @@ def _add_care(details: _Details, status: "SubscriptionStatus") -> None:
         details.add("last good drill", f"{seconds_text(drill.age_seconds)} ago: {told}, into {good.place}")
     if scrub is not None and scrub.scrub is not None and scrub.scrub.last_began_at is not None:
         details.add("files read again", f"all of them since {time_text(scrub.scrub.last_began_at.timestamp())}")
-    for one in (drill, scrub):
-        if one is not None and one.trouble:
-            details.add("warning", Text(printable(one.trouble), style="yellow"))
+    for trouble in status.care_troubles:
+        details.add("warning", Text(printable(trouble), style="yellow"))
 
 
 def _in(at: float) -> str:

@@ -271,6 +271,11 @@ class SubscriptionStatus:
             return False
         return all(one.ok for one in (*self.targets, *self.followers))
 
+    @property
+    def care_troubles(self) -> tuple[str, ...]:
+        """What is wrong with drills, and with reading files again."""
+        return tuple(one.trouble for one in (self.drill, self.scrub) if one is not None and one.trouble)
+
 
 def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> SubscriptionStatus:
     """Read only: no lease is taken, no session opened, nothing repaired. If the mirror cannot be read, a warning says

@@ -328,7 +328,6 @@ def _opened_sync(
     newest: GlobalPoint,
     progress: Progress,
     *,
-    approved: frozenset[str] = frozenset(),
     sums: "LoadedSums | None" = None,
     rules: "TargetRules | None" = None,
 ) -> "Iterator[TargetSync]":

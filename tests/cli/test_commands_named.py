@@ -63,6 +63,9 @@ def fault(words: str) -> str | None:
         if not rest or not re.fullmatch(r"[a-z][a-z-]*", rest[0]):
             return None  # the program as a whole, or `ccpr …`
         found = _part(command, rest[0])
+        if found is None and (default := getattr(command, "default_command", None)):
+            command = command.commands[default]
+            continue
         if found is None:
             return f"there is no command {rest[0]}"
         command, rest = found, rest[1:]
@@ -88,6 +91,8 @@ def test_the_check_itself_finds_what_is_wrong() -> None:
     assert fault("drop NAME --hurry") == "drop has no option --hurry"
     assert fault("state imprt FILE") == "there is no command imprt"
     assert fault("remove NAME") == "there is no command remove"
+    assert fault("points shop --sizes") is None
+    assert fault("points shop --hurry") == "list has no option --hurry"
     assert fault(_IN_A_LISTING.findall("ccpr run shop --from 'mysql://sys#root@h' --nothing  # text")[0]) == (
         "run has no option --from"
     )

@@ -15,6 +15,7 @@ from ccpr.base.failure import Failure
 from ccpr.maintenance.scrubbing import is_waiting, next_share
 from ccpr.service.daemon.care_figures import CareFigures
 from ccpr.service.daemon.caretaking import Caretaker, is_due
+from ccpr.service.daemon.overview import Overview
 from ccpr.service.workspace import Workspace
 from ccpr.state.drills import MOST_DRILLS, Drill, DrillRecords
 from ccpr.state.scrubs import Scrub, ScrubRecords
@@ -171,6 +172,7 @@ def test_what_cannot_be_repaired_is_shown(workspace: Workspace, clock: Clock, sh
     assert list(found["damaged"]) == [file.relative_to(folder).as_posix()]
     assert "damaged files that could not be repaired" in found["trouble"]
     assert figures(workspace)["ccpr_damaged_files"] == 1
+    assert "damaged files that could not be repaired" in Overview(workspace)().content.decode()
 
 
 @given(

@@ -123,6 +123,7 @@ def test_a_file_says_which_key_it_is_encrypted_with() -> None:
 # ---- keys
 
 
+@pytest.mark.integration
 def test_keys_come_from_a_file_a_variable_or_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = new_key(), new_key()
     text = f"# of 2026\n{one}  # new files\n\n{two}\n"
@@ -135,6 +136,7 @@ def test_keys_come_from_a_file_a_variable_or_a_command(tmp_path: Path, monkeypat
     assert parse_keys(bytes(range(32)).hex(), "").keys == (KEY,)
 
 
+@pytest.mark.integration
 def test_a_key_that_cannot_be_had_is_an_error_that_does_not_tell_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,7 +106,8 @@ def _troubles(status: SubscriptionStatus, now: float) -> Iterator[str]:
 
 
 def _texts(status: SubscriptionStatus) -> Iterable[str]:
-    return (*((status.waiting.text,) if status.waiting is not None else ()), *status.warnings)
+    waiting = () if status.waiting is None else (status.waiting.text,)
+    return (*waiting, *status.warnings, *status.care_troubles)
 
 
 def _error(what: str, error: LastError) -> str:
