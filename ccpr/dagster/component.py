@@ -145,7 +145,11 @@ class _NoFollowers:
     """See `ccpr.service.configuring.Following`."""
 
     def follow(self, workspace: Workspace, name: str, one: WantedFollower) -> None:
-        raise BadSetting("a component adds no followers", subject=f"follower {one.name}", remedy="Use `ccpr follow`.")
+        raise BadSetting(
+            "a component adds no followers", subject=f"follower {one.name}", remedy="Use `ccpr follower add`."
+        )
 
     def unfollow(self, workspace: Workspace, name: str, follower: str) -> None:
-        raise BadSetting("a component ends no followers", subject=f"follower {follower}", remedy="Use `ccpr follow`.")
+        raise BadSetting(
+            "a component ends no followers", subject=f"follower {follower}", remedy="Use `ccpr follower remove`."
+        )

@@ -187,7 +187,7 @@ def test_a_second_writer_is_found(upstream: SimulatedUpstream, tmp_path: Path) -
 
     with connected(endpoint(upstream.port), "111") as connection:
         prepare(connection, DATABASE)
-    with pytest.raises(LoadLost, match="somebody else"):
+    with pytest.raises(LoadLost, match="another program"):
         Player(endpoint(upstream.port), "111", record, tmp_path / "r", 0, stop, lambda _: None).run()
 
 
