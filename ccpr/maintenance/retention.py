@@ -236,11 +236,10 @@ def check_droppable(found: Found, lsns: Collection[int]) -> None:
         raise PointsNeeded(f"point {newest} is the newest, and stays", subject=subject)
     if held := [f"{lsn} as {first_names(found.held[lsn])}" for lsn in sorted(lsns) if lsn in found.held]:
         raise PointsNeeded(f"point {first_names(held)} is held", subject=subject)
-    if late := [one.qualified_name for one in found.behind if one.lsn is not None and one.lsn <= last]:
-        raise PointsNeeded(f"table {first_names(late)} is in quarantine, and shown there last", subject=subject)
     if found.floor is not None and found.floor <= last:
-        text = f"a target, a lake or a relay needs all points from {found.floor} on"
-        raise PointsNeeded(text, subject=subject)
+        late = [one.qualified_name for one in found.behind if one.lsn == found.floor]
+        who = f"table {first_names(late)} in quarantine" if late else "a target, a lake or a relay"
+        raise PointsNeeded(f"{who} needs all points from {found.floor} on", subject=subject)
 
 
 @repeatable

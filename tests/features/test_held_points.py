@@ -154,8 +154,14 @@ def test_a_point_that_something_needs_is_not_dropped(one_table: OneTable) -> Non
     assert one_table.lsns() == [1, 3, 4]
     one_table.assert_equal()
     assert command("verify", "s")["sound"]
-    assert command("points", "hold", "s", "3", "--name", "h", code=1)["error"]["code"] == "HOLD_EXISTS"
-    assert command("points", "hold", "s", "3", "--name", "1st", code=2)["error"]["code"] == "BAD_NAME"
+    one_table.work()
+    command("points", "release", "s", "h")
+    left = command("points", "s", "--drop-before", "4", "--yes")
+    assert [point["lsn"] for point in left] == [4, 5]
+    one_table.assert_equal()
+    command("points", "hold", "s", "4", "--name", "h")
+    assert command("points", "hold", "s", "5", "--name", "h", code=1)["error"]["code"] == "HOLD_EXISTS"
+    assert command("points", "hold", "s", "4", "--name", "1st", code=2)["error"]["code"] == "BAD_NAME"
     assert command("points", "release", "s", "g", code=1)["error"]["code"] == "HOLD_MISSING"
     assert command("drop", "s", "--purge", "--yes", code=1)["error"]["code"] == "POINTS_HELD"
 

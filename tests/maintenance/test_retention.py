@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ccpr.maintenance import retention
 from ccpr.maintenance.dropping import Replica as Parts
 from ccpr.maintenance.dropping import drop_points
+from ccpr.maintenance.errors import PointsNeeded
 from ccpr.maintenance.retention import Found, Retention, Swept
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.errors import PointGone
@@ -352,7 +353,30 @@ def point(lsn: int) -> GlobalPoint:
     return GlobalPoint(lsn, Timestamp(lsn), f"xr_{lsn}", NOW + timedelta(minutes=lsn), "", 0, 0, 0)
 
 
-def test_retention_keeps_the_newest_point_that_shows_a_table_which_is_behind() -> None:
+@pytest.mark.parametrize(
+    ("behind", "needed", "held_until", "lsns", "says"),
+    [
+        ((), (), None, {9}, "point 9 is the newest, and stays"),
+        ((), (), None, {2, 3}, "point 3 as a is held"),
+        ((LaggingTable("db", "t", 5),), (), None, {7}, "table db.t in quarantine needs all points from 5 on"),
+        ((LaggingTable("db", "t", 5),), (4,), None, {1, 4}, "a target, a lake or a relay needs all points from 4 on"),
+        ((LaggingTable("db", "new", None),), (8,), None, {1, 2, 7}, ""),
+        ((), (), 10, {3}, ""),
+    ],
+)
+def test_what_must_stay_is_not_dropped_and_the_error_says_why(
+    behind: tuple[LaggingTable, ...], needed: tuple[int, ...], held_until: int | None, lsns: set[int], says: str
+) -> None:
+    held = KeptState(holds=(Hold("a", 3, held_until, NOW),))
+    found = Found([point(lsn) for lsn in range(10)], 10, behind, needed, held)
+    if not says:
+        retention.check_droppable(found, lsns)
+        return
+    with pytest.raises(PointsNeeded, match=says):
+        retention.check_droppable(found, lsns)
+
+
+def test_retention_keeps_the_newest_point_that_shows_a_lagging_table() -> None:
     points = [point(lsn) for lsn in range(10)]
     rule = Retention(points=2)
     assert rule.expired(Found(points, 0)) == list(range(8))
