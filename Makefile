@@ -5,9 +5,10 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 CCPR_HOME ?= $(if $(wildcard .ccpr),.ccpr,demo-run/.ccpr)
 PORT ?= 3000
-# How many processes share the tests: as many as there are cores, and four at most, each with its own servers.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
-PYTEST := $(BIN)/python -m pytest -p xdist.plugin --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# How many processes share the tests, each with its own servers: one more than there are cores, since tests also wait,
+# and four at most.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? n + 1 : 4)))
+PYTEST := $(BIN)/python -m pytest -p xdist.plugin --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 help: ## this list
@@ -40,7 +41,7 @@ unit: $(INSTALLED) ## the fast lane: tests that start no process and no server, 
 
 integration: $(INSTALLED) ## tests with processes and servers, but for the slow ones
 	@scripts/test-components
-	$(PYTEST) -m integration $(PYTEST_OPTIONS)
+	$(PYTEST) -m 'integration and not slow' $(PYTEST_OPTIONS)
 
 slow: $(INSTALLED) ## the slow lane: a browser, Spark, kills at every step, random histories, benchmarks
 	@scripts/test-components

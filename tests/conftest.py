@@ -3,13 +3,13 @@
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from tests.support.ci import not_skipped
-from tests.support.lanes import assign, guarded, scheduler
+from tests.support.lanes import assign, guarded
 from tests.support.mariadb import MariaDb, program_or_skip, running
 from tests.support.recordings_location import SAMPLE, recordings_folder
 from tests.support.s3_fixtures import s3_credentials, s3_server, s3_url
@@ -49,11 +49,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
     with guarded(item):
         return (yield)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    return scheduler(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from tests.api.shop import orders
 from tests.dagster.test_tables import ccpr
-from tests.support.mariadb import MariaDb
+from tests.support.mariadb import MariaDb, uri_from
 from tests.support.ports import free_port
 from tests.support.web_ui import WebServer, answers, wait_for
 from tests.targets.target_database import Place, new_database
@@ -135,7 +135,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory, mariadb: MariaDb) -> Iterato
         source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
         ccpr("subscribe", NAME, "--from", source, "--database", "shop", "--publication", "pub_shop", "--interval", "10")
         patch.setenv("TARGET_PASSWORD", mariadb.password)
-        ccpr("target", "add", NAME, "report", "--to", target.uri.replace(mariadb.password, "env:TARGET_PASSWORD"))
+        ccpr("target", "add", NAME, "report", "--to", uri_from(target.uri, "TARGET_PASSWORD"))
         (folder / "dagster").mkdir()
         shutil.copy(ROOT / "dagster.yaml", folder / "dagster")
         (folder / "workspace.yaml").write_text(WORKSPACE.format(root=ROOT))

@@ -10,7 +10,7 @@ import pytest
 
 from ccpr.dagster import metadata
 from tests.support.dagster_fixtures import Sync
-from tests.support.mariadb import MariaDb
+from tests.support.mariadb import MariaDb, uri_from
 from tests.support.replica import NAME, replaying
 from tests.targets.target_database import Place, new_database
 
@@ -37,7 +37,7 @@ def targets(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
 def test_targets_are_synced_and_shown(recordings: Path, home: Path, place: Place, sync: Sync) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
-        to = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
+        to = uri_from(place.uri, "TARGET_PASSWORD")
         replica.command("target", "add", NAME, "db", "--to", to)
         first = targets(sync())
         assert (first["target"], first["tables_changed"], first["rows_written"], first["failures"]) == (

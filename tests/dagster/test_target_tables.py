@@ -16,7 +16,7 @@ from ccpr.dagster.target_tables import report_target_tables
 from ccpr.emulator.engine.storage import Storage
 from ccpr.service.workspace import Workspace
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, storage
-from tests.support.mariadb import MariaDb
+from tests.support.mariadb import MariaDb, uri_from
 from tests.targets.target_database import Place, new_database
 
 pytestmark = pytest.mark.integration
@@ -29,7 +29,7 @@ def place(mariadb: MariaDb, storage: Storage, monkeypatch: pytest.MonkeyPatch) -
     """The subscription's target `db`."""
     monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
     with new_database(mariadb) as place:
-        ccpr("target", "add", NAME, "db", "--to", place.uri.replace(mariadb.password, "env:TARGET_PASSWORD"))
+        ccpr("target", "add", NAME, "db", "--to", uri_from(place.uri, "TARGET_PASSWORD"))
         yield place
 
 

@@ -50,7 +50,7 @@ class Source(SimulatedSource):
     def assert_equal_at_every_point(self) -> None:
         for point in Mirror(open_store(str(self.mirror_folder()))).points():
             for _, definition in self.storage.tables_at(point.at):
-                found = self.mirror().table(f"d.{definition.name}").to_arrow(at=point.lsn)
+                found = self.mirror().table(f"d.{definition.name}", at=point.lsn).to_arrow()
                 true = self.storage.rows_at("d", definition.name, point.at)
                 assert rows(found) == rows(true), (definition.name, point.lsn)
 

@@ -22,7 +22,7 @@ from ccpr.matrixone.client.definitions import VIEW
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.patterns import ALL_NAMES, NamePatterns
-from tests.support.mariadb import MariaDb
+from tests.support.mariadb import MariaDb, uri_from
 from tests.support.meanwhile import once_before
 from tests.support.replica import command
 from tests.support.simulated import asked_when_idle, rows
@@ -548,8 +548,7 @@ def targets(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
     with new_database(mariadb) as one, new_database(mariadb) as two:
         yield [
-            Target(name, place, place.uri.replace(mariadb.password, "env:TARGET_PASSWORD"))
-            for name, place in (("one", one), ("two", two))
+            Target(name, place, uri_from(place.uri, "TARGET_PASSWORD")) for name, place in (("one", one), ("two", two))
         ]
 
 

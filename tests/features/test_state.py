@@ -275,7 +275,7 @@ def test_a_point_that_was_committed_and_not_published_is_published(replica: Repl
         shutil.rmtree(target) if target.is_dir() else target.unlink()
         shutil.copytree(before / name, target) if (before / name).is_dir() else shutil.copy(before / name, target)
     replica.command("state", "import", str(file))
-    replica.command("verify", NAME)
+    replica.command("verify", NAME, "--repair")
     replica.assert_equal_to_source(4)
 
 

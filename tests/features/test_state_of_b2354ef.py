@@ -214,7 +214,7 @@ def test_each_point_of_the_simulated_upstream_is_read_row_by_row(name: str, old_
         shown = command("tables", name, "--at", lsn)["tables"]
         assert {table["table"] for table in shown if table["kind"] == "table"} == set(ROWS[name][lsn])
         for table, true in ROWS[name][lsn].items():
-            assert plain(mirror.table(table).to_arrow(at=int(lsn))) == true, (lsn, table)
+            assert plain(mirror.table(table, at=int(lsn)).to_arrow()) == true, (lsn, table)
             assert plain(export(name, table, old_home.parent, int(lsn))) == true, (lsn, table)
     assert command("verify", name, "--deep")["sound"]
 
@@ -333,7 +333,7 @@ def test_the_next_points_equal_the_upstream_and_its_targets_follow(
         mirror, _ = newest(name)
         before = [*ROWS[name]][-1]
         for table, true in ROWS[name][before].items():
-            assert plain(ccpr.open_mirror(mirror.store.url).table(table).to_arrow(at=int(before))) == true
+            assert plain(ccpr.open_mirror(mirror.store.url).table(table, at=int(before)).to_arrow()) == true
 
 
 def test_a_table_in_quarantine_comes_back(old_home: Path) -> None:

@@ -28,6 +28,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
 from ccpr.state.tables import targets
 from ccpr.state.targets import is_lagging
+from tests.support.mariadb import uri_from
 from tests.support.shop import DATABASE, NAME, TARGET, Shop, shop
 
 __all__ = ["shop"]
@@ -330,7 +331,7 @@ def test_a_failing_target_that_gets_another_address_is_not_waited_for(shop: Shop
         records.record_failure(records.get(TARGET), Failure("X", "it fails", "target", "look"), datetime.now(UTC))
         task_id = workspace.log.row(NAME).task_id
         assert not is_lagging(records.engine, task_id, datetime.now(UTC), 3600)
-        to = shop.place.uri.replace(shop.place.server.password, "env:TARGET_PASSWORD")
+        to = uri_from(shop.place.uri, "TARGET_PASSWORD")
         shop.command("target", "alter", NAME, TARGET, "--to", to)
         assert is_lagging(records.engine, task_id, datetime.now(UTC), 3600)
 

@@ -20,7 +20,7 @@ from ccpr.cli.main import Commands
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.installed.core import Core
-from tests.support.mariadb import MariaDb
+from tests.support.mariadb import MariaDb, uri_from
 from tests.support.replica import source_uri
 from tests.targets.target_database import new_database
 
@@ -151,7 +151,7 @@ def test_the_service_replicates(shop: Shop, core: Core) -> None:
 
 def test_a_database_is_kept_in_step(shop: Shop, core: Core, mariadb: MariaDb) -> None:
     with new_database(mariadb) as place:
-        uri = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
+        uri = uri_from(place.uri, "TARGET_PASSWORD")
         secret = {"TARGET_PASSWORD": place.server.password}
         core.command("target", "add", NAME, "db", "--to", uri, **secret)
         try:

@@ -26,6 +26,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 from ccpr.state.targets import TargetState
+from tests.support.mariadb import uri_from
 from tests.support.native_client import NativeClient
 from tests.support.replica import command, source_uri
 from tests.support.simulated import rows
@@ -304,7 +305,7 @@ def world(folder: Path, place: Place, seed: int) -> Iterator[World]:
             while command("status", NAME)["newest_point"] is None:
                 assert time.monotonic() < end, "no first point"
                 time.sleep(0.1)
-            to = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
+            to = uri_from(place.uri, "TARGET_PASSWORD")
             command("target", "add", NAME, TARGET, "--to", to, "--ddl-policy", "full")
             into = f"mysql://sys#root:env:DOWN@127.0.0.1:{follower.port}"
             command("follower", "add", NAME, "b", "--into", into, "--relay-address", service.relay)

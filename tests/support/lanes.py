@@ -1,11 +1,10 @@
-"""The lanes of the tests, and how they are shared out among processes (pytest-xdist, `--dist loadgroup`).
+"""The lanes of the tests, and the order in which processes share them out (pytest-xdist, `--dist loadfile`).
 
-A test is of the lane `slow` or `integration` if it, its module or its folder says so, and of the lane `unit` otherwise.
-A unit test starts no process and no server: if it does, it fails.
+A test is of the lane `slow` or `integration` if it, its module or its folder says so, of `slow` if it starts a JVM or a
+browser, and of the lane `unit` otherwise. A unit test starts no process and no server: if it does, it fails.
 
-A file's tests stay together, since they share fixtures. All that starts a JVM or a browser is one process's: two of
-them at once are more than two cores, and the memory of a small machine, can bear. What takes long comes first, so that
-no process is left alone with it in the end.
+A file's tests stay together, since they share fixtures. What takes long comes first, so that no process is left alone
+with it in the end.
 """
 
 import sys
@@ -17,7 +16,6 @@ from typing import Any
 import pytest
 
 SLOW, INTEGRATION, UNIT = LANES = ("slow", "integration", "unit")
-HEAVY = "heavy"
 TESTS = Path(__file__).parents[1]
 FOLDERS = {
     "benchmarks": SLOW,
@@ -35,38 +33,28 @@ _running: list[str] = []  # the unit test that runs
 
 
 def assign(items: list[pytest.Item]) -> None:
-    """Give each test its lane and, if it is a heavy one, its group; and put those of long lanes first."""
+    """Mark each test with its lane, and put those of long lanes first."""
     for item in items:
-        if (lane := lane_of(item)) not in {mark.name for mark in item.iter_markers()}:
+        if (lane := lane_of(item)) not in _marks(item):
             item.add_marker(lane)
-        if is_heavy(item):
-            item.add_marker(pytest.mark.xdist_group(HEAVY))
-    items.sort(key=lambda item: (not is_heavy(item), LANES.index(lane_of(item))))
+    items.sort(key=lambda item: (not _is_heavy(item), LANES.index(lane_of(item))))
 
 
 def lane_of(item: pytest.Item) -> str:
-    marks = {mark.name for mark in item.iter_markers()}
-    if is_heavy(item):
+    if _is_heavy(item):
         return SLOW
+    marks = _marks(item)
     if of_its_own := [lane for lane in LANES if lane in marks]:
         return of_its_own[0]
     return FOLDERS.get(item.path.relative_to(TESTS).parts[0], UNIT) if item.path.is_relative_to(TESTS) else UNIT
 
 
-def is_heavy(item: pytest.Item) -> bool:
-    return item.get_closest_marker("spark") is not None or item.get_closest_marker("browser") is not None
+def _is_heavy(item: pytest.Item) -> bool:
+    return not _marks(item).isdisjoint(("spark", "browser"))
 
 
-def scheduler(config: pytest.Config, log: Any) -> Any:
-    """xdist's, by file, but for those that are in a group."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByFile(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file, _, test = nodeid.partition("::")
-            return HEAVY if test.endswith(f"@{HEAVY}") else file
-
-    return ByFile(config, log)
+def _marks(item: pytest.Item) -> set[str]:
+    return {mark.name for mark in item.iter_markers()}
 
 
 @contextmanager

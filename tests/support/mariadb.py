@@ -236,3 +236,10 @@ def _fetch(folder: Path) -> Path:
 
 def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matrixone-ccpr"
+
+
+def uri_from(uri: str, variable: str) -> str:
+    """A target's URI with the password in an environment variable. It looks at its place alone: a short password may
+    also stand in the name of the database."""
+    login, at, rest = uri.rpartition("@")
+    return f"{login.rpartition(':')[0]}:env:{variable}{at}{rest}"

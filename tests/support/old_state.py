@@ -21,7 +21,7 @@ from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.service.workspace import Workspace
 from ccpr.targets.address import parse_target_uri
 from tests.support.expected import assert_rows_equal
-from tests.support.mariadb import MariaDb
+from tests.support.mariadb import MariaDb, uri_from
 from tests.support.replica import About, Replica, command, source_uri
 from tests.targets.target_database import Place
 
@@ -136,7 +136,7 @@ def _drop(server: MariaDb, database: str) -> None:
 
 def point_target_to(name: str, target: str, place: Place) -> None:
     """The target of a subscription at its present address; the password is in TARGET_PASSWORD."""
-    to = place.uri.replace(place.server.password, "env:TARGET_PASSWORD")
+    to = uri_from(place.uri, "TARGET_PASSWORD")
     command("target", "alter", name, target, "--to", to)
 
 

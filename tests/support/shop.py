@@ -16,7 +16,7 @@ from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
-from tests.support.mariadb import MariaDb
+from tests.support.mariadb import MariaDb, uri_from
 from tests.support.replica import command, source_uri
 from tests.support.target_rows import target_rows
 from tests.targets.target_database import Place, new_database
@@ -41,7 +41,7 @@ class TargetCommands:
     @property
     def to(self) -> str:
         """The target's URI, with the name of the password's variable."""
-        return self.place.uri.replace(self.place.server.password, "env:TARGET_PASSWORD")
+        return uri_from(self.place.uri, "TARGET_PASSWORD")
 
     def run(self, code: int | None = None) -> dict[str, Any]:
         """What the run did to the target."""

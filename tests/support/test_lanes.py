@@ -1,4 +1,4 @@
-"""Lanes: a unit test that starts a process or a server fails, and what starts a JVM or a browser is one process's."""
+"""Lanes: a unit test that starts a process or a server fails, and every test is of one lane."""
 
 import os
 import subprocess
@@ -18,13 +18,20 @@ STARTING = {
         "def test(server): pass"
     ),
 }
-GROUPED = """
+FILE = """
 import os, pytest
-@pytest.mark.parametrize("number", range(8))
-def test_of_this_file(number): print(os.getpid())
+@pytest.mark.parametrize("number", range(16))
+def test_of_this_file(number): print("of NAME", os.getpid())
+"""
+LANES = """
+import pytest
+def test_unit(): print("unit")
+@pytest.mark.integration
+def test_integration(): print("integration")
+@pytest.mark.slow
+def test_slow(): print("slow")
 @pytest.mark.spark
-@pytest.mark.parametrize("number", range(8))
-def test_with_spark(number): print("spark", os.getpid())
+def test_spark(): print("spark")
 """
 
 
@@ -49,33 +56,29 @@ def test_a_unit_test_that_starts_something_fails_and_another_does_not(what: str,
         assert "1 deselected" in run(tmp_path, "-m", "unit").stdout
 
 
-def test_what_needs_a_jvm_is_one_process_s_and_so_is_a_file(tmp_path: Path) -> None:
+def test_the_tests_of_a_file_are_one_process_s(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        (tmp_path / f"test_{name}.py").write_text(GROUPED)
-    done = run(
-        tmp_path,
-        "-p",
-        "xdist.plugin",
-        "-n",
-        "2",
-        "--dist",
-        "loadgroup",
-        "--no-loadscope-reorder",
-        "-rA",
-        "-o",
-        "addopts=",
-    )
+        (tmp_path / f"test_{name}.py").write_text(FILE.replace("NAME", name))
+    shared = ("-p", "xdist.plugin", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+    done = run(tmp_path, *shared, "-rA", "-o", "addopts=")
     assert done.returncode == 0, done.stdout
-    shown = [line for line in done.stdout.splitlines() if line.isdigit() or line.startswith("spark ")]
+    shown = [line.split() for line in done.stdout.splitlines() if line.startswith("of ")]
     assert len(shown) == 32
-    assert len({line for line in shown if line.startswith("spark")}) == 1
-    assert len({line for line in shown if line.isdigit()}) <= 2
+    for name in ("a", "b"):
+        assert len({process for _, file, process in shown if file == name}) == 1
+
+
+def test_long_lanes_come_first(tmp_path: Path) -> None:
+    (tmp_path / "test_lanes.py").write_text(LANES)
+    done = run(tmp_path, "-rA", "-o", "addopts=")
+    shown = [line for line in done.stdout.splitlines() if line in ("unit", "integration", "slow", "spark")]
+    assert shown == ["spark", "slow", "integration", "unit"]
 
 
 def test_every_test_is_of_one_lane() -> None:
     """By the lanes of a collection: what is selected by the three is all."""
     counts = []
-    for lane in ("unit", "integration", "slow", "unit or integration or slow"):
+    for lane in ("unit", "integration and not slow", "slow", "unit or integration or slow"):
         done = subprocess.run(
             [
                 sys.executable,

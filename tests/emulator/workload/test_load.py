@@ -24,7 +24,7 @@ from ccpr.emulator.workload.record import Record
 from ccpr.emulator.workload.steps import LINES, ORDERS, PROGRESS, Load, Model, statements
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.errors import CcprError
-from tests.support.mariadb import MariaDb
+from tests.support.mariadb import MariaDb, uri_from
 from tests.support.replica import command
 from tests.targets.target_database import new_database
 
@@ -276,7 +276,7 @@ def test_what_is_replicated_while_it_changes_is_equal_at_every_point(
     with new_database(mariadb) as place:
         try:
             command("subscribe", NAME, "--from", uri(upstream.port), "--database", DATABASE)
-            to = place.uri.replace(mariadb.password, "env:DOWN")
+            to = uri_from(place.uri, "DOWN")
             command("target", "add", NAME, "db", "--to", to)
             steps: list[int] = []
             while len(steps) < 4:
