@@ -33,9 +33,9 @@ def plan(
     The iteration stays open: a run, or the sensor, continues it.
     """
     from ccpr.pipeline import plan as planning
-    from ccpr.service.held_points import expiring_after
     from ccpr.service.lake_plan import plan_lakes
     from ccpr.service.room import mirror_room
+    from ccpr.service.staying import expiring_after
     from ccpr.service.target_sync import plan_targets
     from ccpr.service.workspace import Workspace
 

@@ -16,6 +16,7 @@ from ccpr.cli.times import at_option, clock_text, time_option, utc_text, zone_te
 
 if TYPE_CHECKING:
     from ccpr.service.lakes import LakeTable
+    from ccpr.service.point_sizes import PointSize
     from ccpr.service.workspace import Workspace
 
 _LIST = "list"
@@ -88,32 +89,29 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the points that can be read, and why each stays."""
-    from ccpr.cli.logins import seconds_option
     from ccpr.maintenance.retention import Retention
-    from ccpr.service.held_points import staying
-    from ccpr.service.point_sizes import point_sizes
-    from ccpr.service.subscriptions import check_settings
+    from ccpr.service.staying import staying
     from ccpr.service.workspace import Workspace
     from ccpr.state.history import PointHistory
-    from ccpr.state.ledger import Ledger
     from ccpr.state.quarantine import Quarantine
     from ccpr.state.subscription import Subscription
 
-    span = None if retain_for is None else seconds_option(retain_for, "--retain-for")
-    given = {"keep": keep, "retain": retain, "retain_for": span}
+    changes = _tried(keep, retain, retain_for)
     with handle_errors(as_json=as_json), Workspace() as workspace:
         row = workspace.log.row(name)
         subscription = Subscription.from_row(row)
-        changes = {setting: value for setting, value in given.items() if value is not None}
         settings = replace(subscription.settings, **changes)
-        check_settings(settings, subscription.database, subscription.table)
+        if changes:
+            from ccpr.service.subscriptions import check_settings  # imports Arrow, which a list does without
+
+            check_settings(settings, subscription.database, subscription.table)
         if drop_before is not None:
             _drop_before(workspace, name, drop_before, yes=yes, as_json=as_json)
         found = PointHistory(workspace.log.engine, row.task_id).global_points()
         behind = Quarantine(workspace.log.engine, row.task_id).behind_by_point()
         why = staying(workspace, name, Retention.of(settings))
         there = _in_lakes(workspace, name) if in_lakes else {}
-        cost = point_sizes(Ledger(workspace.log.engine, row.task_id), [one.lsn for one in found]) if sizes else {}
+        cost = _sizes(workspace, row.task_id, [one.lsn for one in found]) if sizes else {}
     if would_expire:
         found = [point for point in found if not why.reasons.get(point.lsn, [""])]
     held = {point.lsn: [hold for hold in why.holds if hold.lsn == point.lsn] for point in found}
@@ -165,6 +163,23 @@ def list_(
     figures = ("tables changed", "objects copied", "bytes copied", *(("shows", "goes with it") if sizes else ()))
     columns = ("point", f"upstream's clock ({zone_text()})", *figures, "stays by", "lagging tables")
     show_table(columns, cells, empty="no point would expire" if would_expire else "no point yet")
+
+
+def _tried(keep: str | None, retain: int | None, retain_for: str | None) -> dict[str, Any]:
+    """The settings that are looked at as if they were the subscription's. Raises typer.BadParameter."""
+    given: dict[str, Any] = {"keep": keep, "retain": retain}
+    if retain_for is not None:
+        from ccpr.cli.logins import seconds_option
+
+        given["retain_for"] = seconds_option(retain_for, "--retain-for")
+    return {setting: value for setting, value in given.items() if value is not None}
+
+
+def _sizes(workspace: "Workspace", task_id: str, lsns: list[int]) -> "dict[int, PointSize]":
+    from ccpr.service.point_sizes import point_sizes
+    from ccpr.state.ledger import Ledger
+
+    return point_sizes(Ledger(workspace.log.engine, task_id), lsns)
 
 
 def _in_lakes(workspace: "Workspace", name: str) -> "dict[str, dict[int, tuple[LakeTable, ...]]]":

@@ -1,35 +1,31 @@
-"""Which points stay readable, and which files are deleted when a point expires. The files are recorded in one
-transaction and deleted an hour later (decision files-go-an-hour-later).
-
-After a crash in between, the next sweep deletes them. A file that is not recorded is never deleted.
+"""Which points stay readable. Read from the catalog database alone (`ccpr.maintenance.sweeping` drops the others).
 
 All times are the upstream's: those of its snapshots, which are in the order of the iterations. Our clock may jump, and
 nothing expires by it (decision expiry-by-upstream-clock).
 """
 
-import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Protocol
 
+import sqlalchemy as sa
+
 from ccpr.base.wording import first_names
-from ccpr.maintenance.dropping import Replica, drop_points
 from ccpr.maintenance.errors import PointsNeeded
-from ccpr.maintenance.orphans import find_orphans
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.holds import Hold
 from ccpr.mirror.points import LaggingTable
-from ccpr.state.database import batches, repeatable, together, transaction
-from ccpr.state.history import GlobalPoint
+from ccpr.state.database import repeatable, together
+from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.keep_rules import KeepRules
-from ccpr.state.kept import KeptChanged, KeptState
+from ccpr.state.kept import KeptRecords, KeptState
 from ccpr.state.pins import needed_by_pins
+from ccpr.state.quarantine import Quarantine
 from ccpr.state.settings import Settings
 from ccpr.state.targets import needed_points
 
-_CONFIRMED_FILES = 50  # files deleted between two checks of the lease
 _SECOND = 10**9  # nanoseconds
 EVERYTHING, NEWEST, COUNT, SPAN, HELD, NEEDED = "all points", "newest", "--retain", "--retain-for", "held", "needed"
 
@@ -156,76 +152,20 @@ def _held(names: Sequence[str]) -> list[str]:
     return [f"{HELD}: {', '.join(sorted(names))}"] if names else []
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """What a sweep did.
-
-    Attributes
-    ----------
-    points_dropped : points that are no longer readable.
-    files_waiting : files that are recorded for deletion.
-    changed : whether the head is to be published again.
-    """
-
-    points_dropped: int
-    files_deleted: int
-    files_waiting: int
-    changed: bool = False
-
-
-def sweep(
-    replica: Replica,
-    retention: Retention,
-    age_seconds: float,
-    *,
-    confirm: Callable[[], None],
-    grace_seconds: int,
-    orphans: bool = False,
-    before: int | None = None,
-) -> Swept:
-    """Drop points that do not have to stay, and delete files that are due.
-
-    The caller holds the lease. `confirm` raises if it has lost it: the new owner may refer to a file again.
-
-    Parameters
-    ----------
-    age_seconds : at most so much time has passed since the newest snapshot, by which files become due. It counts
-        towards the time that readers of a dropped point have, not against it.
-    grace_seconds : how long files stay that no point names any more.
-    orphans : look for files of attempts that came to nothing, which lists the whole mirror.
-    before : drop all points before this one, too. Raises PointsNeeded if one of them has to stay.
-    """
-    found, (waiting, first, last) = _look(replica)
-    now = found.watermark // _SECOND
-    latest = now + math.ceil(age_seconds) + grace_seconds
-    dropped, holds, ended = retention.expired(found), found.holds, found.holds != found.kept.holds
-    if not (dropped or orphans or ended) and (not waiting or (now < first and last <= latest)):
-        return Swept(0, 0, waiting)
-    changed = False
-    if dropped or ended:
-        confirm()
-        try:
-            changed = drop_points(replica, found.points, found.kept, dropped, holds, latest)
-        except KeptChanged:  # since it was read; the next sweep knows it
-            dropped = []
-    if orphans and (lost := list(find_orphans(replica.history, replica.ledger, replica.mirror))):
-        confirm()
-        with transaction(replica.history.engine) as connection:
-            replica.ledger.schedule_deletion(connection, lost, latest)
-    due, waiting = replica.ledger.due_garbage(now, latest)
-    named = replica.named() if due else set()
-    for batch in batches(due, _CONFIRMED_FILES):
-        confirm()
-        for path in batch:
-            if path not in named:  # the same content has the same name: it may have been written again meanwhile
-                replica.mirror.store.delete(path)
-            replica.ledger.forget(path)
-    return Swept(len(dropped) if changed else 0, len(due), waiting, changed)
-
-
-def look(replica: Replica) -> Found:
+@repeatable
+def look(engine: sa.Engine, task_id: str) -> Found:
     """What decides which points stay, as it is now."""
-    return _look(replica)[0]
+    with together(engine):
+        return read_found(engine, task_id)
+
+
+def read_found(engine: sa.Engine, task_id: str) -> Found:
+    """As `look`, in the transaction of the caller."""
+    history = PointHistory(engine, task_id)
+    points = history.global_points()
+    behind = Quarantine(engine, task_id).behind(points[-1].lsn).values() if points else ()
+    needed = needed_points(engine, task_id) + needed_by_pins(engine, task_id)
+    return Found(points, history.watermark(), behind, needed, KeptRecords(engine, task_id).state())
 
 
 def check_droppable(found: Found, lsns: Collection[int]) -> None:
@@ -240,15 +180,3 @@ def check_droppable(found: Found, lsns: Collection[int]) -> None:
         late = [one.qualified_name for one in found.behind if one.lsn == found.floor]
         who = f"table {first_names(late)} in quarantine" if late else "a target, a lake or a relay"
         raise PointsNeeded(f"{who} needs all points from {found.floor} on", subject=subject)
-
-
-@repeatable
-def _look(replica: Replica) -> tuple[Found, tuple[int, int, int]]:
-    """And `Ledger.waiting`."""
-    history = replica.history
-    with together(history.engine):
-        points = history.global_points()
-        behind = replica.quarantine.behind(points[-1].lsn).values() if points else ()
-        needed = needed_points(history.engine, history.task_id) + needed_by_pins(history.engine, history.task_id)
-        found = Found(points, history.watermark(), behind, needed, replica.kept.state())
-        return found, replica.ledger.waiting()

@@ -18,7 +18,8 @@ import sqlalchemy as sa
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.dropping import Replica
-from ccpr.maintenance.retention import Retention, Swept, sweep
+from ccpr.maintenance.retention import Retention
+from ccpr.maintenance.sweeping import Swept, sweep
 from ccpr.matrixone.definitions import Definitions
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table

@@ -1,20 +1,19 @@
-"""Points by name: holding, releasing and dropping them, and why each one stays."""
+"""Points by name: holding, releasing and dropping them."""
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
 from ccpr.maintenance.dropping import Replica, drop_points
-from ccpr.maintenance.retention import Retention, check_droppable, look
+from ccpr.maintenance.retention import check_droppable, look
 from ccpr.mirror.errors import BadName, HoldMissing, PointGone
 from ccpr.mirror.holds import HOLD_NAME, Hold
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, instant_text
 from ccpr.pipeline.lag import LagMeter
-from ccpr.pipeline.plan import Plan
 from ccpr.service.errors import HoldExists
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -27,42 +26,6 @@ from ccpr.state.subscription import Subscription
 from ccpr.state.tables import points
 
 _ATTEMPTS = 20  # while others hold and drop points
-
-
-@dataclass(frozen=True, slots=True)
-class Staying:
-    """Why the points of a subscription stay.
-
-    Attributes
-    ----------
-    reasons : by lsn; without reasons a point goes with the next iteration.
-    holds : what is held, by name.
-    """
-
-    reasons: dict[int, list[str]]
-    holds: tuple[Hold, ...]
-
-    @property
-    def expiring(self) -> list[int]:
-        return [lsn for lsn, why in self.reasons.items() if not why]
-
-
-def staying(workspace: Workspace, name: str, retention: Retention | None = None) -> Staying:
-    """By the rules of the subscription, or by others that are tried out."""
-    row = workspace.log.row(name)
-    subscription = Subscription.from_row(row)
-    found = look(Replica.of(workspace.log.engine, row.task_id, workspace.mirror_of(subscription)))
-    rule = Retention.of(subscription.settings) if retention is None else retention
-    return Staying(rule.reasons(found), found.kept.holds)
-
-
-def expiring_after(workspace: Workspace, plan: Plan) -> list[int]:
-    """The points that go when an iteration has done what is planned, by lsn."""
-    row = workspace.log.row(plan.subscription)
-    subscription = Subscription.from_row(row)
-    found = look(Replica.of(workspace.log.engine, row.task_id, workspace.mirror_of(subscription)))
-    after = found.after(plan.lsn, plan.at, point=bool(plan.tables or plan.changes))
-    return Retention.of(subscription.settings).expired(after)
 
 
 def hold(
@@ -124,7 +87,7 @@ def drop(workspace: Workspace, name: str, lsns: Collection[int]) -> None:
         mirror = workspace.mirror_of(subscription)
         publish_pending(workspace.log, name, mirror, lease.claim)
         replica = Replica.of(workspace.log.engine, row.task_id, mirror)
-        found = look(replica)
+        found = look(workspace.log.engine, row.task_id)
         dropped = {point.lsn for point in found.points if point.lsn in lsns}
         if not dropped:
             raise PointGone("the points have been dropped", subject=mirror.store.url)

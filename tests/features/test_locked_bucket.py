@@ -95,8 +95,7 @@ def test_a_bucket_that_locks_by_itself_is_refused_before_anything_is_there(
     configuration = {"ObjectLockEnabled": "Enabled", "Rule": rule}
     s3.create_bucket(Bucket=LOCKING, ObjectLockEnabledForBucket=True)
     s3.put_object_lock_configuration(Bucket=LOCKING, ObjectLockConfiguration=configuration)
-    one_table.source.subscribe("--mirror", place(LOCKING, s3_server))
-    error = command("run", "s", code=1)["error"]
+    error = one_table.source.subscribe("--mirror", place(LOCKING, s3_server), code=1)["error"]
     assert error["code"] == "STORE_FAILED"
     assert "Object Lock" in error["remedy"]
     assert "Contents" not in s3.list_objects_v2(Bucket=LOCKING)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ccpr.maintenance.retention import Swept
+from ccpr.maintenance.sweeping import Swept
 from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
 from ccpr.pipeline.driver import drive

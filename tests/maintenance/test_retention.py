@@ -13,11 +13,12 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.maintenance import retention
+from ccpr.maintenance import retention, sweeping
 from ccpr.maintenance.dropping import Replica as Parts
 from ccpr.maintenance.dropping import drop_points
 from ccpr.maintenance.errors import PointsNeeded
-from ccpr.maintenance.retention import Found, Retention, Swept
+from ccpr.maintenance.retention import Found, Retention
+from ccpr.maintenance.sweeping import Swept
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.errors import PointGone
 from ccpr.mirror.head import Head
@@ -189,7 +190,7 @@ class Replica:
             patch.object(retention, "needed_points", lambda *_: needed),
             patch.object(self.history, "watermark", lambda: self.watermark + self.lsn),
         ):
-            swept = retention.sweep(
+            swept = sweeping.sweep(
                 self.parts,
                 rule,
                 0.0,

@@ -2,7 +2,7 @@
 
 import logging
 
-from ccpr.maintenance.retention import Swept
+from ccpr.maintenance.sweeping import Swept
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.pipeline.iteration import Iteration
