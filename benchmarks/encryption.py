@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import ccpr
-from benchmarks.copy import _copy, emulator, job_of, large_objects, objects_of
+from benchmarks.copy import _LARGE_COPIES, _copy, emulator, job_of, large_objects, objects_of
 from benchmarks.read import _OBJECT_ROWS, _ROWS, _TYPES, values
 from benchmarks.shared.common import arguments_of, recordings_with
 from ccpr.matrixone.client.malloc import keep_large_blocks
@@ -37,14 +37,15 @@ _SIDES = {"clear": "", "encrypted": f"?encrypt={_REFERENCE}"}
 
 
 def main() -> None:
-    arguments = arguments_of(__doc__, _ROUNDS, rows=_ROWS)
+    arguments = arguments_of(__doc__, _ROUNDS, rows=_ROWS, copies=_LARGE_COPIES)
     os.environ["CCPR_BENCHMARK_KEY"] = new_key()
     folder = recordings_with("wide_and_large", "many_tables")
     keep_large_blocks()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:  # on disk like a mirror, not in memory
         work = Path(scratch)
         os.environ[KEY_FILE_VARIABLE] = str(work / "key")
-        large = _copied(large_objects(folder / "wide_and_large", work / "large"), work, arguments.rounds)
+        recording = large_objects(folder / "wide_and_large", work / "large", arguments.copies)
+        large = _copied(recording, work, arguments.rounds)
         small = _copied(folder / "many_tables", work, arguments.rounds)
         read, filtered = _read(work / "read", arguments.rows, arguments.rounds)
     figures = {

@@ -156,16 +156,15 @@ def _held(names: Sequence[str]) -> list[str]:
 def look(engine: sa.Engine, task_id: str) -> Found:
     """What decides which points stay, as it is now."""
     with together(engine):
-        return read_found(engine, task_id)
+        return read_found(PointHistory(engine, task_id), Quarantine(engine, task_id), KeptRecords(engine, task_id))
 
 
-def read_found(engine: sa.Engine, task_id: str) -> Found:
+def read_found(history: PointHistory, quarantine: Quarantine, kept: KeptRecords) -> Found:
     """As `look`, in the transaction of the caller."""
-    history = PointHistory(engine, task_id)
     points = history.global_points()
-    behind = Quarantine(engine, task_id).behind(points[-1].lsn).values() if points else ()
-    needed = needed_points(engine, task_id) + needed_by_pins(engine, task_id)
-    return Found(points, history.watermark(), behind, needed, KeptRecords(engine, task_id).state())
+    behind = quarantine.behind(points[-1].lsn).values() if points else ()
+    needed = needed_points(history.engine, history.task_id) + needed_by_pins(history.engine, history.task_id)
+    return Found(points, history.watermark(), behind, needed, kept.state())
 
 
 def check_droppable(found: Found, lsns: Collection[int]) -> None:

@@ -89,6 +89,5 @@ def sweep(
 @repeatable
 def _look(replica: Replica) -> tuple[Found, tuple[int, int, int]]:
     """And `Ledger.waiting`."""
-    history = replica.history
-    with together(history.engine):
-        return read_found(history.engine, history.task_id), replica.ledger.waiting()
+    with together(replica.history.engine):
+        return read_found(replica.history, replica.quarantine, replica.kept), replica.ledger.waiting()

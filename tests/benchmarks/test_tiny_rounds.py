@@ -18,7 +18,7 @@ TINY = {
     "decode": ("--rounds", "1"),
     "delta": ("--rounds", "1", "--rows", "2000"),
     "encode": ("--rounds", "1"),
-    "encryption": ("--rounds", "1", "--rows", "5000"),
+    "encryption": ("--rounds", "1", "--rows", "5000", "--copies", "1"),
     "engines": ("--rounds", "1", "--no-cold", "--no-warm-up", "--largest", "6 kB"),
     "get_object": ("--rounds", "1", "--mb", "8"),
     "idle": ("--subscriptions", "1", "--rounds", "1"),
