@@ -52,7 +52,7 @@ def _without_rows(mirror: "Mirror", point: "Point", typed: str) -> TableMissingI
         for one in each.all():
             if one.kind != "grant" and typed in (one.name, f"{each.database}.{one.name}"):
                 return TableMissingInMirror(
-                    f"it is a {one.kind}, of which a mirror has the definition and no rows",
+                    f"it is a {one.kind}: a mirror has its definition, and no rows",
                     subject=f"{one.kind} {each.database}.{one.name} at lsn {point.lsn}",
                     remedy=f"`ccpr schema NAME {one.name}` shows it.",
                 )

@@ -5,7 +5,6 @@ Their clusters are asked by `ccpr serve` and `ccpr relay serve`; here the answer
 report what has changed since it was reported last.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from ccpr.dagster.events import MIRROR
 from ccpr.dagster.health import REPLICA_CURRENT, Health, error_shown, objective_of, says_of, short
 from ccpr.dagster.keys import Runless, prefixed
 from ccpr.dagster.replication import Replication, as_failure
+from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.lag import LagMeter
@@ -84,18 +84,15 @@ def follower_check(
 
 
 def follower_events(instance: dg.DagsterInstance, workspace: Workspace) -> list[Runless]:
-    """What is to be reported of all followers: of those of which something else was reported last, or nothing. Raises
-    StateUnavailable, StateUnreadable."""
+    """News of all followers: those whose reported verdict is another one, or missing. Raises StateUnavailable,
+    StateUnreadable."""
     followers, _ = all_followers(workspace.log.engine)
     if not followers:
         return []
     rows = {row.task_id: row for row in workspace.log.all_rows()[0]}
     found = {_key(one): follower_health(workspace, rows[one.task_id], one) for one in followers if one.task_id in rows}
-    storage = instance.daemon_cursor_storage
-    known = storage.get_cursor_values(set(found))
-    news = {key: health for key, health in found.items() if known.get(key) != health.verdict}
-    if news:
-        storage.set_cursor_values({key: health.verdict for key, health in news.items()})
+    news = news_of(known_verdicts(instance, found), found)
+    remember(instance, news)
     return [event for health in news.values() for event in health.events()]
 
 
@@ -146,5 +143,4 @@ def follower_health(workspace: Workspace, row: LogRow, follower: Follower) -> Fo
 
 
 def _key(follower: Follower) -> str:
-    """In Dagster's own key-value table: of the verdict that was reported last."""
-    return f"ccpr/follower/{hashlib.sha256(f'{follower.task_id} {follower.name}'.encode()).hexdigest()[:40]}"
+    return verdict_key("follower", f"{follower.task_id} {follower.name}")

@@ -18,7 +18,7 @@ from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.present import present_events
 from ccpr.dagster.replica_health import UNREADABLE, quick_verdict
 from ccpr.dagster.replication import Replication
-from ccpr.dagster.reporting import changed, health_events, known_verdict, report
+from ccpr.dagster.reporting import changed, health_events, report
 from ccpr.dagster.tables import newest_reported, report_tables
 from ccpr.dagster.target_health import read_targets, target_databases_event, target_events
 from ccpr.dagster.target_tables import report_target_tables
@@ -53,9 +53,9 @@ def build_health_sensor() -> dg.SensorDefinition:
         remember_prefix(instance, replication.key_prefix)
         rows, bad = workspace.log.all_rows()
         verdicts = read_verdicts(workspace, [*rows, *bad])
-        news = sorted(changed(instance, verdicts))[:_NEWS_PER_TICK]
-        recovered = {name for name in news if is_failing(known_verdict(instance, name))}
-        recovered = {name for name in recovered if not is_failing(verdicts[name])}
+        before = changed(instance, verdicts)
+        news = sorted(before)[:_NEWS_PER_TICK]
+        recovered = {name for name in news if is_failing(before[name]) and not is_failing(verdicts[name])}
         assert SUBSCRIPTIONS.name is not None
         present = instance.get_dynamic_partitions(SUBSCRIPTIONS.name)
         new = [name for name in verdicts if name not in present]

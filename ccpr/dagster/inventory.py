@@ -127,21 +127,21 @@ def within(known: list[KnownSubscription], room: int) -> list[KnownSubscription]
 def _known(workspace: Workspace, rows: list[LogRow], room: int) -> Iterator[KnownSubscription]:
     for row in rows:
         try:
-            one = _subscription(workspace, row)
-            one = _with_tables(workspace, row, one, room)
+            targets = TargetRecords(workspace.log.engine, row.task_id).all()
+            one = _with_tables(workspace, row, _subscription(workspace, row, targets), targets, room)
         except CcprError:
             continue  # its row or a point cannot be read: the sensor's ticks and `ccpr status` say so
         room -= len(one.tables)
         yield one
 
 
-def _subscription(workspace: Workspace, row: LogRow) -> KnownSubscription:
+def _subscription(workspace: Workspace, row: LogRow, targets: list[Target]) -> KnownSubscription:
     engine, subscription = workspace.log.engine, Subscription.from_row(row)
     return KnownSubscription(
         row.subscription_name,
         subscription.settings.sync_interval,
         printable(workspace.mirror_store(subscription.name, subscription.settings).url),
-        tuple(map(_destination, TargetRecords(engine, row.task_id).all())),
+        tuple(map(_destination, targets)),
         tuple((one.name, one.database) for one in FollowerRecords(engine, row.task_id).all()),
     )
 
@@ -152,17 +152,18 @@ def _destination(target: Target) -> Destination:
     return Destination(target.name, target.dialect.server, False, printable(address_of(target).masked()))
 
 
-def _with_tables(workspace: Workspace, row: LogRow, one: KnownSubscription, room: int) -> KnownSubscription:
-    engine = workspace.log.engine
-    history = PointHistory(engine, row.task_id)
+def _with_tables(
+    workspace: Workspace, row: LogRow, one: KnownSubscription, targets: list[Target], room: int
+) -> KnownSubscription:
+    history = PointHistory(workspace.log.engine, row.task_id)
     points = history.after(-1, -1, room) if room else []
-    targets = [target for target in TargetRecords(engine, row.task_id).all() if target.state is TargetState.ACTIVE]
+    active = [target for target in targets if target.state is TargetState.ACTIVE]
     tables = tuple(
         KnownTable(
             point.table,
             tuple(
                 Copy(target.name, copy_database(target, point.table.database))
-                for target in targets
+                for target in active
                 if has_copy(target, point.table)
             ),
         )

@@ -164,7 +164,7 @@ def build_applied_tables(
         freshness_policy=freshness,
         description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the "
         "point. An iteration in which nothing changed moves the time that the replica shows, and makes no point. A "
-        "partition is red while the subscription's iterations fail, whoever makes them.",
+        "partition is red while the subscription's iterations fail, in runs, commands and services.",
     )
     def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
         subscription = context.partition_key

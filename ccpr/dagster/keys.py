@@ -17,7 +17,7 @@ _REMEMBERED = "ccpr/key_prefix"  # a key in Dagster's own key-value table
 
 
 def remember_prefix(instance: dg.DagsterInstance, prefix: Sequence[str]) -> None:
-    """By whoever knows it: runs and ticks."""
+    """By runs and ticks, which know it."""
     if list(prefix) != prefix_of(instance):
         instance.daemon_cursor_storage.set_cursor_values({_REMEMBERED: json.dumps(list(prefix))})
 

@@ -1,6 +1,5 @@
 """What is reported to Dagster without a run: events of assets, and of each subscription how it is."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 
 import dagster as dg
@@ -14,11 +13,11 @@ from ccpr.dagster.health import Health, is_failing
 from ccpr.dagster.keys import Runless, prefix_of, with_prefix
 from ccpr.dagster.replica_health import read_health, unreadable_health
 from ccpr.dagster.target_health import target_events
+from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
 
-# Keys in Dagster's own key-value table. There the first 64 characters of a key have to differ in MySQL.
-_PENDING = "ccpr/failures_of_a_tick"
+_PENDING = "ccpr/failures_of_a_tick"  # a key in Dagster's own key-value table
 
 
 def report(instance: dg.DagsterInstance, events: Iterable[Runless]) -> None:
@@ -50,28 +49,24 @@ def health_events(
     all_too : that of all together also if none of these has changed.
     in_run : a run of Dagster's fails by itself.
     """
-    found = [_read(workspace, name) for name in subscriptions]
-    events: list[Runless] = [event for health in found for event in health.events()]
-    known = _known(instance, [health.subscription for health in found])
-    news = [health for health in found if known.get(_key(health.subscription)) != health.verdict]
+    found = {_key(name): _read(workspace, name) for name in subscriptions}
+    events: list[Runless] = [event for health in found.values() for event in health.events()]
+    known = known_verdicts(instance, found)
+    news = news_of(known, found)
     if news or all_too:
         events += read_all_health(workspace).events()
-    for health in news:
-        if is_failing(health.verdict) and not in_run and not is_failing(known.get(_key(health.subscription))):
+    for key, health in news.items():
+        if is_failing(health.verdict) and not in_run and not is_failing(known.get(key)):
             record_failed_run(instance, health.subscription, APPLIED_TABLES, health.says, health.shown)
-    _remember(instance, news)
+    remember(instance, news)
     return events
 
 
-def changed(instance: dg.DagsterInstance, verdicts: Mapping[str, str]) -> list[str]:
-    """The subscriptions of which another verdict, or none, was reported last."""
-    known = _known(instance, verdicts)
-    return [name for name, verdict in verdicts.items() if known.get(_key(name)) != verdict]
-
-
-def known_verdict(instance: dg.DagsterInstance, subscription: str) -> str | None:
-    """What was reported last; None if nothing was."""
-    return _known(instance, [subscription]).get(_key(subscription))
+def changed(instance: dg.DagsterInstance, verdicts: Mapping[str, str]) -> dict[str, str | None]:
+    """The subscriptions whose reported verdict is another one, or missing, with what was reported."""
+    known = known_verdicts(instance, map(_key, verdicts))
+    before = {name: known.get(_key(name)) for name in verdicts}
+    return {name: verdict for name, verdict in before.items() if verdict != verdicts[name]}
 
 
 def keep_failures(instance: dg.DagsterInstance, text: str) -> None:
@@ -87,14 +82,8 @@ def kept_failures(instance: dg.DagsterInstance) -> str:
     return text
 
 
-def _known(instance: dg.DagsterInstance, subscriptions: Iterable[str]) -> Mapping[str, str]:
-    """The verdicts that were reported last, by `_key`."""
-    return instance.daemon_cursor_storage.get_cursor_values({_key(name) for name in subscriptions})
-
-
 def _key(subscription: str) -> str:
-    """Of the verdict that was reported last."""
-    return f"ccpr/verdict/{hashlib.sha256(subscription.encode()).hexdigest()[:40]}"
+    return verdict_key("verdict", subscription)
 
 
 def _read(workspace: Workspace, name: str) -> Health:
@@ -103,9 +92,3 @@ def _read(workspace: Workspace, name: str) -> Health:
             return read_health(workspace, name)
     except (StateUnreadable, UnexpectedError) as error:
         return unreadable_health(name, error)
-
-
-def _remember(instance: dg.DagsterInstance, found: Iterable[Health]) -> None:
-    values = {_key(health.subscription): health.verdict for health in found}
-    if values:
-        instance.daemon_cursor_storage.set_cursor_values(values)

@@ -5,7 +5,6 @@ Ticks, runs and iterations of the service report what has changed since it was r
 makes the subscription's partition of `target_databases` fail, too.
 """
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from ccpr.dagster.health import (
     with_names,
 )
 from ccpr.dagster.keys import Runless
+from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.lag import Lag, LagMeter
 from ccpr.service.status import ReadRow, TargetStatus, target_statuses
@@ -98,8 +98,8 @@ def targets_health(workspace: Workspace, read: ReadRow, lag: Lag) -> list[Target
 def target_events(
     instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], *, in_run: bool = False
 ) -> list[Runless]:
-    """What is to be reported of the targets of subscriptions: of those of which something else was reported last, or
-    nothing. Raises StateUnavailable.
+    """News of the targets of subscriptions: those whose reported verdict is another one, or missing. Raises
+    StateUnavailable.
 
     Parameters
     ----------
@@ -167,10 +167,9 @@ def synced_table(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadat
 
 
 def _news(instance: dg.DagsterInstance, subscription: str, found: list[TargetHealth], *, in_run: bool) -> list[Runless]:
-    keys = {_key(one): one for one in found}
-    storage = instance.daemon_cursor_storage
-    known = storage.get_cursor_values(set(keys))
-    news = {key: one for key, one in keys.items() if known.get(key) != one.verdict}
+    by_key = {_key(one): one for one in found}
+    known = known_verdicts(instance, by_key)
+    news = news_of(known, by_key)
     if not news:
         return []
     events: list[Runless] = [event for one in news.values() for event in one.events()]
@@ -181,14 +180,12 @@ def _news(instance: dg.DagsterInstance, subscription: str, found: list[TargetHea
         record_failed_run(instance, subscription, TARGET_DATABASES, text, failed[0].shown)
     if not in_run and recovered and not any(one.is_failing for one in found):
         events += target_databases_event(found).runless(subscription)
-    storage.set_cursor_values({key: one.verdict for key, one in news.items()})
+    remember(instance, news)
     return events
 
 
 def _key(health: TargetHealth) -> str:
-    """In Dagster's own key-value table: of the verdict that was reported last. The first 64 characters of a key have
-    to differ there in MySQL."""
-    return f"ccpr/target/{hashlib.sha256(repr((health.subscription, health.target)).encode()).hexdigest()[:40]}"
+    return verdict_key("target", repr((health.subscription, health.target)))
 
 
 def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, now: float) -> TargetHealth:

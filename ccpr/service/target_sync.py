@@ -265,17 +265,16 @@ def approve_table(
 
 def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, TargetPlan | Failure]":
     """What the open iteration's catalog means for each target, by its name. Only definitions are compared, no rows."""
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
     from ccpr.pipeline.driver import catalog_of
+    from ccpr.service.targets import open_target
+    from ccpr.targets.plan import plan_target, stuck_failure
 
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
     catalog = catalog_of(iteration)
     found: dict[str, TargetPlan | Failure] = {}
     for target in records.databases():
         if target.state is TargetState.RELEASED:
             continue
-        from ccpr.service.targets import open_target
-        from ccpr.targets.plan import plan_target, stuck_failure
-
         try:
             with open_target(workspace, target) as destination:
                 registered = destination.tables()

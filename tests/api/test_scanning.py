@@ -227,6 +227,7 @@ def a_filter(draw: st.DrawFn) -> tuple[Any, ...]:
     return name, operator, values if "in" in operator else values[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_count_is_the_number_of_rows_that_are_read(

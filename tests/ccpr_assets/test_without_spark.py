@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from ccpr.cli.output import json_text
 from tests.support.replica import NAME, replaying
 
@@ -41,13 +39,6 @@ with dg.DagsterInstance.ephemeral() as instance:
     assert not ABSENT & sys.modules.keys()
     print(json.dumps({"success": run.success, "checks": len(run.get_asset_check_evaluations()), "errors": texts}))
 """
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
-    return tmp_path
 
 
 def run(engine: str) -> dict:

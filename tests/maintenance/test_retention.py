@@ -293,6 +293,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> sa.Engine:
     return open_database(f"sqlite:///{tmp_path_factory.mktemp('catalog')}/catalog.db")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(
     events=st.lists(EVENTS, min_size=3, max_size=18),

@@ -149,6 +149,7 @@ def mutated(draw: st.DrawFn) -> Any:
     return document
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated())
 @example(DOCUMENT)

@@ -171,6 +171,7 @@ def expressions_on(rows: pa.Table) -> st.SearchStrategy[pc.Expression]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_row_is_lost_of_which_an_expression_is_true(
@@ -331,6 +332,7 @@ def in_memory(shown: Callable[[Reading], tuple[TableRead, pa.Table]]) -> Iterato
         yield connection
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_statement_gives_what_it_gives_over_the_same_rows_in_memory(

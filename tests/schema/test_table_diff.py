@@ -138,6 +138,7 @@ def diff(
     return diff_tables(as_table(before, seqnums=seqnums), as_table(after, seqnums=later), before, after)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(create_tables(), create_tables())
 def test_changes_between_any_two_tables_lead_from_one_to_the_other(before: CreateTable, after: CreateTable):

@@ -29,13 +29,6 @@ TABLE = dg.AssetKey([NAME, "gd_acc", "p"])
 OTHER = "another_subscription"
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
-    return tmp_path
-
-
 def later() -> datetime:
     """A time before which everything has happened."""
     return datetime.now(UTC) + timedelta(hours=1)

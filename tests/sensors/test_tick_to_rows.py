@@ -31,13 +31,6 @@ APPLIED = dg.AssetKey("applied_tables")
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
-    return tmp_path
-
-
-@pytest.fixture
 def replica(recordings: Path, home: Path) -> Iterator[Replica]:
     """Two recorded snapshots; from the third iteration on nothing changes."""
     with replaying(recordings / "other_account", home) as replica:

@@ -237,5 +237,6 @@ def refused(error: type[Exception], act: Any) -> None:
         act()
 
 
+@pytest.mark.slow
 def test_generated_lives() -> None:
     run_state_machine_as_test(Lives, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))

@@ -71,6 +71,7 @@ def test_two_names_that_change_places_go_by_way_of_a_third():
     )
 
 
+@pytest.mark.slow
 @given(st.permutations(range(6)), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)))
 def test_renames_take_every_name_that_is_free_at_that_moment(order: list[int], gone: set[int], truncated: set[int]):
     there = registered(*(table(1 + number, f"n{number}") for number in range(6)))

@@ -274,6 +274,7 @@ def test_a_damaged_statement_is_read_or_refused(table: CreateTable, data: st.Dat
         parse_create_table(text[:at] + piece + text[at + data.draw(st.integers(0, 5)) :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [

@@ -60,6 +60,7 @@ def decode(*values: bytes | None) -> list[str | None]:
     return json_text(pa.array(values, pa.binary()), subject="test").to_pylist()
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.none() | st.tuples(_documents), max_size=8))
 def test_a_document_reads_as_the_text_it_was_made_of(documents: list[tuple[object] | None]) -> None:

@@ -153,6 +153,7 @@ def cells(draw: st.DrawFn) -> bytes | None:
     return raw[: draw(st.integers(0, len(raw)))] if kind == 2 else raw
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(cells(), max_size=12), st.integers(0, 3))
 def test_a_block_reads_as_its_values_do_one_by_one(values: list[bytes | None], skipped: int) -> None:

@@ -5,6 +5,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -167,6 +168,7 @@ class Files:
         return ObjectFile(self.files[name])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(tables())
 def test_the_rows_of_any_table_at_any_time_are_those_of_the_model(table: tuple[list[Data], list[Tombstone]]) -> None:

@@ -1,0 +1,33 @@
+"""What was reported last of each subscription, target and follower, in Dagster's own key-value table: so that only news
+is reported."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import dagster as dg
+
+from ccpr.dagster.health import Health
+
+_Health = TypeVar("_Health", bound=Health)
+
+
+def verdict_key(kind: str, name: str) -> str:
+    """Of the verdict on what has this name. The first 64 characters of a key have to differ in MySQL."""
+    return f"ccpr/{kind}/{hashlib.sha256(name.encode()).hexdigest()[:40]}"
+
+
+def known_verdicts(instance: dg.DagsterInstance, keys: Iterable[str]) -> Mapping[str, str]:
+    """By key; without those of which nothing was reported."""
+    return instance.daemon_cursor_storage.get_cursor_values(set(keys))
+
+
+def news_of(known: Mapping[str, str], found: Mapping[str, _Health]) -> dict[str, _Health]:
+    """Those whose verdict is another than the known one."""
+    return {key: health for key, health in found.items() if known.get(key) != health.verdict}
+
+
+def remember(instance: dg.DagsterInstance, news: Mapping[str, Health]) -> None:
+    """They have been reported."""
+    if news:
+        instance.daemon_cursor_storage.set_cursor_values({key: health.verdict for key, health in news.items()})
