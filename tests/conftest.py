@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 
 from tests.support.ci import not_skipped
-from tests.support.lanes import assign, guarded
+from tests.support.lanes import UNIT, assign, guarded, has_no_unit_test
 from tests.support.mariadb import MariaDb, program_or_skip, running
 from tests.support.recordings_location import SAMPLE, recordings_folder
 from tests.support.s3_fixtures import s3_credentials, s3_server, s3_url
@@ -38,6 +38,11 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """The same for a whole module, which is skipped when it is imported."""
     return not_skipped((yield))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m unit` imports no file whose tests are all of another lane: each process would, for a third of the time."""
+    return True if config.option.markexpr == UNIT and has_no_unit_test(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -181,7 +181,7 @@ def rebuild(
     as_json: AsJson = False,
 ) -> None:
     """Publish a table of a lake anew from the newest point of the mirror: all of its files, in its next version.
-    Somebody else may have written to it, or deleted files of it (LAKE_CHANGED). The upstream is not asked."""
+    It is for a table that others have written to or deleted files of (LAKE_CHANGED). The upstream is not asked."""
     _sync(name, lake_name, table, as_json=as_json)
 
 

@@ -7,6 +7,7 @@ A file's tests stay together, since they share fixtures. What takes long comes f
 with it in the end.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ FOLDERS = {
     "restarts": SLOW,
     "sensors": INTEGRATION,
 }
+_OF_ANOTHER_LANE = re.compile(r"^pytestmark = .*mark\.(?:slow|integration|spark|browser)\b", re.MULTILINE)
 _STARTING = frozenset(("os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "subprocess.Popen"))
 _running: list[str] = []  # the unit test that runs
 
@@ -47,6 +49,15 @@ def lane_of(item: pytest.Item) -> str:
     if of_its_own := [lane for lane in LANES if lane in marks]:
         return of_its_own[0]
     return FOLDERS.get(item.path.relative_to(TESTS).parts[0], UNIT) if item.path.is_relative_to(TESTS) else UNIT
+
+
+def has_no_unit_test(path: Path) -> bool:
+    """Whether a folder or file says of all its tests that they are of another lane; it need not be imported then."""
+    if not path.is_relative_to(TESTS) or path == TESTS:
+        return False
+    if path.relative_to(TESTS).parts[0] in FOLDERS:
+        return True
+    return path.name.startswith("test_") and path.is_file() and bool(_OF_ANOTHER_LANE.search(path.read_text()))
 
 
 def _is_heavy(item: pytest.Item) -> bool:

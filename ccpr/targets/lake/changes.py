@@ -62,9 +62,8 @@ class TableChange:
     at: Timestamp
 
     def moved(self, gone: Collection[str], new: Collection[str]) -> frozenset[str]:
-        """Of the objects that are gone and those that are new, by name: those of which the rows are proved to be the
-        same, as multisets. All that are gone, and of the new ones those whose rows are older than the version before;
-        or none."""
+        """The names of objects, gone and new, whose rows are proved to be the same, as multisets: all that are gone,
+        with those new ones whose rows are older than the version before. None, if that is not proved."""
         old = [listed for listed in self._new_objects(new) if self._is_old(listed)]
         if not gone or not old:
             return frozenset()

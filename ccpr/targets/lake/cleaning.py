@@ -1,9 +1,9 @@
 """Checkpoints of a table, and which of its files leave.
 
-A file leaves when no version names it that shows a kept point, an hour after the commit that removed it at the
-earliest: a reader may have begun before. Times are the upstream's, as those of the mirror's retention. A file that
-nothing names at all is of an attempt that came to nothing; those leave after a commit of ours, so that whoever still
-works on such an attempt cannot commit it any more. Source: decision lake-cleaning.
+A file leaves when no version that shows a kept point names it, and not before an hour after the commit that removed it:
+a reader may have begun before. Times are the upstream's, as those of the mirror's retention. A file that no version
+names is of a failed attempt; it leaves after a commit of ours, so that an attempt that still runs cannot commit it.
+Source: decision lake-cleaning.
 """
 
 import re

@@ -88,7 +88,7 @@ def metadata(
 
 
 def check_features(found: Mapping[str, Any] | None, subject: str) -> None:
-    """Raises LakeChanged if somebody else has given the table a feature that ccpr does not write."""
+    """Raises LakeChanged if another writer has given the table a feature that ccpr does not write."""
     features = set((found or {}).get("writerFeatures", ())) | set((found or {}).get("readerFeatures", ()))
     if foreign := sorted(features - _FEATURES):
         remedy = (

@@ -5,12 +5,12 @@ from ccpr.matrixone.errors import Terminal, Transient
 
 class LakeChanged(Terminal):
     """Somebody else wrote to a table of the lake (OPTIMIZE, VACUUM, an insert), or its files are not as they were left.
-    Nothing more is published to the table, since nobody can say which rows it would have."""
+    Nothing more is published to the table, since it is unknown which rows it would have."""
 
     code = "LAKE_CHANGED"
     about = "table of a lake"
     default_remedy = (
-        "Let nobody but ccpr write to the lake. `ccpr lake rebuild NAME LAKE TABLE` publishes the table anew in its "
+        "Let only ccpr write to the lake. `ccpr lake rebuild NAME LAKE TABLE` publishes the table anew in its "
         "next version; what was written by others stays readable in the versions before."
     )
 
@@ -20,7 +20,7 @@ class LakeForeign(Terminal):
 
     code = "LAKE_FOREIGN"
     about = "lake"
-    default_remedy = "Nothing was changed. Name another folder or prefix, or delete what is there if nobody needs it."
+    default_remedy = "Nothing was changed. Name another folder or prefix, or delete what is there if it is not needed."
 
 
 class LakeAhead(Transient):

@@ -104,7 +104,7 @@ class VersionFeed:
 
 
 def _moved(change: TableChange, removes: Adds, adds: Adds) -> frozenset[str]:
-    """The paths of files that are gone and new, of which the rows are the same."""
+    """The paths of files that are gone and of files that are new, whose rows are the same."""
     before, after = ({add["tags"][OBJECT]: add["path"] for add in found} for found in (removes, adds))
     names = change.moved(before.keys() - after.keys(), after.keys() - before.keys())
     return frozenset(path for found in (before, after) for name, path in found.items() if name in names)

@@ -1,8 +1,8 @@
 """The log of a Delta table: what its versions say, and how a new one is added.
 
-Read are the newest checkpoint that this program wrote and the commits behind it; a commit that it has not written, and
-whatever it does not understand, is LAKE_CHANGED. Written is one file, which appears whole and only if its version does
-not exist. Source: the protocol of Delta Lake; decision lake-commits.
+A reading takes the newest checkpoint that this program wrote and the commits behind it; a commit that it has not
+written, or that it does not understand, is LAKE_CHANGED. A commit is one file, which appears whole and only if its
+version does not exist yet. Source: the protocol of Delta Lake; decision lake-commits.
 """
 
 import json
@@ -131,7 +131,7 @@ class TableLog:
         LakeConflict if the version exists, StoreFailed: then it exists or not."""
         version = state.version + 1
         if not self.store.create(self._commit_path(version), log_content(actions)):
-            raise LakeConflict(f"somebody else wrote version {version}", subject=self.subject)
+            raise LakeConflict(f"another writer wrote version {version}", subject=self.subject)
         self.store.files.sync(f"{self.folder}/_delta_log")
         state.apply(actions)
         state.version, state.mark, state.timestamp = version, mark, timestamp

@@ -153,7 +153,7 @@ def _batches(file: ObjectFile, shape: FileShape, schema: pa.Schema, nulls: np.nd
 
 
 class _Sink(io.RawIOBase):
-    """What a writer has written and nobody has taken."""
+    """What a writer has written and was not taken yet."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

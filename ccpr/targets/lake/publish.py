@@ -73,7 +73,7 @@ def publish_table(
 
     Parameters
     ----------
-    again : whatever others have made of it, all files are written anew.
+    again : all files are written anew, also where others have changed the table.
     verify : something was wrong with it, so that its files are looked for first.
 
     Raises LakeChanged, LakeForeign, LakeAhead, LakeConflict, LakeTableRefused, MirrorDamaged, StoreFailed,
@@ -217,7 +217,7 @@ class _Publication:
         ]
 
     def _touched(self) -> frozenset[bytes] | None:
-        """Ids of objects of which rows may have been deleted since the version before; None if that is not known."""
+        """Ids of objects whose rows may have been deleted since the version before; None if that is not known."""
         if self.before is None or not self.live:
             return None
         with files_of(self.table.qualified_name):

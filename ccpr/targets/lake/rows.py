@@ -77,8 +77,8 @@ def _never(
 
 
 def touched_by_tombstones(before: Manifest, now: Manifest, open_object: Opener) -> Collection[bytes]:
-    """Ids of the data objects of which a tombstone may have come or gone between two points: those that a tombstone
-    object names which one of the manifests lacks, or which is appendable."""
+    """Ids of the data objects whose tombstones may have come or gone between two points: those named by a tombstone
+    object that is in one manifest only, or that is appendable."""
     ids = frozenset(raw[:OBJECT_ID_SIZE] for raw in now.data_objects.column("stats").to_pylist())
     found: set[bytes] = set()
     for one, other in ((before, now), (now, before)):

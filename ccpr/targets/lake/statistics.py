@@ -36,7 +36,7 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
 
 
 def _flat(schema: pa.Schema) -> list[pa.Field | None]:
-    """The first columns of the file, of which lists have one, too; None for those."""
+    """The first columns of the file; None for a list, which has a column of its own there."""
     return [None if pa.types.is_nested(field.type) else field for field in schema][:MOST_COLUMNS]
 
 

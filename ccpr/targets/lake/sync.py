@@ -148,7 +148,7 @@ class LakeSync:
         return LakeResult(newest.lsn, newest.at.physical, newest.lsn, tuple(self.done.values()), behind, published)
 
     def rebuild(self, table: str) -> LakeResult:
-        """The same, and publish one table anew at the newest point: all of its files, whatever others have made of it.
+        """The same, and publish one table anew at the newest point: all of its files, also those that others changed.
         `table` is its name upstream, `t` or `db.t`. Raises LakeTableUnknown, and what `run` and `publish_table`
         raise."""
         result = self.run()
