@@ -13,7 +13,8 @@ from ccpr.cli.output import counted, err, handle_errors, out, show_json
 
 if TYPE_CHECKING:
     from ccpr.config.reading import Wanted, WantedFollower
-    from ccpr.service.configuring import Action, Outcome, Plan
+    from ccpr.relay.following import Destination
+    from ccpr.service.configuring.actions import Action, Outcome, Plan
     from ccpr.service.workspace import Workspace
 
 FILE = Path("ccpr.yaml")
@@ -43,9 +44,10 @@ def apply(
     """Create and alter subscriptions, targets, followers and Spark's settings as a file says: show the plan, ask, do
     it. Anything not in the file stays without --prune. The upstream is asked only about what changes.
 
-    --dry-run checks subscriptions as their creation or change would; targets, lakes and followers are not asked."""
+    --dry-run asks upstreams, targets, lakes and followers whether the plan can be done, and writes nothing."""
     from ccpr.config.reading import read_file, read_text
-    from ccpr.service.configuring import perform, plan, try_out
+    from ccpr.service.configuring.actions import perform, try_out
+    from ccpr.service.configuring.comparison import plan
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -77,20 +79,46 @@ def _agree(found: "Plan", *, yes: bool, as_json: bool) -> None:
 
 
 class _Followers:
-    """See `ccpr.service.configuring.Following`."""
+    """See `ccpr.service.configuring.actions.Following`."""
 
     def follow(self, workspace: "Workspace", name: str, one: "WantedFollower") -> None:
-        from ccpr.relay.following import Destination, follow
+        from ccpr.relay.following import follow
+
+        follow(workspace, name, one.name, self._place(workspace, name, one))
+
+    def check(self, workspace: "Workspace", name: str, one: "WantedFollower", *, is_new: bool) -> None:
+        """A follower begins with a point, which a subscription that is not there yet does not have."""
+        from ccpr.relay.errors import FollowUnfit
+        from ccpr.relay.following import check
+
+        if is_new:
+            raise FollowUnfit(
+                "it has no point yet",
+                subject=f"subscription {name}",
+                remedy="Apply the file without the follower, run the subscription, and apply the file again.",
+            )
+        check(workspace, name, one.name, self._place(workspace, name, one))
+
+    def _place(self, workspace: "Workspace", name: str, one: "WantedFollower") -> "Destination":
+        from ccpr.relay.following import Destination
         from ccpr.state.followers import FollowerRecords
 
         known = FollowerRecords(workspace.log.engine, workspace.log.row(name).task_id).find(one.name)
         address = one.relay_address or (None if known is None else known.relay_address)
-        follow(workspace, name, one.name, Destination(one.endpoint, one.password, one.database, address))
+        return Destination(one.endpoint, one.password, one.database, address)
 
     def unfollow(self, workspace: "Workspace", name: str, follower: str) -> None:
         from ccpr.relay.following import unfollow
 
         unfollow(workspace, name, follower)
+
+    def check_end(self, workspace: "Workspace", name: str, follower: str) -> None:
+        from ccpr.relay.following import open_downstream
+        from ccpr.state.followers import FollowerRecords
+
+        known = FollowerRecords(workspace.log.engine, workspace.log.row(name).task_id).get(follower)
+        with open_downstream(workspace, known):
+            pass
 
 
 def _show(wanted: "Wanted", found: "Plan") -> None:

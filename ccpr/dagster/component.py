@@ -34,7 +34,8 @@ from ccpr.dagster.retention_sensor import build_retention_sensor
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.table_specs import define, most_tables
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.service.configuring import perform, plan
+from ccpr.service.configuring.actions import perform
+from ccpr.service.configuring.comparison import plan
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import BadSetting
 
@@ -142,12 +143,18 @@ def apply_config(workspace: Workspace, config: Mapping[str, Any]) -> None:
 
 
 class _NoFollowers:
-    """See `ccpr.service.configuring.Following`."""
+    """See `ccpr.service.configuring.actions.Following`."""
 
     def follow(self, workspace: Workspace, name: str, one: WantedFollower) -> None:
         raise BadSetting(
             "a component adds no followers", subject=f"follower {one.name}", remedy="Use `ccpr follower add`."
         )
+
+    def check(self, workspace: Workspace, name: str, one: WantedFollower, *, is_new: bool) -> None:
+        self.follow(workspace, name, one)
+
+    def check_end(self, workspace: Workspace, name: str, follower: str) -> None:
+        self.unfollow(workspace, name, follower)
 
     def unfollow(self, workspace: Workspace, name: str, follower: str) -> None:
         raise BadSetting(

@@ -95,6 +95,55 @@ def follow(
     Raises SubscriptionMissing, BadName, SeveralDatabases, FollowUnfit, FollowerExists, FollowerLoginLost,
     DownstreamUnfit, DownstreamHasDatabase, DownstreamRefused, RelayAddress, and errors of the session.
     """
+    with _asked(workspace, name, follower_name, place) as asked:
+        downstream, records, known, task = asked.downstream, asked.records, asked.known, asked.task
+        database = asked.database
+        if new_login:
+            known = _ended(workspace, downstream, records, known, task, database)
+            task = None
+        else:
+            _check_login(workspace, follower_name, asked)
+        if task is None:
+            _check_free(asked, place)
+        follower = _recorded(workspace, records, known, follower_name, place, database, asked.address)
+        tried = False
+        if task is None:
+            try:
+                tried = _try_relay(workspace, follower)
+                task = _create(workspace, downstream, follower)
+            except CcprError as error:
+                if known is None and not isinstance(error, Transient):
+                    records.remove(follower_name)  # nothing was made there
+                raise
+        elif task.state in (TaskState.ERROR, TaskState.PAUSED):
+            downstream.resume(task.id)
+        number = downstream.database_id(database)
+        records.change(follower_name, stage=Stage.FOLLOWING.value, downstream_task=task.id, database_id=number)
+    return Followed(records.get(follower_name), task, tried)
+
+
+def check(workspace: Workspace, name: str, follower_name: str, place: Destination) -> None:
+    """Ask both sides, as `follow` does, whether it can begin. Nothing is written. Raises what `follow` raises."""
+    with _asked(workspace, name, follower_name, place) as asked:
+        _check_login(workspace, follower_name, asked)
+        if asked.task is None:
+            _check_free(asked, place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Both sides before anything is changed. `known` is the follower's row, `task` what its cluster has of it."""
+
+    downstream: Downstream
+    records: FollowerRecords
+    known: Follower | None
+    task: Task | None
+    database: str
+    address: str
+
+
+@contextmanager
+def _asked(workspace: Workspace, name: str, follower_name: str, place: Destination) -> Iterator[_Asked]:
     check_subscription_name(follower_name)
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
@@ -112,32 +161,22 @@ def follow(
         downstream = Downstream(session)
         downstream.check()
         task = find_task(downstream, publication_of(row.task_id, follower_name))
-        if new_login:
-            known = _ended(workspace, downstream, records, known, task, database)
-            task = None
-        elif known is not None:
-            open_login(workspace.vault, known)  # before anything is changed
-        elif task is not None:
-            raise FollowerLoginLost(
-                "its cluster has a subscription whose login is not known here", subject=f"follower {follower_name}"
-            )
-        if task is None and downstream.has_database(database):
-            raise DownstreamHasDatabase(f"there is a database {database}", subject=place.endpoint.masked())
-        follower = _recorded(workspace, records, known, follower_name, place, database, address)
-        tried = False
-        if task is None:
-            try:
-                tried = _try_relay(workspace, follower)
-                task = _create(workspace, downstream, follower)
-            except CcprError as error:
-                if known is None and not isinstance(error, Transient):
-                    records.remove(follower_name)  # nothing was made there
-                raise
-        elif task.state in (TaskState.ERROR, TaskState.PAUSED):
-            downstream.resume(task.id)
-        number = downstream.database_id(database)
-        records.change(follower_name, stage=Stage.FOLLOWING.value, downstream_task=task.id, database_id=number)
-    return Followed(records.get(follower_name), task, tried)
+        yield _Asked(downstream, records, known, task, database, address)
+
+
+def _check_login(workspace: Workspace, follower_name: str, asked: _Asked) -> None:
+    """Raises FollowerLoginLost."""
+    if asked.known is not None:
+        open_login(workspace.vault, asked.known)
+    elif asked.task is not None:
+        raise FollowerLoginLost(
+            "its cluster has a subscription whose login is not known here", subject=f"follower {follower_name}"
+        )
+
+
+def _check_free(asked: _Asked, place: Destination) -> None:
+    if asked.downstream.has_database(asked.database):
+        raise DownstreamHasDatabase(f"there is a database {asked.database}", subject=place.endpoint.masked())
 
 
 def _ended(

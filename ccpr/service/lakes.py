@@ -5,6 +5,7 @@ A lake is a target of its own kind: tables of files that are published from the 
 """
 
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -92,20 +93,12 @@ def add(workspace: Workspace, name: str, lake_name: str, url: str, options: Lake
     Raises SubscriptionMissing, BadName, BadSetting, TargetExists, MirrorInUse, LakeForeign, LakeStoreUnsafe,
     StoreFailed, ExtraMissing.
     """
-    check_subscription_name(lake_name)
-    row = workspace.log.row(name)
-    records, subscription = TargetRecords(workspace.log.engine, row.task_id), Subscription.from_row(row)
-    _check_options(subscription, options, database)
-    store = open_lake(url)
-    for other in records.all():
-        if other.name == lake_name:
-            raise TargetExists(f"it is {other.uri}", subject=f"lake {lake_name}")
-    _check_place(workspace, store.url)
+    store = check_new(workspace, name, lake_name, url, options, database)
     _probe(store)
-    Catalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
+    records = lake_records(workspace, name)
     now = datetime.fromtimestamp(workspace.clock(), UTC)
     target = Target(
-        row.task_id,
+        records.task_id,
         lake_name,
         store.url,
         "",
@@ -117,6 +110,30 @@ def add(workspace: Workspace, name: str, lake_name: str, url: str, options: Lake
     )
     records.add(target)
     return target
+
+
+def check_new(
+    workspace: Workspace,
+    name: str,
+    lake_name: str,
+    url: str,
+    options: LakeOptions,
+    database: str,
+    *,
+    leaving: Collection[str] = (),
+) -> LakeStore:
+    """Whether a lake fits to the subscription and its other targets, but for those that are `leaving`, and what is at
+    its place; nothing is written. Raises what `add` raises, but for LakeStoreUnsafe."""
+    check_subscription_name(lake_name)
+    row = workspace.log.row(name)
+    subscription = Subscription.from_row(row)
+    _check_options(subscription, options, database)
+    for other in TargetRecords(workspace.log.engine, row.task_id).all():
+        if other.name == lake_name and other.name not in leaving:
+            raise TargetExists(f"it is {other.uri}", subject=f"lake {lake_name}")
+    store = check_place(workspace, url, leaving=[(row.task_id, one) for one in leaving])
+    Catalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
+    return store
 
 
 def _check_options(subscription: Subscription, options: LakeOptions, database: str) -> None:
@@ -139,15 +156,21 @@ def _check_kept(options: LakeOptions) -> None:
             raise BadSetting("it is less than 0", subject=option, remedy="Write a number of points, or of seconds.")
 
 
-def _check_place(workspace: Workspace, url: str) -> None:
-    """A lake is in no mirror, no mirror in a lake, and no two lakes in one place. Raises MirrorInUse, TargetExists."""
+def check_place(workspace: Workspace, place: str, *, leaving: Collection[tuple[str, str]] = ()) -> LakeStore:
+    """A lake is in no mirror, no mirror in a lake, and no two lakes in one place. `leaving`: task ids and names of
+    lakes that do not count. Raises MirrorInUse, TargetExists, StoreFailed, ExtraMissing."""
+    store = open_lake(place)
+    url = store.url
     for other in readable_subscriptions(workspace.log.rows()):
         mirror = workspace.mirror_store(other.name, other.settings).url
         if is_within(url, mirror) or is_within(mirror, url):
             raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=url)
         for lake in TargetRecords(workspace.log.engine, other.task_id).lakes():
+            if (other.task_id, lake.name) in leaving:
+                continue
             if is_within(url, lake.uri) or is_within(lake.uri, url):
                 raise TargetExists(f"lake {lake.name} of subscription {other.name} is {lake.uri}", subject=url)
+    return store
 
 
 def _probe(store: LakeStore) -> None:

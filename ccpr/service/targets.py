@@ -3,7 +3,7 @@
 A target is a database that is synced from the mirror, see `ccpr.service.target_sync`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from ccpr.targets.base import TableState
 from ccpr.targets.database import DatabaseTarget
 from ccpr.targets.errors import TargetTableUnknown
 from ccpr.targets.expected_tables import ExpectedTables
+from ccpr.targets.server import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +75,7 @@ def add(
     Raises SubscriptionMissing, BadName, BadSetting, SeveralDatabases, TargetExists, and what `DatabaseTarget.open`
     raises.
     """
-    check_subscription_name(target_name)
-    row = workspace.log.row(name)
-    records = TargetRecords(workspace.log.engine, row.task_id)
-    source_database = _source_database(records, Subscription.from_row(row), source_database)
-    _check_columns(records, settings.as_text, source_database)
-    if any(lake.name == target_name for lake in records.lakes()):
-        raise TargetExists("the subscription has a lake of that name", subject=f"target {target_name}")
-    for other in records.databases():
-        known = address_of(other)
-        if other.name == target_name or _server_and_database(known) == _server_and_database(address):
-            raise TargetExists(f"target {other.name} is {known.masked()}", subject=f"target {target_name}")
+    records, source_database = check_new(workspace, name, target_name, address, settings, source_database)
     with _database(workspace, address, password, records.task_id, settings.as_text) as opened:
         dialect = opened.dialect
     now = datetime.fromtimestamp(workspace.clock(), UTC)
@@ -100,6 +91,42 @@ def add(
     )
     records.add(target)
     return target
+
+
+def check_new(
+    workspace: Workspace,
+    name: str,
+    target_name: str,
+    address: Address,
+    settings: TargetSettings,
+    source_database: str,
+    *,
+    leaving: Collection[str] = (),
+) -> tuple[TargetRecords, str]:
+    """Whether a target fits to the subscription and its other targets, but for those that are `leaving`; no server is
+    asked. Returns `source_database` as it is stored, too. Raises SubscriptionMissing, BadName, BadSetting,
+    SeveralDatabases, TargetExists."""
+    check_subscription_name(target_name)
+    row = workspace.log.row(name)
+    records = TargetRecords(workspace.log.engine, row.task_id)
+    source_database = _source_database(records, Subscription.from_row(row), source_database)
+    _check_columns(records, settings.as_text, source_database)
+    if any(lake.name == target_name for lake in records.lakes() if lake.name not in leaving):
+        raise TargetExists("the subscription has a lake of that name", subject=f"target {target_name}")
+    for other in records.databases():
+        known = address_of(other)
+        if other.name in leaving:
+            continue
+        if other.name == target_name or _server_and_database(known) == _server_and_database(address):
+            raise TargetExists(f"target {other.name} is {known.masked()}", subject=f"target {target_name}")
+    return records, source_database
+
+
+def try_login(address: Address, password: str) -> None:
+    """Whether the server can be reached, is one that targets can be of, and has the database for this login; nothing is
+    written there. Raises TargetUnavailable, TargetDenied, TargetUnsupported, TargetRefused."""
+    with Server(address.endpoint, password) as server:
+        server.check(address.database)
 
 
 def _source_database(records: TargetRecords, subscription: Subscription, wanted: str) -> str:

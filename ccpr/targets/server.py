@@ -37,6 +37,12 @@ class Server:
         ((version,),) = self._rows("SELECT VERSION()")
         return dialect_of(str(version), self._subject)
 
+    def check(self, database: str) -> None:
+        """Whether it is a server that targets can be of, and there is such a database for this login."""
+        with self._typed():
+            self.dialect()
+            self._rows(f"USE {in_backquotes(database)}")
+
     def databases(self, prefix: str) -> list[str]:
         """Those whose names begin with it; letter case counts."""
         return [str(name) for (name,) in self._rows("SHOW DATABASES") if str(name).startswith(prefix)]

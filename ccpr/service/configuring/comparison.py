@@ -1,19 +1,14 @@
-"""What a configuration file changes: a plan, made from the file and the state alone, and its
-execution by the functions that the commands and `ccpr sql` call.
+"""What a configuration file changes: a plan, made from the file and the state alone.
 
 What is not in the file stays, unless it is pruned. A setting that the file does not name has its default. What is done
 with followers is the relay's, which is above this package: the maker of a plan gives it (`Following`).
 """
 
-import pathlib as files
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from ccpr.base.failure import Failure
 from ccpr.config.document import Path, Problem
 from ccpr.config.errors import ConfigConflict, ConfigEmpty
 from ccpr.config.reading import Wanted, WantedFollower, WantedLake, WantedSpark, WantedSubscription, WantedTarget
@@ -23,13 +18,12 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service import subscriptions, targets
-from ccpr.service.drop import Dropped, drop
+from ccpr.service.configuring import steps
+from ccpr.service.configuring.actions import Action, Change, Following, Plan, Verb
 from ccpr.service.workspace import Workspace
-from ccpr.state.credentials import Vault
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerRecords, Stage
 from ccpr.state.log_rows import LogRow
-from ccpr.state.pins import Pins, check_unpinned
 from ccpr.state.setting_entry import Setting
 from ccpr.state.settings import SETTINGS
 from ccpr.state.states import State
@@ -42,96 +36,6 @@ from ccpr.targets.lake.places import canonical_url
 SPARK = "spark"
 
 
-class Verb(StrEnum):
-    DROP = "drop subscription"
-    CREATE = "create subscription"
-    ALTER = "alter subscription"
-    PAUSE = "pause subscription"
-    RESUME = "resume subscription"
-    REMOVE_TARGET = "remove target"
-    ADD_TARGET = "add target"
-    ALTER_TARGET = "alter target"
-    REMOVE_LAKE = "remove lake"
-    ADD_LAKE = "add lake"
-    ALTER_LAKE = "alter lake"
-    FOLLOW = "add follower"
-    ALTER_FOLLOWER = "alter follower"
-    UNFOLLOW = "remove follower"
-    SET_SPARK = "set Spark"
-
-
-class Following(Protocol):
-    """How followers of a subscription are begun, altered and ended."""
-
-    def follow(self, workspace: Workspace, name: str, one: WantedFollower) -> object: ...
-
-    def unfollow(self, workspace: Workspace, name: str, follower: str) -> object: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Of one setting, as text without passwords."""
-
-    setting: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One thing to be done.
-
-    Attributes
-    ----------
-    about : what it is done with, for people.
-    check : looks whether it can be done, and writes nothing; None if that is not known before.
-    """
-
-    verb: Verb
-    subscription: str = ""
-    target: str = ""
-    follower: str = ""
-    about: str = ""
-    changes: tuple[Change, ...] = ()
-    do: Callable[[Workspace], object] = field(repr=False, compare=False, default=id)
-    check: Callable[[Workspace], object] | None = field(repr=False, compare=False, default=None)
-
-    @property
-    def destructive(self) -> bool:
-        return self.verb in (Verb.DROP, Verb.REMOVE_TARGET, Verb.REMOVE_LAKE, Verb.UNFOLLOW)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an action ended. `skipped`: not tried, since one before it failed for the same subscription. `note`: what is
-    left to do."""
-
-    action: Action
-    failure: Failure | None = None
-    skipped: bool = False
-    note: str = ""
-
-    @property
-    def done(self) -> bool:
-        return self.failure is None and not self.skipped
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """
-    Attributes
-    ----------
-    actions : in the order in which they are done.
-    unlisted : what the state has and the file does not: subscriptions, `subscription.target`,
-        `subscription.follower`, `spark`.
-    unchanged : how many subscriptions are as the file has them.
-    """
-
-    actions: tuple[Action, ...]
-    unlisted: tuple[str, ...]
-    unchanged: int
-
-
 def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: bool = False) -> Plan:
     """Asks no upstream and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict,
     ConfigEmpty, StateUnreadable."""
@@ -139,7 +43,7 @@ def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: b
         raise ConfigEmpty("it says nothing about subscriptions", subject=wanted.document.source)
     rows, _ = workspace.log.all_rows()
     known = {row.subscription_name: row for row in rows}
-    comparison = _Comparison(workspace, wanted, known, following)
+    comparison = _Comparison(workspace, wanted, known, following, prune=prune)
     found = [list(comparison.subscription(one)) for one in wanted.subscriptions]
     gone = [name for name in known if name not in {one.name for one in wanted.subscriptions}]
     if comparison.problems:
@@ -151,50 +55,21 @@ def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: b
     elif stored != StoredSpark():
         spark = list(_spark(stored, WantedSpark("", "", {}))) if prune else []
         unlisted.append(SPARK)
-    drop_it = partial(_drop, following=following)
-    drops = [Action(Verb.DROP, name, do=partial(drop_it, name=name)) for name in gone] if prune else []
+    drops = [_drop(name, following) for name in gone] if prune else []
     removed = comparison.removals if prune else []
     unchanged = sum(not actions for actions in found)
     actions = (*drops, *removed, *(action for actions in found for action in actions), *spark)
     return Plan(actions, () if prune else (*gone, *unlisted), unchanged)
 
 
-def perform(workspace: Workspace, actions: tuple[Action, ...], report: Callable[[Outcome], None]) -> list[Outcome]:
-    """Do them one after the other. If one fails, those of other subscriptions go on."""
-    outcomes: list[Outcome] = []
-    failed: set[str] = set()
-    for action in actions:
-        if action.subscription in failed:
-            outcome = Outcome(action, skipped=True)
-        else:
-            try:
-                outcome = Outcome(action, note=_note(action.do(workspace)))
-            except CcprError as error:
-                failed.add(action.subscription)
-                outcome = Outcome(action, Failure.of(error))
-        outcomes.append(outcome)
-        report(outcome)
-    return outcomes
-
-
-def try_out(workspace: Workspace, actions: tuple[Action, ...], report: Callable[[Outcome], None]) -> list[Outcome]:
-    """Ask upstream, as `perform` would, whether subscriptions can be created and altered so. Those that cannot."""
-    outcomes: list[Outcome] = []
-    for action in actions:
-        try:
-            if action.check is not None:
-                action.check(workspace)
-        except CcprError as error:
-            outcomes.append(Outcome(action, Failure.of(error)))
-            report(outcomes[-1])
-    return outcomes
-
-
 class _Comparison:
     """Of what the file wants with the rows. Collects what cannot be had, and what the file does not name."""
 
-    def __init__(self, workspace: Workspace, wanted: Wanted, rows: Mapping[str, LogRow], following: Following) -> None:
+    def __init__(
+        self, workspace: Workspace, wanted: Wanted, rows: Mapping[str, LogRow], following: Following, *, prune: bool
+    ) -> None:
         self._workspace, self._wanted, self._rows, self._following = workspace, wanted, rows, following
+        self._prune = prune
         self.problems: list[Problem] = []
         self.unlisted: list[str] = []
         self.removals: list[Action] = []
@@ -214,7 +89,7 @@ class _Comparison:
         if row is None:
             databases = (one.settings.databases or "all databases") if one.database == EVERYTHING else one.database
             about = f"{databases}{'' if one.table is None else f'.{one.table}'} from {one.endpoint.masked()}"
-            do, check = partial(_create, one=one), partial(_check_creation, one=one)
+            do, check = partial(steps.create, one=one), partial(steps.check_creation, one=one)
             yield Action(Verb.CREATE, one.name, about=about, do=do, check=check)
             known: dict[str, Target] = {}
             followed: dict[str, Follower] = {}
@@ -232,22 +107,31 @@ class _Comparison:
                 yield from self._alter_target((*path, "targets", target.name), one.name, target, known[target.name])
             else:
                 about = target.address.masked()
-                yield Action(
-                    Verb.ADD_TARGET, one.name, target.name, about, do=partial(_add_target, name=one.name, one=target)
-                )
+                do = partial(steps.add_target, name=one.name, one=target)
+                leaving = self._leaving(one, row)
+                check = partial(steps.check_target, name=one.name, one=target, is_new=row is None, leaving=leaving)
+                yield Action(Verb.ADD_TARGET, one.name, target.name, about=about, do=do, check=check)
         for name in known.keys() - {target.name for target in one.targets}:
             self.unlisted.append(f"{one.name}.{name}")
-            self.removals.append(
-                Action(Verb.REMOVE_TARGET, one.name, name, do=partial(_remove_target, name=one.name, target=name))
-            )
+            do = partial(steps.remove_target, name=one.name, target=name)
+            check = partial(steps.check_target_login, target=known[name])
+            self.removals.append(Action(Verb.REMOVE_TARGET, one.name, name, do=do, check=check))
         yield from self._lakes(path, one, row)
         for follower in one.followers:
             place = (*path, "followers", follower.name)
-            yield from self._follow(place, one, follower, followed.get(follower.name))
+            yield from self._follow(place, one, follower, followed.get(follower.name), is_new=row is None)
         for name in sorted(followed.keys() - {follower.name for follower in one.followers}):
             self.unlisted.append(f"{one.name}.{name}")
             do = partial(self._following.unfollow, name=one.name, follower=name)
-            self.removals.append(Action(Verb.UNFOLLOW, one.name, follower=name, do=do))
+            check = partial(self._following.check_end, name=one.name, follower=name)
+            self.removals.append(Action(Verb.UNFOLLOW, one.name, follower=name, do=do, check=check))
+
+    def _leaving(self, one: WantedSubscription, row: LogRow | None) -> frozenset[str]:
+        """The targets and lakes that are removed before others are added."""
+        if row is None or not self._prune:
+            return frozenset()
+        known = {target.name for target in TargetRecords(self._workspace.log.engine, row.task_id).all()}
+        return frozenset(known - {named.name for named in (*one.targets, *one.lakes)})
 
     def _lakes(self, path: Path, one: WantedSubscription, row: LogRow | None) -> Iterator[Action]:
         """What is in a lake stays where the lake is removed."""
@@ -260,13 +144,14 @@ class _Comparison:
             if lake.name in known:
                 yield from self._alter_lake(place, one.name, lake, known[lake.name])
             else:
-                do = partial(_add_lake, name=one.name, one=lake)
-                yield Action(Verb.ADD_LAKE, one.name, lake.name, lake.url, do=do)
+                do = partial(steps.add_lake, name=one.name, one=lake)
+                leaving = self._leaving(one, row)
+                check = partial(steps.check_lake, name=one.name, one=lake, is_new=row is None, leaving=leaving)
+                yield Action(Verb.ADD_LAKE, one.name, lake.name, about=lake.url, do=do, check=check)
         for name in known.keys() - {lake.name for lake in one.lakes}:
             self.unlisted.append(f"{one.name}.{name}")
-            self.removals.append(
-                Action(Verb.REMOVE_LAKE, one.name, name, do=partial(_remove_lake, name=one.name, lake=name))
-            )
+            do = partial(steps.remove_lake, name=one.name, lake=name)
+            self.removals.append(Action(Verb.REMOVE_LAKE, one.name, name, do=do))
 
     def _alter_lake(self, path: Path, name: str, one: WantedLake, known: Target) -> Iterator[Action]:
         before, after = asdict(LakeOptions.from_text(known.lake or "{}")), asdict(one.options)
@@ -285,17 +170,25 @@ class _Comparison:
             if before[key] != after[key]
         )
         if changes:
-            yield Action(Verb.ALTER_LAKE, name, one.name, changes=changes, do=partial(_keep, name=name, one=one))
+            do = partial(steps.alter_lake, name=name, one=one)
+            yield Action(Verb.ALTER_LAKE, name, one.name, changes=changes, do=do)
 
     def _follow(
-        self, path: Path, subscription: WantedSubscription, one: WantedFollower, known: Follower | None
+        self,
+        path: Path,
+        subscription: WantedSubscription,
+        one: WantedFollower,
+        known: Follower | None,
+        *,
+        is_new: bool,
     ) -> Iterator[Action]:
         """One that is there under the name, whose command was interrupted, is begun again."""
         do = partial(self._following.follow, name=subscription.name, one=one)
+        check = partial(self._following.check, name=subscription.name, one=one, is_new=is_new)
         database = one.database or subscription.database
         if known is None or known.stage is Stage.STARTING:
             about = f"database {database} at {one.endpoint.masked()}"
-            yield Action(Verb.FOLLOW, subscription.name, follower=one.name, about=about, do=do)
+            yield Action(Verb.FOLLOW, subscription.name, follower=one.name, about=about, do=do, check=check)
             return
         if known.stage is not Stage.FOLLOWING:
             self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or remove it here"))
@@ -314,7 +207,8 @@ class _Comparison:
             for change in self._login(before, known.sealed_password, one.endpoint, one.password)
         ]
         if login:
-            yield Action(Verb.ALTER_FOLLOWER, subscription.name, follower=one.name, changes=tuple(login), do=do)
+            changes = tuple(login)
+            yield Action(Verb.ALTER_FOLLOWER, subscription.name, follower=one.name, changes=changes, do=do, check=check)
 
     def _checked(self, path: Path, one: WantedSubscription) -> WantedSubscription:
         """With places as they are stored."""
@@ -393,7 +287,13 @@ class _Comparison:
                 login=(one.address, one.password) if login else None,
                 settings=settings,
             )
-            yield Action(Verb.ALTER_TARGET, name, one.name, changes=(*login, *changes), do=do)
+            check = partial(steps.check_new_login, one=one) if login else None
+            yield Action(Verb.ALTER_TARGET, name, one.name, changes=(*login, *changes), do=do, check=check)
+
+
+def _drop(name: str, following: Following) -> Action:
+    do = partial(steps.drop_subscription, name=name, following=following)
+    return Action(Verb.DROP, name, do=do, check=partial(steps.check_drop, name=name, following=following))
 
 
 def _differences(known: Mapping[str, Setting], before: object, after: object) -> tuple[dict[str, Any], list[Change]]:
@@ -429,78 +329,3 @@ def _spark(before: StoredSpark, wanted: WantedSpark) -> Iterator[Action]:
         after.keep(workspace.home)
 
     yield Action(Verb.SET_SPARK, changes=tuple(changes), do=keep)
-
-
-def _create(workspace: Workspace, one: WantedSubscription) -> None:
-    subscriptions.create(workspace, _wanted(one))
-
-
-def _check_creation(workspace: Workspace, one: WantedSubscription) -> None:
-    """With a key of its own: the state folder may have none yet."""
-    with tempfile.TemporaryDirectory(prefix="ccpr-") as folder:
-        subscriptions.checked(workspace, _wanted(one), Vault(files.Path(folder) / "key"))
-
-
-def _wanted(one: WantedSubscription) -> subscriptions.Wanted:
-    return subscriptions.Wanted(
-        one.name,
-        one.endpoint,
-        one.password,
-        one.database,
-        one.table,
-        one.publication,
-        one.publisher,
-        one.settings,
-    )
-
-
-def _add_target(workspace: Workspace, name: str, one: WantedTarget) -> None:
-    targets.add(workspace, name, one.name, one.address, one.password, one.settings, one.source_database)
-
-
-def _add_lake(workspace: Workspace, name: str, one: WantedLake) -> None:
-    from ccpr.service import lakes
-
-    lakes.add(workspace, name, one.name, one.url, one.options, one.source_database)
-
-
-def _keep(workspace: Workspace, name: str, one: WantedLake) -> None:
-    from ccpr.service import lakes
-
-    lakes.alter(workspace, name, one.name, one.options.keep, one.options.keep_for)
-
-
-def _remove_lake(workspace: Workspace, name: str, lake: str) -> None:
-    """Its tables stay as they are."""
-    from ccpr.service import lakes
-
-    lakes.remove(workspace, name, lake)
-
-
-def _remove_target(workspace: Workspace, name: str, target: str) -> None:
-    """Its tables become ordinary ones and stay."""
-    targets.release(workspace, name, target)
-    targets.remove(workspace, name, target)
-
-
-def _drop(workspace: Workspace, name: str, following: Following) -> Dropped:
-    """Its mirror stays, and so do the tables of its targets, as ordinary ones, and the databases of its followers,
-    read-only."""
-    task_id = workspace.log.row(name).task_id
-    followers = FollowerRecords(workspace.log.engine, task_id).all()
-    others = [
-        pin for pin in Pins(workspace.log.engine, task_id).all() if not any(f.has_taken(pin.name) for f in followers)
-    ]
-    check_unpinned(others)  # before anything is ended
-    for follower in followers:
-        following.unfollow(workspace, name, follower.name)
-    for target in targets.records_of(workspace, name).databases():
-        _remove_target(workspace, name, target.name)
-    return drop(workspace, name)
-
-
-def _note(result: object) -> str:
-    if isinstance(result, Dropped) and result.snapshots_left:
-        left = len(result.snapshots_left)
-        return f"{left} snapshots may still be upstream ({result.reason}); `ccpr drop {result.name}` tries again"
-    return ""
