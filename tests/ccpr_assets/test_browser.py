@@ -210,7 +210,7 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
     scene.comes_to_show(f"/assets/{HEALTH}/{NAME}/report?view=checks", "it shows point 0, the newest")
 
     scene.emulator.stop()
-    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}?view=checks", "UPSTREAM_UNREACHABLE")
+    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}?view=checks&checkDetail=replica_current", "UPSTREAM_UNREACHABLE")
     scene.shows("Failed", "what_to_do", "failing_since", "next_attempt")
     scene.go("/locations/ccpr/sensors/ccpr_log_sensor")
     scene.shows("Failure")
@@ -231,7 +231,9 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
 
     scene.emulator.restart()
     insert(scene.storage, range(5000, 5100))
-    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}?view=checks", "the last iteration succeeded")
+    scene.comes_to_show(
+        f"/assets/{HEALTH}/{NAME}?view=checks&checkDetail=replica_current", "the last iteration succeeded"
+    )
     scene.comes_to_show(f"/assets/{NAME}/shop/orders", "5,100")
     scene.picture("table")
     scene.comes_to_show(f"/assets/{HEALTH}?view=checks", "1 of 1 subscriptions are current")
@@ -248,7 +250,9 @@ def test_a_target_that_is_away_is_as_red_as_a_replica(scene: Scene) -> None:
         wait_for(lambda: red(scene) == {"applied_tables": 0, "target_databases": 1}, SECONDS)
         scene.go("/assets/target_databases?view=partitions")
         scene.shows("Failed (1)")
-        scene.comes_to_show(f"/assets/{HEALTH}/{NAME}?view=checks", "target report: TARGET_UNAVAILABLE")
+        scene.comes_to_show(
+            f"/assets/{HEALTH}/{NAME}?view=checks&checkDetail=replica_current", "target report: TARGET_UNAVAILABLE"
+        )
         scene.comes_to_show(f"/assets/{NAME}/shop/orders", "5,150")
     finally:
         scene.target.server.start()
