@@ -7,7 +7,8 @@ CCPR_HOME ?= $(if $(wildcard .ccpr),.ccpr,demo-run/.ccpr)
 PORT ?= 3000
 # How many processes share the tests, each with its own servers: one more than there are cores, since tests also wait,
 # and four at most.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? n + 1 : 4)))
+CORES := $(shell nproc 2>/dev/null || echo 2)
+WORKERS ?= $(shell echo $$(($(CORES) < 3 ? $(CORES) + 1 : 4)))
 PYTEST := $(BIN)/python -m pytest -p xdist.plugin --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
@@ -37,7 +38,7 @@ tests: $(INSTALLED) ## the tests alone; PYTEST_OPTIONS="-k name" for some of the
 	$(PYTEST) --durations=25 --durations-min=2 $(PYTEST_OPTIONS)
 
 unit: $(INSTALLED) ## the fast lane: tests that start no process and no server, in less than a minute
-	$(PYTEST) -m unit $(PYTEST_OPTIONS)
+	$(PYTEST) --numprocesses $(CORES) -m unit $(PYTEST_OPTIONS)
 
 integration: $(INSTALLED) ## tests with processes and servers, but for the slow ones
 	@scripts/test-components

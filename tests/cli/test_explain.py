@@ -34,6 +34,7 @@ def test_every_error_has_a_code_of_its_own_and_is_of_one_kind() -> None:
     assert {SnapshotGone, StoreFailed} <= set(kinds)
 
 
+@pytest.mark.integration  # the import of Dagster starts a process
 def test_no_error_of_any_module_is_left_out() -> None:
     for module in pkgutil.walk_packages(importlib.import_module(PACKAGE).__path__, f"{PACKAGE}."):
         if not module.name.endswith("__main__"):

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -231,19 +230,19 @@ def test_keys_are_changed_one_file_after_the_other(plain: Mirror, tmp_path: Path
         Mirror(newer).point()
 
 
+@pytest.mark.slow
 def test_each_flipped_bit_of_a_mirror_is_found_when_its_file_is_read(plain: Mirror, tmp_path: Path) -> None:
     mirror = encrypted(plain, tmp_path / "m")
     expected = rows_of(mirror)
     for file in sorted(path for path in (tmp_path / "m").rglob("*") if path.is_file()):
-        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
-        shutil.copytree(tmp_path / "m", tmp_path / "copy")
-        damaged = bytearray(file.read_bytes())
+        whole = file.read_bytes()
+        damaged = bytearray(whole)
         damaged[len(damaged) // 2] ^= 4
-        (tmp_path / "copy" / file.relative_to(tmp_path / "m")).write_bytes(damaged)
-        copy = Mirror(EncryptedStore(LocalStore(tmp_path / "copy"), KEYS))
-        damage = suppress(MirrorDamaged, KeyWrong)
-        with damage:
-            assert rows_of(copy) == expected, "a file that no reader needs"
+        file.write_bytes(damaged)
+        with suppress(MirrorDamaged, KeyWrong):
+            read = rows_of(Mirror(EncryptedStore(LocalStore(tmp_path / "m"), KEYS)))
+            assert read == expected, "a file that no reader needs"
+        file.write_bytes(whole)
 
 
 def test_what_is_there_with_another_content_is_not_written_over(tmp_path: Path) -> None:

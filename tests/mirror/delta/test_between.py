@@ -111,6 +111,7 @@ def same_key(mirror: Mirror, pair: Pair) -> bool:
     return one == two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_changes_lead_from_one_point_of_a_history_to_another(seed: int, tmp_path: Path) -> None:
     history = History(seed)

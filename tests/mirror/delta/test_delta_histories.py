@@ -15,6 +15,7 @@ from tests.support.delta_truth import Rows, assert_is_delta, together
 from tests.support.simulated_mirror import SimulatedMirror
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_delta_is_what_changed_between_two_points_of_a_history(seed: int, tmp_path: Path) -> None:
     history = History(seed)
