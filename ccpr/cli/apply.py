@@ -14,7 +14,7 @@ from ccpr.cli.output import counted, err, handle_errors, out, show_json
 if TYPE_CHECKING:
     from ccpr.config.reading import Wanted, WantedFollower
     from ccpr.relay.following import Destination
-    from ccpr.service.configuring.actions import Action, Outcome, Plan
+    from ccpr.service.config_actions import Action, Outcome, Plan
     from ccpr.service.workspace import Workspace
 
 FILE = Path("ccpr.yaml")
@@ -46,8 +46,8 @@ def apply(
 
     --dry-run asks upstreams, targets, lakes and followers whether the plan can be done, and writes nothing."""
     from ccpr.config.reading import read_file, read_text
-    from ccpr.service.configuring.actions import perform, try_out
-    from ccpr.service.configuring.comparison import plan
+    from ccpr.service.config_actions import perform, try_out
+    from ccpr.service.config_plan import plan
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -79,7 +79,7 @@ def _agree(found: "Plan", *, yes: bool, as_json: bool) -> None:
 
 
 class _Followers:
-    """See `ccpr.service.configuring.actions.Following`."""
+    """See `ccpr.service.config_actions.Following`."""
 
     def follow(self, workspace: "Workspace", name: str, one: "WantedFollower") -> None:
         from ccpr.relay.following import follow

@@ -63,6 +63,9 @@ def doctor(
 
     if name is not None and source is not None:
         raise typer.BadParameter("give a subscription or --from, not both", param_hint="--from")
+    of_source = {"--database": database, "--table": table, "--publication": publication, "--publisher": publisher}
+    if source is None and (alone := [option for option, given in of_source.items() if given is not None]):
+        raise typer.BadParameter("it is for --from, which is not given", param_hint=alone[0])
     checks: list[Check] = []
     with handle_errors(as_json=as_json), Workspace() as workspace:
         _show(check_here(workspace), checks, as_json=as_json)

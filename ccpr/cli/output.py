@@ -18,10 +18,10 @@ from ccpr.base.wording import size_text as size_text
 from ccpr.cli.defects import CodeUnknown, NotConfirmed
 from ccpr.cli.exit_codes import NOT_CONFIRMED, USAGE
 from ccpr.config.errors import ConfigConflict, ConfigEmpty, ConfigInvalid, SqlSyntax
-from ccpr.matrixone.client.errors import BadUri
+from ccpr.matrixone.client.errors import BadLimit, BadUri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.mirror.errors import BadName, BadOption
+from ccpr.mirror.errors import BadFilter, BadName, BadOption
 from ccpr.state.errors import BadSetting
 from ccpr.targets.errors import BadTargetUri
 
@@ -35,8 +35,10 @@ _LONGEST_WORD = 80
 _USAGE_ERRORS = (
     BadUri,
     BadTargetUri,
+    BadLimit,
     BadName,
     BadOption,
+    BadFilter,
     BadSetting,
     SqlSyntax,
     CodeUnknown,

@@ -34,8 +34,8 @@ from ccpr.dagster.retention_sensor import build_retention_sensor
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.table_specs import define, most_tables
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.service.configuring.actions import perform
-from ccpr.service.configuring.comparison import plan
+from ccpr.service.config_actions import perform
+from ccpr.service.config_plan import plan
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import BadSetting
 
@@ -143,7 +143,7 @@ def apply_config(workspace: Workspace, config: Mapping[str, Any]) -> None:
 
 
 class _NoFollowers:
-    """See `ccpr.service.configuring.actions.Following`."""
+    """See `ccpr.service.config_actions.Following`."""
 
     def follow(self, workspace: Workspace, name: str, one: WantedFollower) -> None:
         raise BadSetting(

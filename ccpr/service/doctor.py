@@ -30,6 +30,7 @@ from ccpr.pipeline.lag import SHOWN_SKEW_SECONDS, clock_skew
 from ccpr.pipeline.spark.java import find_java
 from ccpr.service.file_systems import network_file_system
 from ccpr.service.mirror_places import try_writing
+from ccpr.service.names_meant import similar_names
 from ccpr.service.room import LOW_BYTES, TOO_FEW_BYTES, Room, mirror_room
 from ccpr.service.sealed import unopened
 from ccpr.service.subscriptions import check_databases
@@ -376,12 +377,10 @@ def _scope(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
         yield Check("upstream", "publication", Verdict.SKIPPED, "no --database was given")
         return
     try:
-        publication = choose_publication(
-            session, upstream.database, upstream.table, upstream.publication, upstream.publisher
-        )
-        check_admission(
-            session, publication, upstream.database, upstream.table, listed=upstream.publication is not None
-        )
+        database, table, publisher = upstream.database, upstream.table, upstream.publisher
+        with similar_names(session, database, table, publisher):
+            publication = choose_publication(session, database, table, upstream.publication, publisher)
+            check_admission(session, publication, database, table, listed=upstream.publication is not None)
     except CcprError as error:
         yield _failed("upstream", "publication", error)
         yield Check("upstream", "tables", Verdict.SKIPPED, "they cannot be read without the publication")

@@ -110,6 +110,8 @@ def test_commands_about_an_idle_subscription_import_only_what_they_use(
         assert not modules & {"ccpr.targets.sync", "ccpr.targets.plan", "ccpr.pipeline.plan"}
         assert modules & {"tenacity", "sqlalchemy.dialects.mysql", "numpy.ma", "rich.progress", "rich.table"} == set()
         assert not imported(tmp_path / "home", "plan", NAME) & (HEAVY - {"ccpr.pipeline.iteration"})
+        for words in (("head", NAME, "acc"), ("query", NAME, "SELECT COUNT(*) FROM acc"), ("tables", NAME)):
+            assert not imported(tmp_path / "home", *words) & HEAVY, words
         assert replica.command("status", NAME)["newest_point"] == states - 1
 
 
@@ -147,7 +149,17 @@ def test_a_command_that_does_not_exist_is_an_error_with_similar_ones() -> None:
     assert "subscriptions" in result.stderr
 
 
-@pytest.mark.parametrize("words", [("run",), ("run", "shop", "--engine", "foo"), ("alter", "shop"), ("nothing",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run",),
+        ("run", "shop", "--engine", "foo"),
+        ("alter", "shop"),
+        ("nothing",),
+        ("doctor", "--table", "t"),
+        ("doctor", "shop", "--database", "d"),
+    ],
+)
 def test_wrong_usage_is_a_document_for_scripts(words: tuple[str, ...]) -> None:
     result = ccpr(*words, "--json")
     assert result.exit_code == 2

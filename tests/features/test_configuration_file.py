@@ -34,6 +34,7 @@ from tests.support.setting_values import allowed
 from tests.targets.target_database import Place, new_database
 
 SECRETS = {"UP": "up-secret", "OTHER_UP": "other-secret", "DOWN": "down-secret", "TOKEN": "token-secret"}
+KEY = "0123456789abcdef" * 4
 
 
 @dataclass
@@ -100,7 +101,7 @@ def servers(mariadb: MariaDb) -> Iterator[tuple[Storage, int, Place, str]]:
 @pytest.fixture
 def setting(home: Path, servers: tuple[Storage, int, Place, str], monkeypatch: pytest.MonkeyPatch) -> World:
     """With a new state folder. The servers are those of all tests here."""
-    for name, value in SECRETS.items():
+    for name, value in {**SECRETS, "KEY": KEY}.items():
         monkeypatch.setenv(name, value)
     return World(*servers, home)
 
@@ -164,7 +165,7 @@ class Case:
 def _case(one: Setting) -> Case:
     """Another value than the default, for a setting of a subscription or of its target."""
     said, meant = next(pair for pair in allowed(one.kind, Path("/")) if pair[1] != one.default)
-    if isinstance(one.kind, Url):
+    if type(one.kind) is Url:
         said, meant = "/", "file:///"
 
     def seen(found: Seen) -> Any:

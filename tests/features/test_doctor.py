@@ -128,6 +128,16 @@ def test_what_the_login_may_not_or_does_not_exist_fails_with_a_remedy(
     assert not document["ok"]
 
 
+@pytest.mark.parametrize(("option", "letters"), [("--database", 1), ("--table", 1)])
+def test_a_mistyped_name_is_answered_with_the_one_meant(option: str, letters: int, replica: Replica) -> None:
+    names = {"--database": replica.about.database, "--table": "acc"}
+    meant = names[option]
+    typed = names | {option: meant + "x" * letters}
+    words = [word for pair in typed.items() for word in pair]
+    document = replica.command("doctor", "--from", uri(replica), *words, code=1)
+    assert meant in found(document)["publication"]["remedy"].replace("`", " ").replace("?", " ").split()
+
+
 def test_where_snapshots_change_what_users_can_alter_it_is_a_hint(replica: Replica) -> None:
     words = ("doctor", "--from", uri(replica), "--database", replica.about.database)
     assert "ALTER TABLE" not in results(replica.command(*words))

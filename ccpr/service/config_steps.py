@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from ccpr.config.reading import WantedLake, WantedSubscription, WantedTarget
 from ccpr.service import lakes, subscriptions, targets
-from ccpr.service.configuring.actions import Following
+from ccpr.service.config_actions import Following
 from ccpr.service.drop import Dropped, drop
 from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import Vault

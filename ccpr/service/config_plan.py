@@ -17,9 +17,9 @@ from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.stored import StoredSpark
+from ccpr.service import config_steps as steps
 from ccpr.service import subscriptions, targets
-from ccpr.service.configuring import steps
-from ccpr.service.configuring.actions import Action, Change, Following, Plan, Verb
+from ccpr.service.config_actions import Action, Change, Following, Plan, Verb
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerRecords, Stage
