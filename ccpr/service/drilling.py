@@ -27,7 +27,7 @@ from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
 from ccpr.matrixone.schema import Kind, Reading, Table
-from ccpr.mirror.errors import PointNotReached
+from ccpr.mirror.errors import PointNotReached, StoreFailed
 from ccpr.mirror.figures import Figures, Summing
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
@@ -217,6 +217,10 @@ class _Work:
                 found[table_id], how = self._through_parquet(table, folder / f"{table_id}.parquet")
                 if how:
                     differences[table.qualified_name] = how
+        except OSError as error:
+            remedy = "Free space there, or name another place: --into, `ccpr alter NAME --drill-into`."
+            text = f"could not be written or read again: {error.strerror or error}"
+            raise StoreFailed(text, subject=str(folder), remedy=remedy) from error
         finally:
             with suppress(OSError):
                 shutil.rmtree(folder)
