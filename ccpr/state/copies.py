@@ -72,7 +72,7 @@ class CopyRecords:
         copied = one.copied_at
         values = {
             "task_id": self.task_id,
-            "copy_id": _id(one.place),
+            "copy_id": copy_id(one.place),
             "place": one.place,
             "encrypt": one.encrypt,
             "started_at": stored_time(one.started_at),
@@ -93,11 +93,11 @@ class CopyRecords:
             return connection.execute(copies.delete().where(*self._mine(place))).rowcount > 0
 
     def _mine(self, place: str) -> tuple[sa.ColumnElement[bool], ...]:
-        return copies.c.task_id == self.task_id, copies.c.copy_id == _id(place)
+        return copies.c.task_id == self.task_id, copies.c.copy_id == copy_id(place)
 
 
-def _id(place: str) -> str:
-    """A key of a table cannot be as long as a URL."""
+def copy_id(place: str) -> str:
+    """Of a place: a key of a table cannot be as long as a URL."""
     return hashlib.sha256(place.encode()).hexdigest()[:16]
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from unittest.mock import patch
 
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from ccpr.maintenance.errors import CopyDiverged, PointsNeeded
 from ccpr.matrixone.errors import CcprError
@@ -38,7 +38,8 @@ from tests.histories.replicating import NAME
 
 SECOND, HOUR, DAY = 10**9, 3600, 86400
 SPAN = 2 * HOUR
-PERIODS = {"hourly": ("%Y-%m-%d %H", 4), "daily": ("%Y-%m-%d", 3), "weekly": ("%G-%V", 2), "monthly": ("%Y-%m", 2)}
+PERIODS = {"hourly": ("%Y-%m-%d %H", 3), "daily": ("%Y-%m-%d", 2), "weekly": ("%G-%V", 2), "monthly": ("%Y-%m", 1)}
+HOURS = st.sampled_from((1, 3, 30, 24 * 9, 24 * 40))
 FILES = ("objects", "manifests", "ledger", "definitions", "kept")
 At = tuple[int, int]  # lsn and time of a point: a number comes twice where a mirror was restored
 
@@ -84,9 +85,22 @@ class DisastersOfKept(Disasters):
     def workspace(self, ahead: float = 0.0) -> Workspace:
         return super().workspace(ahead + self.ours)
 
+    @initialize(seed=st.integers(1, 10**6), passing=st.lists(HOURS, min_size=2, max_size=4))
+    def begin(self, seed: int, passing: list[int]) -> None:
+        super().begin(seed)
+        self.goes_on(passing)
+
     # ---- time
 
-    @rule(hours=st.sampled_from((1, 5, 30, 24 * 9, 24 * 40)))
+    @rule(passing=st.lists(HOURS, min_size=2, max_size=5))
+    def goes_on(self, passing: list[int]) -> None:
+        """Points come, some time after each other."""
+        for hours in passing:
+            self.pass_time(hours)
+            self.write(2)
+            self.iterate()
+
+    @rule(hours=HOURS)
     def pass_time(self, hours: int) -> None:
         self.history.ticking.at += hours * HOUR * SECOND
 
