@@ -149,7 +149,16 @@ class DisastersOfKept(Disasters):
 
     # ---- what operators and others do
 
-    @rule(place=st.integers(0, 9), hours=st.sampled_from((None, 3, 24 * 20)), killed=st.booleans())
+    @rule(
+        place=st.integers(0, 9),
+        hours=st.sampled_from((None, 3, 24 * 20)),
+        killed=st.booleans(),
+        passing=st.lists(HOURS, max_size=3),
+    )
+    def hold_and_go_on(self, place: int, hours: int | None, killed: bool, passing: list[int]) -> None:
+        self.hold(place, hours, killed)
+        self.goes_on(passing)
+
     def hold(self, place: int, hours: int | None, killed: bool) -> None:
         """Killed before the head is published, it is published by the next command."""
         with self.way_out(), suppress(Killed), closing(self.workspace()) as workspace:
@@ -194,7 +203,11 @@ class DisastersOfKept(Disasters):
             assert not stays
             assert Records.of(workspace).points == [one for one in before.points if one[0] != point.lsn]
 
-    @rule(place=st.integers(0, 9))
+    @rule(place=st.integers(0, 9), passing=st.lists(HOURS, max_size=3))
+    def pin_and_go_on(self, place: int, passing: list[int]) -> None:
+        self.pin(place)
+        self.goes_on(passing)
+
     def pin(self, place: int) -> None:
         """As the relay does for the snapshot of another cluster."""
         with self.way_out(), closing(self.workspace()) as workspace:
