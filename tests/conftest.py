@@ -19,6 +19,7 @@ from tests.support.wire_client import connect
 if TYPE_CHECKING:
     from tests.support.one_table import OneTable
     from tests.support.replica import Replica
+    from tests.support.scratch_database import Scratch
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # Dagster uses it, too; see `ccpr.pipeline.spark.connect`
 # How long an example takes says more about the machine than about the program.
@@ -88,6 +89,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("UPSTREAM_PASSWORD", "111")
     return tmp_path
+
+
+@pytest.fixture
+def scratch(mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Iterator[Scratch]":
+    """Not made yet; dropped afterwards."""
+    from tests.support.scratch_database import Scratch
+
+    monkeypatch.setenv("RESTORE_PASSWORD", mariadb.password)
+    place = Scratch(mariadb, f"restored_{tmp_path.name[-30:]}")
+    place.drop()
+    yield place
+    place.drop()
 
 
 @pytest.fixture

@@ -16,11 +16,19 @@ from ccpr.state.settings import SETTINGS
 def copy(
     name: Name,
     to: Annotated[
-        str | None, typer.Option(metavar="URL", help="Bring the copy there to where the mirror is; it may be new.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Bring the copy there to where the mirror is; it may be new. If not given, as the subscription says.",
+        ),
     ] = None,
     promote: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Make the copy there the mirror of the subscription, which goes on from it."),
+    ] = None,
+    forget: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Look after the copy there no more; its files stay."),
     ] = None,
     encrypt: Annotated[
         str,
@@ -32,9 +40,10 @@ def copy(
     and restored from. Type it again, or have it typed every hour, to bring the copy up to date."""
     from ccpr.service import copies, estimates
     from ccpr.service.workspace import Workspace
+    from ccpr.state.subscription import Subscription
 
-    if (to is None) == (promote is None):
-        raise typer.BadParameter("give one of the two", param_hint="--to, --promote")
+    if sum(one is not None for one in (to, promote, forget)) > 1:
+        raise typer.BadParameter("give one of them", param_hint="--to, --promote, --forget")
     with handle_errors(as_json=as_json), Workspace() as workspace:
         if promote is not None:
             adopted = copies.promote(workspace, name, promote, encrypt)
@@ -45,7 +54,16 @@ def copy(
                 out.print(f"{text}; its former one is written no more", markup=False)
                 out.print(f"next: ccpr run {name}", markup=False)
             return
-        assert to is not None
+        if forget is not None:
+            known = copies.forget(workspace, name, forget)
+            if as_json:
+                show_json({"name": name, "place": forget, "known": known})
+            else:
+                out.print(f"{forget} is {'looked after no more' if known else 'not known as a copy'}", markup=False)
+            return
+        to = to or Subscription.from_row(workspace.log.row(name)).settings.copy_to
+        if not to:
+            raise typer.BadParameter("where to?", param_hint="--to")
         started = time.monotonic()
         with byte_bars() as bars:
             task = bars.add_task("copy", total=None)

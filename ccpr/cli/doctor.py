@@ -46,6 +46,7 @@ def doctor(
 ) -> None:
     """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
     check failed."""
+    from ccpr.service.bucket_check import check_buckets
     from ccpr.service.doctor import (
         CheckedUpstream,
         check_here,
@@ -80,6 +81,7 @@ def doctor(
                 as_json=as_json,
             )
             _show(check_storage(workspace, row), checks, as_json=as_json)
+            _show(check_buckets(workspace, row), checks, as_json=as_json)
             recorded = check_recorded_clock(row)
             _show([] if recorded is None else [recorded], checks, as_json=as_json)
         elif source is not None:

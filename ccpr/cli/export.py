@@ -1,5 +1,6 @@
 """`ccpr export`: a table of a point as a file, or all of them as files in a folder, without a JVM."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,9 @@ from ccpr.base.wording import first_names, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.asking import confirm
+from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
+from ccpr.cli.restore_rows import RowProgress
 from ccpr.cli.row_files import EXTENSIONS, check_extension, write_rows
 from ccpr.cli.tables import table_of
 from ccpr.cli.times import at_option
@@ -49,6 +52,14 @@ def export(
             "for each. A file appears when it is complete.",
         ),
     ],
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="All tables, and for each database DATABASE.sql with the CREATE statements of its tables, views, "
+            "sequences, functions and grants.",
+        ),
+    ] = False,
     file_format: Annotated[
         str, typer.Option("--format", help="Of the files in a folder: parquet, csv, jsonl or ndjson.", callback=_format)
     ] = "parquet",
@@ -70,38 +81,53 @@ def export(
     """Export rows as they were at a point: those of a table to a file, or those of all tables to files in a folder. All
     of them are of the same point."""
     from ccpr.mirror.table_read import reading_of
+    from ccpr.service import estimates
+    from ccpr.service.pinning import pinned
     from ccpr.service.workspace import Workspace
+    from ccpr.state.pins import Pins
     from ccpr.state.subscription import Subscription
 
+    if whole and table is not None:
+        raise typer.BadParameter("a table, or all of them", param_hint="--all")
     with handle_errors(as_json=as_json), Workspace() as workspace:
         if table is not None:
             check_extension(out_file)
         mirror = workspace.mirror(name)
         point = mirror.point(at_option(at))
-        settings = Subscription.from_row(workspace.log.row(name)).settings
+        row = workspace.log.row(name)
+        settings = Subscription.from_row(row).settings
         reading = reading_of(invalid_text or settings.invalid_text, zero_dates or settings.zero_dates)
-        known = {ref.qualified_name: ref.kind for ref in point.tables.values()}
+        known = {ref.qualified_name: ref for ref in point.tables.values()}
         if table is not None:
             files = {table_of(mirror, point, table).qualified_name: out_file}
         else:
-            files = _files(out_file, sorted(one for one, kind in known.items() if kind is Kind.TABLE), file_format)
-        _agree(list(files.values()), yes=yes, as_json=as_json)
-        done = [_export(mirror, point, one, file, reading, parse_json=parse_json) for one, file in files.items()]
+            files = _files(out_file, sorted(one for one, ref in known.items() if ref.kind is Kind.TABLE), file_format)
+        scripts = _scripts(mirror, point, out_file) if whole else []
+        _agree([*files.values(), *(Path(one.file) for one in scripts)], yes=yes, as_json=as_json)
+        size, kind = sum(known[one].bytes for one in files), next(iter(files.values()), out_file).suffix
+        shown, began = RowProgress(sum(known[one].rows for one in files), quiet=as_json), time.monotonic()
+        shown.announce(size, estimates.expected_seconds(workspace.home, kind, size))
+        with pinned(Pins(workspace.log.engine, row.task_id), point, workspace.clock):
+            done = [
+                _export(mirror, point, one, file, reading, shown, parse_json=parse_json) for one, file in files.items()
+            ]
+        for one in scripts:
+            one.write(as_json=as_json)
+        estimates.record(workspace.home, kind, size, time.monotonic() - began)
     if as_json:
-        show_json(done[0] if table is not None else done)
+        whole_json = {"lsn": point.lsn, "tables": done, "definitions": [one.to_json()["script"] for one in scripts]}
+        show_json(done[0] if table is not None else whole_json if whole else done)
         return
     for one in done:
         where = f"in {one['file']} ({size_text(one['bytes'])})"
         out.print(f"{counted(one['rows'], 'row')} of {one['table']} at point {point.lsn} {where}", markup=False)
+    for one in scripts:
+        one.show()
 
 
 def _files(folder: Path, tables: list[str], file_format: str) -> dict[str, Path]:
     """A file for each table. Raises BadOption for a name that is no file's, StoreFailed."""
-    for one in tables:
-        if "/" in one or "\0" in one or one.startswith("."):
-            raise BadOption(
-                "its name cannot be a file's", subject=f"table {one}", remedy="Export it alone, with --out FILE."
-            )
+    files = {one: _file_in(folder, one, f".{file_format}") for one in tables}
     if folder.suffix in EXTENSIONS:
         raise BadOption(
             "several tables need a folder, and this is the name of a file",
@@ -113,7 +139,30 @@ def _files(folder: Path, tables: list[str], file_format: str) -> dict[str, Path]
     except OSError as error:
         text = f"could not make the folder: {error.strerror or error}"
         raise StoreFailed(text, subject=str(folder), remedy="Choose another --out.") from error
-    return {one: folder / f"{one}.{file_format}" for one in tables}
+    return files
+
+
+def _scripts(mirror: "Mirror", point: "Point", folder: Path) -> list[DefinitionsScript]:
+    """One of each database, with its tables."""
+    from ccpr.matrixone.ddl.script import whole_script_of
+
+    besides = {one.database: one for one in mirror.definitions(point)}
+    refs = [ref for ref in point.tables.values() if ref.kind is Kind.TABLE]
+    scripts = []
+    for database in sorted({*besides, *(ref.database for ref in refs)}):
+        chosen = sorted((ref for ref in refs if ref.database == database), key=lambda ref: ref.name)
+        tables = [mirror.manifest(ref).table for ref in chosen]
+        title = f"Database {database} as of point {point.lsn} ({point.at})"
+        script = whole_script_of(tables, besides.get(database), database, title)
+        scripts.append(DefinitionsScript(script, str(_file_in(folder, database, ".sql"))))
+    return scripts
+
+
+def _file_in(folder: Path, name: str, extension: str) -> Path:
+    """Raises BadOption for a name that is no file's."""
+    if "/" in name or "\0" in name or name.startswith("."):
+        raise BadOption("its name cannot be a file's", subject=f"name {name}", remedy="Export its tables one by one.")
+    return folder / f"{name}{extension}"
 
 
 def _agree(files: list[Path], *, yes: bool, as_json: bool) -> None:
@@ -125,19 +174,28 @@ def _agree(files: list[Path], *, yes: bool, as_json: bool) -> None:
 
 
 def _export(
-    mirror: "Mirror", point: "Point", table: str, file: Path, reading: "Reading", *, parse_json: bool
+    mirror: "Mirror",
+    point: "Point",
+    table: str,
+    file: Path,
+    reading: "Reading",
+    shown: RowProgress,
+    *,
+    parse_json: bool,
 ) -> dict[str, Any]:
     from ccpr.mirror.table_read import plan_read
 
-    read = plan_read(mirror, table, point.lsn, reading=reading)
+    read, before = plan_read(mirror, table, point.lsn, reading=reading), 0
     with err.status(Text(f"exporting {table}")) as status:
-        rows = write_rows(
-            file,
-            read.schema,
-            read.batches(mirror=mirror),
-            lambda rows: status.update(Text(f"exporting {table}: {rows:,} rows")),
-            parsed=read.json_columns if parse_json else (),
-        )
+
+        def on_rows(rows: int) -> None:
+            nonlocal before
+            status.update(Text(f"exporting {table}: {rows:,} rows"))
+            shown.add(rows - before)
+            before = rows
+
+        parsed = read.json_columns if parse_json else ()
+        rows = write_rows(file, read.schema, read.batches(mirror=mirror), on_rows, parsed=parsed)
     return {
         "table": table,
         "lsn": point.lsn,

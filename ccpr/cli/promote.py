@@ -45,7 +45,7 @@ def promote(
             Relaying(Listen.parse(listen, insecure=insecure), relay_address),
             database=as_,
             check=CompareBy(check),
-            progress=CopyProgress(quiet=as_json),
+            progress=CopyProgress(workspace.home, quiet=as_json),
         )
     if as_json:
         show_json({**asdict(done), "time": str(Timestamp(done.at))})

@@ -10,13 +10,15 @@ from ccpr.cli.arguments import AsJson, At
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.logins import read_login
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
-from ccpr.cli.restore_rows import has_database, restore_rows
+from ccpr.cli.restore_rows import expected_text, has_database, restore_rows
 from ccpr.cli.times import at_option
 from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.service.errors import SeveralDatabases
 
 if TYPE_CHECKING:
     from ccpr.mirror.points import Point
+
+PHYSICAL = "matrixone"  # of rates
 
 Compared = Annotated[
     str, typer.Option(help="How the copy is compared: none, count (rows), sum (and figures of each column).")
@@ -80,6 +82,7 @@ def restore(
     from ccpr.relay.comparison import CompareBy
     from ccpr.relay.loading import Loaded, Source, load
     from ccpr.relay.server import Listen
+    from ccpr.service import estimates
     from ccpr.service.point_loading import PointSource
     from ccpr.service.workspace import Workspace
     from ccpr.state.pins import Pins
@@ -132,7 +135,7 @@ def restore(
             return
         endpoint, password = read_login(into, password_file)
         place = Listen.parse(listen, insecure=insecure)
-        shown = CopyProgress(quiet=as_json)
+        shown = CopyProgress(workspace.home, quiet=as_json)
         with Session.connect(endpoint, password) as session:
             done: Loaded = load(
                 source,
@@ -144,6 +147,7 @@ def restore(
                 progress=shown,
                 clock=workspace.clock,
             )
+        estimates.record(workspace.home, PHYSICAL, done.bytes, done.seconds)
     if as_json:
         show_json(_json(done) | ({} if script is None else script.to_json()))
         return
@@ -180,15 +184,20 @@ def database_of(point: "Point", wanted: str | None, own: str | None) -> str:
 
 
 class CopyProgress:
-    """A line whenever a tenth more has arrived."""
+    """How long it will take, by the rates in the state folder, and a line whenever a tenth more has arrived."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet, self._tenth = quiet, -1
+    def __init__(self, home: Path, *, quiet: bool) -> None:
+        self._home, self._quiet, self._tenth = home, quiet, -1
 
     def __call__(self, progress: Any) -> None:
         tenth = 10 * progress.bytes // max(1, progress.bytes_total)
         if self._quiet or tenth == self._tenth:
             return
+        if self._tenth < 0:
+            from ccpr.service import estimates
+
+            seconds = estimates.expected_seconds(self._home, PHYSICAL, progress.bytes_total)
+            err.print(expected_text(progress.bytes_total, seconds), style="dim")
         self._tenth = tenth
         err.print(
             f"{progress.objects} of {counted(progress.objects_total, 'object')}, {size_text(progress.bytes)} of "

@@ -79,6 +79,12 @@ def _json(done: "LoadedPoint") -> dict[str, Any]:
     }
 
 
+def expected_text(size: int, seconds: float | None) -> str:
+    """How much is to be read, and how long it takes."""
+    told = "how long it takes is not known yet" if seconds is None else f"takes some {seconds_text(seconds)}"
+    return f"{size_text(size)} of the mirror: {told}{'' if seconds is None else ', by the last ones'}"
+
+
 class RowProgress:
     """A line now and then: rows of how many, and how long it still takes. `callbacks` is for the work."""
 
@@ -96,11 +102,7 @@ class RowProgress:
     def announce(self, size: int, seconds: float | None) -> None:
         """Before it begins."""
         if not self._quiet:
-            told = "how long it takes is not known yet" if seconds is None else f"takes some {seconds_text(seconds)}"
-            basis = "" if seconds is None else ", by the last ones"
-            err.print(
-                f"at most {counted(self._total, 'row')}, {size_text(size)} of the mirror: {told}{basis}", style="dim"
-            )
+            err.print(f"at most {counted(self._total, 'row')}, {expected_text(size, seconds)}", style="dim")
 
     def add(self, rows: int) -> None:
         with self._lock:

@@ -274,15 +274,20 @@ def _in_full(status: "SubscriptionStatus", *, served: bool) -> Group:
 
 
 def _add_care(details: _Details, status: "SubscriptionStatus") -> None:
-    """How restores were tried, and files read again."""
-    drill, scrub = status.drill, status.scrub
+    """How far second copies are, how restores were tried, and files read again."""
+    drill, scrub = status.care.drill, status.care.scrub
+    for one in status.care.copies:
+        if one.copy.lsn is not None:
+            lag = "up to date" if not one.lag_seconds else f"{seconds_text(one.lag_seconds)} older than the mirror"
+            brought = f"{seconds_text(one.age_seconds)} ago"
+            details.add("second copy", f"{one.copy.place}: point {one.copy.lsn}, {lag}; last copied to {brought}")
     if drill is not None and drill.last_good is not None:
         good = drill.last_good
         told = f"point {good.lsn}, {counted(good.rows, 'row')}, {seconds_text(good.seconds)}"
         details.add("last good drill", f"{seconds_text(drill.age_seconds)} ago: {told}, into {good.place}")
     if scrub is not None and scrub.scrub is not None and scrub.scrub.last_began_at is not None:
         details.add("files read again", f"all of them since {time_text(scrub.scrub.last_began_at.timestamp())}")
-    for trouble in status.care_troubles:
+    for trouble in status.care.troubles:
         details.add("warning", Text(printable(trouble), style="yellow"))
 
 

@@ -1,8 +1,7 @@
-"""`ccpr verify`: compare the mirror with its ledger. With --repair what is damaged is fetched again, if the upstream
-still has it."""
+"""`ccpr verify`: compare the mirror with its ledger. With --repair what is damaged is fetched again, if the upstream or
+a second copy still has it."""
 
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,16 +27,16 @@ def verify(
         ),
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Fetch what is damaged or missing again from the upstream.")
+        bool,
+        typer.Option("--repair", help="Fetch what is damaged or missing again, from the upstream or a second copy."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read the whole mirror again and compare it with the ledger. Nothing is changed without --repair. The exit code is
     1 if something is, or stays, damaged."""
-    from ccpr.maintenance.verify import Verifier
+    from ccpr.service.verifying import verifier_of
     from ccpr.service.workspace import Workspace
     from ccpr.state.ledger import Ledger
-    from ccpr.state.subscription import Subscription
 
     with (
         handle_errors(as_json=as_json),
@@ -45,18 +44,10 @@ def verify(
         byte_bars() as progress,
     ):
         row = workspace.log.row(name)
-        subscription = Subscription.from_row(row)
         ledger = Ledger(workspace.log.engine, row.task_id)
         task = progress.add_task("verify", total=ledger.stored_bytes())
-        verifier = Verifier(
-            workspace.mirror(name, published=False),
-            workspace.log,
-            name,
-            subscription.publication,
-            workspace.lease,
-            partial(workspace.connect, subscription) if repair else None,
-            deep=deep,
-            on_progress=lambda size: progress.advance(task, size),
+        verifier = verifier_of(
+            workspace, row, repair=repair, deep=deep, on_progress=lambda size: progress.advance(task, size)
         )
         found = verifier.run()
         doubled = _doubled_keys(workspace.mirror(name)) if deep else []
@@ -73,7 +64,7 @@ def verify(
             what = "will be deleted" if repair else "can be deleted by --repair"
             out.print(f"{counted(found.strays, 'orphan file')}, which nothing names, {what}", markup=False)
         cells = [
-            (damage.path, damage.reason, "repaired" if damage.repaired else _affected(damage))
+            (damage.path, damage.reason, _repaired(damage) if damage.repaired else _affected(damage))
             for damage in found.damages
         ]
         show_table(("file", "damage", "affects"), cells, empty="everything is as it was written")
@@ -82,7 +73,8 @@ def verify(
     if found.sound:
         return
     if not repair and not as_json:
-        out.print(f"fetch again what the upstream still has with: ccpr verify {name} --repair", markup=False)
+        where = "the upstream or a second copy"
+        out.print(f"fetch again what {where} still has with: ccpr verify {name} --repair", markup=False)
     raise typer.Exit(1)
 
 
@@ -104,6 +96,10 @@ def _show_doubled(one: "DoubledKeys") -> None:
     text = f"{one.table}: {counted(one.keys, 'primary key')} with several rows, for example {key}. The source has them"
     known = " and ".join(f"matrixone#{number}" for number in UPSTREAM_ISSUES)
     out.print(f"{text}, too: the replica is right ({known}, or LOAD DATA)", style="yellow", markup=False)
+
+
+def _repaired(damage: "Damage") -> str:
+    return f"repaired from {damage.origin}" if damage.origin else "repaired"
 
 
 def _affected(damage: "Damage") -> str:

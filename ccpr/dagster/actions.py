@@ -5,7 +5,6 @@ A job's run ends with the health of the subscription, so that its page shows wha
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 
 import dagster as dg
 
@@ -19,7 +18,6 @@ from ccpr.dagster.reporting import health_events, report
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.step import BY_HAND
 from ccpr.dagster.target_health import target_events
-from ccpr.maintenance.verify import Verifier
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.table_read import point_at
@@ -28,6 +26,7 @@ from ccpr.pipeline.options import IterationOptions, Resync
 from ccpr.service import drilling, subscriptions
 from ccpr.service.drilling import place_of
 from ccpr.service.target_sync import approve_drops, approve_table, rebuild_table
+from ccpr.service.verifying import verifier_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.subscription import Subscription
 
@@ -99,12 +98,7 @@ def _verify() -> dg.JobDefinition:
     def verify(context: dg.OpExecutionContext, replication: Replication, config: VerifyConfig) -> None:
         with _action(context, replication) as (workspace, name):
             row = workspace.log.row(name)
-            subscription = Subscription.from_row(row)
-            connect = partial(workspace.connect, subscription) if config.repair else None
-            mirror = workspace.mirror(name, published=False)
-            found = Verifier(
-                mirror, workspace.log, name, subscription.publication, workspace.lease, connect, deep=config.deep
-            ).run()
+            found = verifier_of(workspace, row, repair=config.repair, deep=config.deep).run()
         damages = [f"{one.path}: {one.reason}{' (repaired)' if one.repaired else ''}" for one in found.damages]
         shown = {"objects": found.objects, "bytes": found.bytes, "points": found.points, "damages": len(damages)}
         context.add_output_metadata(shown)

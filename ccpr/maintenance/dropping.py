@@ -12,10 +12,11 @@ from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
+from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.kept import KeptChanged, KeptRecords, KeptState
 from ccpr.state.ledger import Ledger
 from ccpr.state.pins import any_pinned
+from ccpr.state.publishing import write_alone
 from ccpr.state.quarantine import Quarantine
 
 
@@ -77,7 +78,7 @@ def drop_points(
     runs = list(_runs(points, dropped))
     ends = kept.ends(points)
     nexts = {point.lsn: ends[point.lsn] for point in leaving}
-    moved = {point.lsn: _write_alone(replica, point) for point in leaving}
+    moved = {point.lsn: write_alone(replica.history, replica.mirror, point) for point in leaving}
     remaining = [replace(point, file=moved[point.lsn]) if point.lsn in moved else point for point in remaining]
     after = replace(kept, holds=holds, nexts={**kept.nexts, **nexts})
     if leaving:
@@ -122,11 +123,3 @@ def _drop(connection: sa.Connection, replica: Replica, run: _Run) -> list[str]:
     paths = replica.history.drop_between(connection, run.until, run.after)
     replica.quarantine.drop_between(connection, run.until, run.after)
     return paths + [object_path(name) for name in replica.ledger.end_references(connection, run.until, run.after)]
-
-
-def _write_alone(replica: Replica, point: GlobalPoint) -> str:
-    """Write a point's file anew, with all its tables."""
-    history = replica.history
-    behind, definitions = replica.quarantine.behind(point.lsn), history.definitions_of(point.lsn)
-    shown = as_mirror_point(point, history.tables(point.lsn), behind, definitions)
-    return replica.mirror.write_point(shown, {}, [])

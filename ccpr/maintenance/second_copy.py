@@ -6,7 +6,7 @@ mirror has deleted it, too; what the mirror has lost stays. Source: decision a-s
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from ccpr.mirror.layout import FOLDERS, HEAD, object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile, PointFiles
 from ccpr.mirror.points import Point, TableRef
-from ccpr.mirror.store import SUMMED_BYTES
+from ccpr.mirror.store import pieces
 from ccpr.state.errors import MirrorForeign
 from ccpr.state.publishing import new_epoch
 
@@ -33,12 +33,13 @@ class Copied:
 
     Attributes
     ----------
-    newest_point : lsn of the newest that the copy has now.
+    newest_point, at : lsn of the newest that the copy has now, and its time in nanoseconds.
     points, objects, bytes : how many of each were copied; bytes of objects.
     deleted : files that no point of the copy names, and the mirror has deleted, too.
     """
 
     newest_point: int
+    at: int
     points: int
     objects: int
     bytes: int
@@ -75,7 +76,9 @@ class SecondCopy:
         if there != head:
             self._copy.store.sync("kept")
             self._copy.publish_head(head)
-        return Copied(head.newest_point, len(missing), self._objects, self._bytes, self._sweep(head))
+        newest = files.newest()
+        at = 0 if newest is None else newest.at
+        return Copied(head.newest_point, at, len(missing), self._objects, self._bytes, self._sweep(head))
 
     # ---- whose it is
 
@@ -171,7 +174,7 @@ class SecondCopy:
                 subject = f"{self._mirror.store.url}/{path}"
                 raise MirrorDamaged("its checksum differs", subject=subject, remedy=remedy)
 
-        self._copy.store.put(path, _pieces(content), check=check, overwrite=there is not None, hashing=lambda: digest)
+        self._copy.store.put(path, pieces(content), check=check, overwrite=there is not None, hashing=lambda: digest)
         return size
 
     def _same(self, name: str) -> None:
@@ -214,8 +217,3 @@ def _up_to(head: Head, file: PointFile, point: Point) -> Head:
     """The head as of a point that is not the newest: an iteration that goes on from it starts from its snapshot."""
     oldest = min(head.oldest_point or file.lsn, file.lsn)
     return Head(oldest, file.lsn, file.lsn + 1, point.at.physical, file.path)
-
-
-def _pieces(content: Content) -> Iterator[memoryview]:
-    for offset in range(0, content.size, SUMMED_BYTES):
-        yield memoryview(content.slice(offset, min(SUMMED_BYTES, content.size - offset)))

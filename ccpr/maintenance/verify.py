@@ -3,22 +3,18 @@ it. Damaged objects are fetched again; head, identity and points are written aga
 Source: docs/requirements.md B2, B3; decisions ledger-per-point, a-name-has-its-digest.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import pyarrow as pa
 
 from ccpr.maintenance.decoded_objects import DecodedObjects
 from ccpr.maintenance.orphans import find_orphans
-from ccpr.matrixone.client.objects import get_object
-from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session
+from ccpr.maintenance.repair import Repair
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached
 from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
@@ -45,14 +41,16 @@ class Damage:
     ----------
     path : in the mirror's store.
     reason : what is wrong, for people.
-    repaired : it was fetched again from the upstream, or written again, and is now what was written first.
+    repaired : it was fetched again, or written again, and is now what was written first.
     points : lsn -> tables that cannot be read there because of it; empty if repaired.
+    origin : from where it was fetched; empty if it was not.
     """
 
     path: str
     reason: str
     repaired: bool = False
     points: dict[int, list[str]] = field(default_factory=dict)
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class Verifier:
     ----------
     log, name : the catalog database and the subscription in it.
     lease : makes the subscription one's own, where points are to be written again.
-    connect : opens an upstream session to fetch an object again; None = repair nothing.
+    sources : where damaged files are fetched again; None = repair nothing.
     deep : also decode every column of every object.
     on_progress : is called with the size in bytes of each object that was read.
     """
@@ -123,15 +121,14 @@ class Verifier:
         mirror: Mirror,
         log: CcprLog,
         name: str,
-        publication: Publication,
         lease: Callable[[str], AbstractContextManager[Lease]],
-        connect: Callable[[], Session] | None,
+        sources: Repair | None,
         *,
         deep: bool = False,
         on_progress: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self._mirror, self._log, self._name, self._publication = mirror, log, name, publication
-        self._lease, self._connect, self._deep, self._on_progress = lease, connect, deep, on_progress
+        self._mirror, self._log, self._name = mirror, log, name
+        self._lease, self._sources, self._deep, self._on_progress = lease, sources, deep, on_progress
         task_id = log.row(name).task_id
         self._history, self._ledger = PointHistory(log.engine, task_id), Ledger(log.engine, task_id)
         self._behind = Quarantine(log.engine, task_id).behind_by_point()
@@ -187,8 +184,9 @@ class Verifier:
     def _repair(self, stored: LedgerEntry, problem: str, points: list[GlobalPoint]) -> Damage:
         """Fetch a damaged object again, or find the points and tables that cannot be read without it."""
         path = object_path(stored.name)
-        if self._connect is not None and self._fetch_again(stored):
-            return Damage(path, problem, repaired=True)
+        origin = "" if self._sources is None else self._sources.fetch_object(stored)
+        if origin:
+            return Damage(path, problem, repaired=True, origin=origin)
         spoiled: dict[int, list[str]] = {}
         for reference in self._ledger.references_to(stored.name):
             for point in points:
@@ -199,29 +197,6 @@ class Verifier:
                     spoiled.setdefault(point.lsn, []).append(self._table_name(point.lsn, reference.table_id))
         return Damage(path, problem, points=spoiled)
 
-    def _fetch_again(self, stored: LedgerEntry) -> bool:
-        """Whether the object could be fetched again, from an upstream that still has it, with the ledger's checksum."""
-        digest = hashlib.sha256()
-
-        def hashed(chunks: Iterator[memoryview]) -> Iterator[memoryview]:
-            for chunk in chunks:
-                digest.update(chunk)
-                yield chunk
-
-        def check(content: Content) -> None:
-            if digest.digest() != stored.sha256:
-                raise MirrorDamaged("the upstream has other bytes", subject=f"object {stored.name}")
-
-        assert self._connect is not None
-        try:
-            with self._connect() as session:
-                chunks = get_object(session, self._publication, stored.name, stored.size)
-                self._mirror.store.put(object_path(stored.name), hashed(chunks), check=check, overwrite=True)
-                self._mirror.store.sync("objects")
-        except CcprError:
-            return False
-        return True
-
     def _head(self) -> list[Damage]:
         """Head and identity."""
         found = []
@@ -229,7 +204,7 @@ class Verifier:
             try:
                 read()
             except MirrorDamaged as error:
-                if self._connect is None:
+                if self._sources is None:
                     return [*found, Damage(path, error.message, points=self._shown())]
                 found.append(Damage(path, error.message, repaired=True))
         if found:
@@ -242,7 +217,7 @@ class Verifier:
         if self._log.is_held(row) or Context.from_text(row.context).open is not None:
             return 0
         found = list(find_orphans(self._history, self._ledger, self._mirror))
-        if found and self._connect is not None:
+        if found and self._sources is not None:
             with self._lease(self._name), transaction(self._log.engine) as connection:
                 self._ledger.schedule_deletion(connection, found, due_time(row.watermark))
         return len(found)
@@ -251,7 +226,7 @@ class Verifier:
         paths = [file.path for file in self._history.files()[::-1]]
         paths += [path for path in (self._history.head().kept,) if path]
         problems = {path: problem for path in paths if (problem := self._problem_of_point(path)) is not None}
-        repaired = bool(problems) and self._connect is not None
+        repaired = bool(problems) and self._sources is not None
         if repaired:
             with self._lease(self._name) as lease:
                 for path in problems:
@@ -286,14 +261,14 @@ class Verifier:
                 if point.ledger:
                     self._mirror.files.read_arrow(point.ledger, LEDGER_SCHEMA)
             except MirrorDamaged as error:
-                yield Damage(point.ledger, error.message)
+                yield self._fetched(point.ledger, error.message)
 
     def _definitions(self) -> Iterator[Damage]:
         for file in sorted(set(self._history.definitions().values())):
             try:
                 self._mirror.files.read_json(file)
             except MirrorDamaged as error:
-                yield Damage(file, error.message)
+                yield self._fetched(file, error.message)
 
     def _manifests(self, states: list[TablePoint], points: list[GlobalPoint]) -> Iterator[Damage]:
         for state in states:
@@ -304,9 +279,18 @@ class Verifier:
                 problem = None if same else "it has another number of objects"
             except MirrorDamaged as error:
                 problem = error.message
-            if problem is not None:
+            if problem is None:
+                continue
+            damage = self._fetched(state.ref.manifest, problem)
+            if not damage.repaired:
                 shown = [point.lsn for point in points if self._shows(point, state)]
-                yield Damage(state.ref.manifest, problem, points={lsn: [state.table.qualified_name] for lsn in shown})
+                damage = replace(damage, points={lsn: [state.table.qualified_name] for lsn in shown})
+            yield damage
+
+    def _fetched(self, path: str, problem: str) -> Damage:
+        """A damaged small file, after it was looked for in second copies."""
+        origin = "" if self._sources is None else self._sources.fetch_file(path)
+        return Damage(path, problem, repaired=bool(origin), origin=origin)
 
     def _unreadable(self, points: list[GlobalPoint], bad: set[str]) -> Iterator[Damage]:
         """Tables whose files are sound and whose rows cannot be read all the same, with the types that they have."""

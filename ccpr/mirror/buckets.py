@@ -6,6 +6,7 @@ from a URL: URLs are shown, logged and stored.
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import pyarrow as pa
@@ -76,6 +77,24 @@ def open_bucket(url: str, credentials: Credentials | None = None) -> Bucket:
         return Bucket(_file_system(parts.scheme, options, credentials), root, canonical)
     except (OSError, pa.ArrowInvalid) as error:
         raise BadName(f"the options cannot be used: {error}", subject=canonical, remedy=_REMEDY) from error
+
+
+def open_client(url: str) -> Any:
+    """Amazon's own client, for what `pyarrow.fs` does not offer; it finds credentials in the same places. `url` is
+    canonical, of an S3 store. The caller has seen that `botocore` is installed."""
+    from botocore.config import Config
+    from botocore.session import get_session
+
+    options = dict(parse_qsl(urlsplit(url).query))
+    endpoint = options.get("endpoint_override")
+    address = endpoint and f"{options.get('scheme', 'https')}://{endpoint}"
+    style = {"addressing_style": "path" if endpoint else "auto"}
+    config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=REQUEST_SECONDS, s3=style)
+    region = options.get("region")
+    session = get_session()
+    if region is None and endpoint and session.get_config_variable("region") is None:
+        region = "us-east-1"  # a signature needs one; servers with an address of their own do not look at it
+    return session.create_client("s3", region_name=region, endpoint_url=address, config=config)
 
 
 def _file_system(kind: str, options: dict[str, str], credentials: Credentials | None) -> fs.FileSystem:

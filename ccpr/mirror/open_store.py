@@ -63,6 +63,13 @@ def without_key(url: str) -> tuple[str, str]:
     return f"{place}{rest}", dict(options)[_ENCRYPT]
 
 
+def with_key(place: str, encrypt: str) -> str:
+    """The inverse."""
+    if not encrypt:
+        return place
+    return f"{place}{'&' if '?' in place else '?'}{urlencode({_ENCRYPT: encrypt}, safe=':/')}"
+
+
 def folder_of(url: str) -> Path:
     """The folder of a `file:` URL or a plain path. Raises BadName for any other URL."""
     if url.startswith("file:"):

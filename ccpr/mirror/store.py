@@ -153,9 +153,15 @@ def check_same(store: Store, name: str, written: StoredFile) -> None:
         raise StoreConflict(message, subject=f"{store.url.partition('?')[0]}/{name}")
 
 
+def pieces(content: Content) -> Iterator[memoryview]:
+    """A content, of which one piece at a time is in memory."""
+    for offset in range(0, content.size, SUMMED_BYTES):
+        yield memoryview(content.slice(offset, min(SUMMED_BYTES, content.size - offset)))
+
+
 def summed(content: Content) -> StoredFile:
     """Size and checksum of a content; one piece at a time is in memory."""
     digest = hashlib.sha256()
-    for offset in range(0, content.size, SUMMED_BYTES):
-        digest.update(content.slice(offset, min(SUMMED_BYTES, content.size - offset)))
+    for piece in pieces(content):
+        digest.update(piece)
     return StoredFile(content.size, digest.digest())

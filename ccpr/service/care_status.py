@@ -1,15 +1,22 @@
-"""Whether restores have been tried, and files read again, as often as a subscription wants it: for `ccpr status`,
-Dagster and the figures of the service. Read from the catalog database alone."""
+"""Whether second copies were brought up to date, restores were tried and files read again as often as a subscription
+wants it: for `ccpr status`, Dagster and the figures of the service. Read from the catalog database alone."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
-from ccpr.base.copy_meter import seconds_text
+from ccpr.base.wording import seconds_text
 from ccpr.service.workspace import Workspace
+from ccpr.state.copies import CopyRecord, CopyRecords
 from ccpr.state.drills import Drill, DrillRecords
+from ccpr.state.history import PointHistory
+from ccpr.state.log_rows import LogRow
 from ccpr.state.scrubs import Scrub, ScrubRecords
+from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 
+_SECOND = 1e9  # nanoseconds
 _OBJECTIVE = 2.0  # intervals: after so many without a good drill, or a round of reading, something is wrong
 
 
@@ -100,6 +107,104 @@ class ScrubStatus:
             "repaired": 0 if self.scrub is None else self.scrub.repaired,
             "trouble": self.trouble,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStatus:
+    """
+    Attributes
+    ----------
+    copy : what was recorded of it.
+    every : how often the service is to bring it up to date, seconds; 0 = never.
+    lag_seconds : by how much the newest point of the copy is older than the mirror's, by the upstream's clock; None if
+        it has no point yet.
+    age_seconds : since the last good attempt began, or, if there is none, since the subscription was made.
+    """
+
+    copy: CopyRecord
+    every: int
+    lag_seconds: float | None
+    age_seconds: float
+
+    @property
+    def overdue(self) -> bool:
+        return bool(self.every) and self.age_seconds > self.every * _OBJECTIVE
+
+    @property
+    def trouble(self) -> str:
+        """What requires operator action; empty if nothing does."""
+        if self.copy.failure is not None:
+            how = f"{self.copy.failure.code}: {self.copy.failure.message:.500}"
+            return f"second copy {self.copy.place} could not be brought up to date: {how}"
+        if self.overdue:
+            return f"second copy {self.copy.place}: not brought up to date for {seconds_text(self.age_seconds)}"
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        one = self.copy
+        return {
+            "place": one.place,
+            "every": self.every,
+            "lsn": one.lsn,
+            "lag_seconds": self.lag_seconds,
+            "age_seconds": round(self.age_seconds, 3),
+            "copied_at": None if one.copied_at is None else one.copied_at.isoformat(),
+            "attempts": one.attempts,
+            "failure": None if one.failure is None else asdict(one.failure),
+            "overdue": self.overdue,
+            "trouble": self.trouble,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """All of it, of one subscription. None and empty where nothing was asked for, and nothing done."""
+
+    drill: DrillStatus | None = None
+    scrub: ScrubStatus | None = None
+    copies: tuple[CopyStatus, ...] = ()
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        found = (*self.copies, *(one for one in (self.drill, self.scrub) if one is not None))
+        return tuple(one.trouble for one in found if one.trouble)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "drill": None if self.drill is None else self.drill.to_json(),
+            "scrub": None if self.scrub is None else self.scrub.to_json(),
+            "copies": [one.to_json() for one in self.copies],
+        }
+
+
+def care_of(workspace: Workspace, row: LogRow) -> Care:
+    """Raises StateUnreadable."""
+    subscription, made = Subscription.from_row(row), row.created_at.replace(tzinfo=UTC).timestamp()
+    drill, scrub = drill_status(workspace, subscription, made), scrub_status(workspace, subscription, made)
+    return Care(drill, scrub, tuple(copy_statuses(workspace, subscription, made)))
+
+
+def copy_statuses(workspace: Workspace, subscription: Subscription, made_at: float) -> Iterator[CopyStatus]:
+    """Of all copies that are known, and of the one that the service is to make."""
+    engine, settings = workspace.log.engine, subscription.settings
+    known = {one.place: one for one in CopyRecords(engine, subscription.task_id).all()}
+    wanted, encrypt = _wanted_copy(settings)
+    if wanted and settings.copy_every:
+        known.setdefault(wanted, CopyRecord(wanted, encrypt, datetime.fromtimestamp(made_at, UTC)))
+    newest = PointHistory(engine, subscription.task_id).newest() if known else None
+    for one in known.values():
+        behind = None if one.at is None or newest is None else max(0.0, (newest.at.physical - one.at) / _SECOND)
+        since = made_at if one.copied_at is None else one.copied_at.timestamp()
+        every = settings.copy_every if one.place == wanted else 0
+        yield CopyStatus(one, every, behind, max(0.0, workspace.clock() - since))
+
+
+def _wanted_copy(settings: Settings) -> tuple[str, str]:
+    if not settings.copy_to:
+        return "", ""
+    from ccpr.mirror.open_store import without_key  # imports Arrow
+
+    return without_key(settings.copy_to)
 
 
 def drill_status(workspace: Workspace, subscription: Subscription, made_at: float) -> DrillStatus | None:

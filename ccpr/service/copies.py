@@ -1,17 +1,27 @@
-"""Second copies of a mirror: bringing one to where the mirror is, and making one the mirror that is written."""
+"""Second copies of a mirror: bringing one to where the mirror is, and making one the mirror that is written. What came
+of it is recorded for `ccpr status`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
+from ccpr.base.failure import Failure
+from ccpr.base.loops import unexpected
 from ccpr.maintenance.adopt import Adopted, adopt
 from ccpr.maintenance.second_copy import Copied, SecondCopy
-from ccpr.mirror.errors import PointGone, PointNotReached
+from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.errors import BadName, KeyUnusable, PointGone, PointNotReached
 from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.open_store import open_store
 from ccpr.service.mirror_places import check_place
-from ccpr.service.pinning import pinned
+from ccpr.service.only_one import only_one
+from ccpr.service.pinning import end_left, pinned
 from ccpr.service.subscriptions import canonical
 from ccpr.service.workspace import Workspace
+from ccpr.state.copies import CopyRecord, CopyRecords, copy_id
 from ccpr.state.errors import MirrorForeign, StateUnavailable
+from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import Pins
 from ccpr.state.publishing import check_owner
 from ccpr.state.settings import Settings
@@ -19,32 +29,51 @@ from ccpr.state.subscription import Subscription
 
 _ATTEMPTS = 20  # while points go
 _PIN = "ccpr_copy_"
+FOLDER = "copies"  # of the state folder: locks
 
 
 def copy(
-    workspace: Workspace, name: str, to: str, encrypt: str, on_bytes: Callable[[int], None] = lambda size: None
+    workspace: Workspace, name: str, to: str, encrypt: str = "", on_bytes: Callable[[int], None] = lambda size: None
 ) -> Copied:
     """Bring a copy to where the mirror is; a new one is begun in an empty place. Iterations go on meanwhile, and no
-    point goes. Killed, it goes on where it was. Two at once to one place write the same files.
+    point goes. Killed, it goes on where it was.
 
     Parameters
     ----------
-    encrypt : where the copy's key is; empty if it is not encrypted.
+    encrypt : where the copy's key is; empty if it is not encrypted, or `to` says it.
 
-    Raises BadName, BadSetting, MirrorInUse, KeyUnusable, and what `SecondCopy` raises.
+    Raises BadName, BadSetting, MirrorInUse, KeyUnusable, SubscriptionBusy if one to the same place is under way on this
+    machine, and what `SecondCopy` raises.
     """
     row = workspace.log.row(name)
-    subscription = Subscription.from_row(row)
-    settings = _at(subscription.settings, to, encrypt)
+    settings = _at(Subscription.from_row(row).settings, to, encrypt)
     check_place(workspace, name, settings, workspace.log.all_rows()[0])
+    records, place = CopyRecords(workspace.log.engine, row.task_id), workspace.mirror_place(name, settings)
+    began = datetime.fromtimestamp(workspace.clock(), UTC)
+    known = records.of(place) or CopyRecord(place, settings.encrypt, began)
+    known = replace(known, encrypt=settings.encrypt, started_at=began)
+    with only_one(workspace.home / FOLDER, f"{row.task_id}-{copy_id(place)}", "copy to that place"):
+        try:
+            with unexpected():
+                copied = _copy(workspace, row, settings, f"{_PIN}{copy_id(place)}_", on_bytes)
+        except CcprError as error:
+            records.put(known.failed(Failure.of(error)))
+            raise
+        records.put(known.reached(copied.newest_point, copied.at))
+        return copied
+
+
+def _copy(workspace: Workspace, row: LogRow, settings: Settings, pin: str, on_bytes: Callable[[int], None]) -> Copied:
+    name = row.subscription_name
     mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
+    end_left(pins, pin)  # of a copy that was killed
     work = SecondCopy(mirror, Mirror(workspace.mirror_store(name, settings)), on_bytes=on_bytes)
     for _ in range(_ATTEMPTS):
         oldest = next(iter(mirror.lsns()), None)
         if oldest is None:
             raise PointNotReached("there is no point yet", subject=f"subscription {name}", remedy=f"`ccpr run {name}`.")
         try:
-            with pinned(pins, mirror.point(oldest), workspace.clock, _PIN):
+            with pinned(pins, mirror.point(oldest), workspace.clock, pin):
                 return work.run()
         except PointGone:
             continue
@@ -65,7 +94,24 @@ def promote(workspace: Workspace, name: str, to: str, encrypt: str) -> Adopted:
         if identity is None:
             raise MirrorForeign("there is no copy of the mirror", subject=mirror.store.url)
         check_owner(identity, row.task_id, mirror)
-        return adopt(lease, mirror, {"sync_config": settings.to_text()})
+        adopted = adopt(lease, mirror, {"sync_config": settings.to_text()})
+        CopyRecords(workspace.log.engine, row.task_id).forget(workspace.mirror_place(name, settings))
+        return adopted
+
+
+def forget(workspace: Workspace, name: str, to: str) -> bool:
+    """End the care of a copy, whose files stay. Whether it was known. Raises BadName."""
+    row = workspace.log.row(name)
+    settings = _at(Subscription.from_row(row).settings, to, "")
+    return CopyRecords(workspace.log.engine, row.task_id).forget(workspace.mirror_place(name, settings))
+
+
+def known_copies(workspace: Workspace, task_id: str) -> Iterator[Mirror]:
+    """The copies that were good once, to fetch from; those that cannot be opened now are left out."""
+    for one in CopyRecords(workspace.log.engine, task_id).all():
+        if one.copied_at is not None:
+            with suppress(BadName, KeyUnusable):
+                yield Mirror(open_store(one.place, encrypt=one.encrypt))
 
 
 def _at(settings: Settings, to: str, encrypt: str) -> Settings:

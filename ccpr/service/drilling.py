@@ -5,7 +5,6 @@ Into Parquet each table is written and read again; into a server each is loaded 
 summed up there. Source: decision a-restore-is-tried.
 """
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -13,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from io import FileIO
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from ccpr.base.failure import Failure
-from ccpr.base.file_modes import make_folder, opener
+from ccpr.base.file_modes import make_folder
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.client.endpoint import parse_uri
@@ -27,18 +25,19 @@ from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
 from ccpr.matrixone.schema import Kind, Reading, Table
-from ccpr.mirror.errors import PointNotReached
+from ccpr.mirror.errors import PointNotReached, StoreFailed
 from ccpr.mirror.figures import Figures, Summing
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.mirror.reading import as_asked, read_schema
 from ccpr.service import estimates
 from ccpr.service.errors import ScratchTaken
-from ccpr.service.pinning import pinned
+from ccpr.service.only_one import only_one
+from ccpr.service.pinning import end_left, pinned
 from ccpr.service.point_loading import PointSource, load_point
 from ccpr.service.workspace import Workspace
 from ccpr.state.drills import Drill, DrillRecords
-from ccpr.state.errors import BadSetting, SubscriptionBusy
+from ccpr.state.errors import BadSetting
 from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import PointHistory
 from ccpr.state.pins import Pins
@@ -94,11 +93,9 @@ def drill(
     """
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
-    with _only_one(workspace, row.task_id):
+    with only_one(workspace.home / FOLDER, row.task_id, "drill"):
         mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
-        for pin in pins.all():
-            if pin.name.startswith(_PIN):  # of a drill that was killed
-                pins.drop(pin.name)
+        end_left(pins, _PIN)  # of a drill that was killed
         point = mirror.point(_choose(workspace, row.task_id) if at is None else at)
         chosen = _tables(mirror, point, tables)
         refs = [point.tables[table_id] for table_id in chosen]
@@ -175,19 +172,6 @@ def _now(workspace: Workspace) -> datetime:
     return datetime.fromtimestamp(workspace.clock(), UTC)
 
 
-@contextmanager
-def _only_one(workspace: Workspace, task_id: str) -> Iterator[None]:
-    """One drill of a subscription at a time on this machine. Raises SubscriptionBusy."""
-    make_folder(workspace.home / FOLDER)
-    with FileIO(workspace.home / FOLDER / f"{task_id}.lock", "a", opener=opener()) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            text = "another drill of it is under way"
-            raise SubscriptionBusy(text, subject=f"task {task_id}", remedy="Wait until it has ended.") from error
-        yield
-
-
 @dataclass(frozen=True, slots=True)
 class _Work:
     workspace: Workspace
@@ -217,6 +201,10 @@ class _Work:
                 found[table_id], how = self._through_parquet(table, folder / f"{table_id}.parquet")
                 if how:
                     differences[table.qualified_name] = how
+        except OSError as error:
+            remedy = "Free space there, or name another place: --into, `ccpr alter NAME --drill-into`."
+            text = f"could not be written or read again: {error.strerror or error}"
+            raise StoreFailed(text, subject=str(folder), remedy=remedy) from error
         finally:
             with suppress(OSError):
                 shutil.rmtree(folder)

@@ -9,6 +9,13 @@ from ccpr.mirror.points import Point
 from ccpr.state.pins import Pin, Pins
 
 
+def end_left(pins: Pins, prefix: str) -> None:
+    """Drop the snapshots of this prefix: what made them was killed. The caller sees to it that none is in use."""
+    for pin in pins.all():
+        if pin.name.startswith(prefix):
+            pins.drop(pin.name)
+
+
 @contextmanager
 def pinned(pins: Pins | None, point: Point, clock: Callable[[], float], prefix: str = "ccpr_work_") -> Iterator[None]:
     """The point stays until the end of the block. `pins` is None for a mirror alone, without a catalog database.

@@ -13,7 +13,7 @@ from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.schema import zero_dates_of
 from ccpr.pipeline.due import due_at
 from ccpr.pipeline.lag import Lag, LagMeter
-from ccpr.service.care_status import DrillStatus, ScrubStatus, drill_status, scrub_status
+from ccpr.service.care_status import Care, care_of
 from ccpr.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
 from ccpr.service.last_error import LastError
 from ccpr.service.relay_marks import left_out_by_relays, relay_addresses
@@ -188,7 +188,7 @@ class SubscriptionStatus:
     objects_from : the storage that objects are read from; empty if the upstream is asked for them.
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
         storage.
-    drill, scrub : whether restores are tried and files read again; None if neither is asked for.
+    care : whether second copies are up to date, restores are tried and files read again.
     """
 
     name: str
@@ -227,8 +227,7 @@ class SubscriptionStatus:
     objects_copied: int = 0
     objects_direct: int = 0
     waiting: Waiting | None = None
-    drill: DrillStatus | None = None
-    scrub: ScrubStatus | None = None
+    care: Care = field(default_factory=Care)
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
@@ -260,9 +259,9 @@ class SubscriptionStatus:
 
     def to_json(self) -> dict[str, Any]:
         """As a document, with whether all is as it should be."""
-        care = {"drill": self.drill, "scrub": self.scrub}
-        shown = {name: None if one is None else one.to_json() for name, one in care.items()}
-        return {**asdict(replace(self, drill=None, scrub=None)), **shown, "ok": self.ok}
+        known = asdict(replace(self, care=Care()))
+        del known["care"]
+        return {**known, **self.care.to_json(), "ok": self.ok}
 
     @property
     def ok(self) -> bool:
@@ -270,11 +269,6 @@ class SubscriptionStatus:
         if self.last_error is not None or self.state == Shown.STOPPED or self.quarantined:
             return False
         return all(one.ok for one in (*self.targets, *self.followers))
-
-    @property
-    def care_troubles(self) -> tuple[str, ...]:
-        """What is wrong with drills, and with reading files again."""
-        return tuple(one.trouble for one in (self.drill, self.scrub) if one is not None and one.trouble)
 
 
 def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> SubscriptionStatus:
@@ -327,8 +321,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         objects_copied=copied,
         objects_direct=direct,
         waiting=Waiting.of(read, now, held=held),
-        drill=drill_status(workspace, read.subscription, row.created_at.replace(tzinfo=UTC).timestamp()),
-        scrub=scrub_status(workspace, read.subscription, row.created_at.replace(tzinfo=UTC).timestamp()),
+        care=care_of(workspace, row),
     )
 
 

@@ -24,7 +24,7 @@ from ccpr.matrixone.client.publication_offers import Publication, check_admissio
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES
 from ccpr.mirror.keys import absolute_reference
-from ccpr.mirror.open_store import place_of, without_key
+from ccpr.mirror.open_store import place_of, with_key, without_key
 from ccpr.pipeline.errors import ScopeConflict
 from ccpr.service.errors import ScopeOverlap, UpstreamDiffers
 from ccpr.service.mirror_places import check_empty, check_place, check_writable, readable_subscriptions
@@ -152,6 +152,9 @@ def canonical(settings: Settings) -> Settings:
         values |= {"mirror": place_of(place), **({"encrypt": encrypt} if encrypt else {})}
     if reference := values.get("encrypt", settings.encrypt):
         values["encrypt"] = absolute_reference(reference)
+    if settings.copy_to:
+        place, encrypt = without_key(settings.copy_to)
+        values["copy_to"] = with_key(place_of(place), absolute_reference(encrypt) if encrypt else "")
     if settings.drill_into and not settings.drill_into.startswith("mysql://"):
         values["drill_into"] = str(Path(settings.drill_into).absolute())
     if settings.objects_from:

@@ -86,7 +86,7 @@ class KeptRecords:
                 integer_of(row["revision"]),
                 text_of(row["file"]),
                 integer_of(row["chain_from"]),
-                tuple(_hold(one._mapping) for one in held),
+                tuple(sorted((_hold(one._mapping) for one in held), key=lambda hold: hold.name)),
                 {integer_of(one.lsn): (integer_of(one.next_lsn), integer_of(one.next_ts)) for one in listed},
             )
 

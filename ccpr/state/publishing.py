@@ -67,6 +67,8 @@ def publish_pending(log: CcprLog, name: str, mirror: Mirror, claim: Claim | None
         else:
             files = [point.file for point in known.later if point.file] + _kept_files(known, found)
             missing = [path for path in files if mirror.store.size(path) is None]
+            if missing:
+                missing = _write_kept_again(known, mirror, missing)
             if not missing:
                 _publish(mirror, known.head, found.identity)
             elif claim is not None:
@@ -86,6 +88,22 @@ def _kept_files(known: "_Committed", found: "_Published") -> list[str]:
     ]
 
 
+def _write_kept_again(known: "_Committed", mirror: Mirror, missing: Collection[str]) -> list[str]:
+    """Of missing files, write the list of kept points and those points themselves: the mirror was restored from a copy
+    that was made before they were written. Their names have the digests of what the catalog database knows, so no lease
+    is needed. Returns what is still missing."""
+    history = known.history
+    kept = KeptRecords(history.engine, history.task_id).state()
+    points = history.global_points()
+    for point in points:
+        if point.file in missing and point.lsn < kept.chain_from:
+            write_alone(history, mirror, point)
+    mirror.store.sync("points")
+    if kept.file in missing:
+        mirror.write_kept(kept.content(points), kept.revision)
+    return [path for path in missing if mirror.store.size(path) is None]
+
+
 def _publish(mirror: Mirror, head: Head, identity: Identity | None) -> None:
     """Releases that do not know the list of kept points would drop them: they may not write to the mirror any more."""
     if head.kept and identity is not None and not identity.guarded:
@@ -97,6 +115,13 @@ def write_point(mirror: Mirror, point: Point, changed: Mapping[int, TablePoint],
     """Write the file of a point, in which these tables changed, and return its path. Lagging tables are not shown."""
     refs = {table_id: table.ref for table_id, table in changed.items()}
     return mirror.write_point(point, {**refs, **dict.fromkeys(point.behind)}, earlier)
+
+
+def write_alone(history: PointHistory, mirror: Mirror, point: GlobalPoint) -> str:
+    """Write a point's file with all its tables, which differs from no other, and return its path."""
+    behind = Quarantine(history.engine, history.task_id).behind(point.lsn)
+    shown = as_mirror_point(point, history.tables(point.lsn), behind, history.definitions_of(point.lsn))
+    return mirror.write_point(shown, {}, [])
 
 
 def new_epoch() -> str:

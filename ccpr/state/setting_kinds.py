@@ -185,6 +185,10 @@ class KeyPlace(Text):
         return text
 
 
+class CopyPlace(Url):
+    """As a mirror is opened by its URL: it may say where the key is."""
+
+
 class DrillPlace(Url):
     """A folder, or the URI of a server. A password has no place in a setting, which is shown."""
 

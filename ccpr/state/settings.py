@@ -9,7 +9,19 @@ from ccpr.matrixone.schema import InvalidText, Reading, ZeroDates
 from ccpr.state.keep_rules import KeepRules
 from ccpr.state.patterns import NamePatterns
 from ccpr.state.setting_entry import FilePart, Needs, Setting, entries, setting
-from ccpr.state.setting_kinds import Choice, DrillPlace, Flag, Keep, KeyPlace, Number, Patterns, Span, Url, Whole
+from ccpr.state.setting_kinds import (
+    Choice,
+    CopyPlace,
+    DrillPlace,
+    Flag,
+    Keep,
+    KeyPlace,
+    Number,
+    Patterns,
+    Span,
+    Url,
+    Whole,
+)
 
 MOST_SESSIONS = 30  # the upstream serves that many chunks at once, to all clients together
 DEFAULT_INTERVAL_SECONDS = 60
@@ -85,6 +97,14 @@ class Settings:
     verify_within: int = setting(
         0, Span(), "In which time `ccpr serve` reads all files of the mirror again: 30d; 0: never."
     )
+    copy_to: str = setting(
+        "",
+        CopyPlace(),
+        "Where `ccpr serve` keeps a second copy: a folder or s3://bucket/prefix, with ?encrypt=env:NAME an encrypted "
+        "one. See `ccpr copy`.",
+        empty="none",
+    )
+    copy_every: int = setting(0, Span(), "How often `ccpr serve` brings it to where the mirror is: 10m, 1h; 0: never.")
     retain_files: int = setting(
         GRACE_SECONDS,
         Span(most=_LONGEST),

@@ -266,6 +266,20 @@ drills = sa.Table(
     sa.Column("differences", LONG_TEXT, nullable=False),  # JSON: by table, how it differed
     sa.Column("failure", LONG_TEXT),  # JSON
 )
+copies = sa.Table(  # a row for each second copy of a mirror
+    "ccpr_copies",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("copy_id", sa.String(16), primary_key=True),  # of the place
+    sa.Column("place", LONG_TEXT, nullable=False),  # URL, without a key
+    sa.Column("encrypt", LONG_TEXT, nullable=False),  # where the key is
+    sa.Column("started_at", UTC_TIME, nullable=False),  # of the last attempt
+    sa.Column("copied_at", UTC_TIME),  # when the last good one began
+    sa.Column("lsn", sa.BigInteger),  # of the newest point that the copy had then
+    sa.Column("snapshot_ts", sa.BigInteger),
+    sa.Column("attempts", sa.BigInteger, nullable=False),  # that failed since
+    sa.Column("failure", LONG_TEXT),  # JSON
+)
 scrubs = sa.Table(
     "ccpr_scrubs",
     METADATA,

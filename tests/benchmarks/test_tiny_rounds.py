@@ -31,6 +31,7 @@ TINY = {
     "ranged_read": ("--mb", "8"),
     "read": ("--rounds", "1", "--rows", "5000"),
     "relay": ("--rounds", "1", "--mb", "8"),
+    "restore": ("--rounds", "1", "--rows", "5000"),
     "scheduling": ("--subscriptions", "2", "--runs", "2", "--rounds", "1"),
     "sensor_hour": ("--minutes", "2", "--recording", "other_account"),
     "service": ("--subscriptions", "2", "--minutes", "0.5"),

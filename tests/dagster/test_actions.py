@@ -11,7 +11,7 @@ import typer.testing
 
 from ccpr.cli.main import app
 from ccpr.dagster.actions import ACTION_JOBS, APPROVE, DRILL, PAUSE, REBUILD, RESUME, RESYNC, VERIFY, build_actions
-from ccpr.dagster.care import FILES_READ, RESTORE_TRIED, care_checks
+from ccpr.dagster.care import COPIES, FILES_READ, RESTORE_TRIED, care_checks
 from ccpr.dagster.health import health_key
 from ccpr.dagster.health_assets import health_asset
 from ccpr.dagster.metadata import SUBSCRIPTION_TAG, WHY_TAG
@@ -116,12 +116,13 @@ def test_a_drill_restores_a_point_and_a_check_says_how_the_last_one_went(
     assert checked(instance) == {
         RESTORE_TRIED: (True, "no drills are asked for: `ccpr alter --drill-every`"),
         FILES_READ: (True, "files are not read again by themselves: `ccpr alter --verify-within`"),
+        COPIES: (True, "there is no second copy: `ccpr copy`"),
     }
     ccpr("alter", NAME, "--verify-within", "30d")
     assert act(instance, DRILL, into=str(tmp_path / "scratch"), at=str(lsn)).success
     (done,) = ccpr("drill", NAME, "--history")
     assert (done["lsn"], done["rows"], done["failure"]) == (lsn, 100, None)
-    assert {name: passed for name, (passed, _) in checked(instance).items()} == {RESTORE_TRIED: True, FILES_READ: True}
+    assert all(passed for passed, _ in checked(instance).values())
     assert "HOLD_MISSING" in failure(act(instance, DRILL, at="no-such-point"))
     with closing(Workspace()) as workspace:
         for file in workspace.default_mirror(NAME).rglob("*_00000"):
@@ -130,6 +131,26 @@ def test_a_drill_restores_a_point_and_a_check_says_how_the_last_one_went(
     passed, says = checked(instance)[RESTORE_TRIED]
     assert not passed
     assert "OBJECT_DAMAGED" in says
+
+
+def test_a_check_says_whether_second_copies_are_up_to_date(
+    storage: Storage, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    ccpr("run", NAME)
+    second = tmp_path / "second"
+    ccpr("copy", NAME, "--to", str(second))
+    assert checked(instance)[COPIES] == (True, "each was copied to in time")
+    third = tmp_path / "third"
+    third.write_text("a file is where the folder should be")
+    ccpr("alter", NAME, "--copy-to", str(third), "--copy-every", "1h")
+    with pytest.raises(AssertionError, match="STORE_FAILED"):
+        ccpr("copy", NAME)
+    passed, says = checked(instance)[COPIES]
+    assert not passed
+    assert "third could not be brought up to date: STORE_FAILED" in says
+    third.unlink()
+    ccpr("copy", NAME)
+    assert checked(instance)[COPIES] == (True, "each was copied to in time")
 
 
 def test_a_change_that_waits_is_approved_to_the_letter(

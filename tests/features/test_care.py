@@ -1,17 +1,21 @@
-"""What `ccpr serve` does by itself: restores are tried, files are read again and repaired, and it is shown when either
-is late."""
+"""What `ccpr serve` does by itself: second copies are brought up to date, restores are tried, files are read again and
+repaired, and it is shown when one of these is late."""
 
 import json
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+import ccpr
 from ccpr.base.failure import Failure
+from ccpr.cli.main import app
 from ccpr.maintenance.scrubbing import is_waiting, next_share
 from ccpr.service.daemon.care_figures import CareFigures
 from ccpr.service.daemon.caretaking import Caretaker, is_due
@@ -19,8 +23,9 @@ from ccpr.service.daemon.overview import Overview
 from ccpr.service.workspace import Workspace
 from ccpr.state.drills import MOST_DRILLS, Drill, DrillRecords
 from ccpr.state.scrubs import Scrub, ScrubRecords
-from tests.support.one_table import OneTable
+from tests.support.one_table import DATABASE, OneTable
 from tests.support.replica import command
+from tests.support.simulated import rows
 
 START, DAY = datetime(2026, 11, 1, tzinfo=UTC), 86400.0
 
@@ -202,3 +207,76 @@ def test_a_round_that_is_done_waits_for_its_time() -> None:
     assert not is_waiting(done, DAY, START.timestamp() - 1), "the clock was set back"
     assert not is_waiting(Scrub("x", START, START), DAY, START.timestamp())
     assert not is_waiting(None, DAY, START.timestamp())
+
+
+def test_the_service_brings_a_second_copy_up_to_date_and_shows_its_lag(
+    workspace: Workspace, clock: Clock, shop: OneTable, home: Path
+) -> None:
+    place = (home / "second").as_uri()
+    command("alter", "s", "--drill-every", "0", "--verify-within", "0", "--copy-to", place, "--copy-every", "1h")
+    care = Caretaker(workspace, steady=lambda: clock.steady)
+    care._round()
+    (found,) = status(workspace)["copies"]
+    assert (found["place"], found["lsn"], found["lag_seconds"], found["trouble"]) == (place, 5, 0.0, "")
+    shop.work(90)
+    (found,) = status(workspace)["copies"]
+    assert (found["lsn"], found["lag_seconds"]) == (5, pytest.approx(90, abs=1))
+    assert figures(workspace)["ccpr_copy_lag_seconds"] == pytest.approx(90, abs=1)
+    clock.passes(3599)
+    care._round()
+    assert status(workspace)["copies"][0]["lsn"] == 5, "it is not due yet"
+    clock.passes(1)
+    care._round()
+    assert status(workspace)["copies"][0]["lsn"] == 6
+    assert figures(workspace)["ccpr_copy_lag_seconds"] == 0.0
+    copied = ccpr.open_mirror(place).table(f"{DATABASE}.a")
+    for lsn, expected in shop.truth.items():
+        assert rows(copied.to_arrow(at=lsn)) == rows(expected)
+    clock.passes(2 * 3600 + 1)
+    assert "not brought up to date for 2 h" in status(workspace)["copies"][0]["trouble"]
+    assert figures(workspace)["ccpr_copy_age_seconds"] == pytest.approx(2 * 3600 + 1, abs=1)
+    told = CliRunner().invoke(app, ["status", "s"], catch_exceptions=False).output
+    assert "second copy" in told
+    assert "point 6, up to date; last copied to" in " ".join(told.split())
+    assert care.loop.errors == 0
+
+
+def test_a_second_copy_that_cannot_be_written_is_tried_again_and_shown(
+    workspace: Workspace, clock: Clock, shop: OneTable, home: Path
+) -> None:
+    place = home / "second"
+    place.write_text("a file is where the folder should be")
+    command("alter", "s", "--drill-every", "0", "--verify-within", "0", "--copy-to", str(place), "--copy-every", "10m")
+    care = Caretaker(workspace, steady=lambda: clock.steady)
+    for attempts in (1, 2):
+        care._round()
+        (found,) = status(workspace)["copies"]
+        assert (found["attempts"], found["failure"]["code"]) == (attempts, "STORE_FAILED")
+        assert "could not be brought up to date: STORE_FAILED" in found["trouble"]
+        assert "could not be brought up to date" in Overview(workspace)().content.decode()
+        clock.passes(601)
+    assert figures(workspace)["ccpr_copy_failed_attempts"] == 2
+    place.unlink()
+    care._round()
+    (found,) = status(workspace)["copies"]
+    assert (found["lsn"], found["attempts"], found["trouble"]) == (5, 0, "")
+    copied = ccpr.open_mirror(place).table(f"{DATABASE}.a")
+    assert rows(copied.to_arrow(at=5)) == rows(shop.truth[5])
+
+
+def test_a_copy_that_was_begun_nowhere_is_late_and_one_that_is_forgotten_is_not_shown(
+    workspace: Workspace, clock: Clock, shop: OneTable, home: Path
+) -> None:
+    place = str(home / "second")
+    command("alter", "s", "--copy-to", place, "--copy-every", "1h")
+    made = workspace.log.row("s").created_at.replace(tzinfo=UTC).timestamp()
+    clock.now = made + 3 * 3600
+    assert "not brought up to date for 3 h" in status(workspace)["copies"][0]["trouble"]
+    assert command("copy", "s")["newest_point"] == 5
+    command("alter", "s", "--copy-to", "", "--copy-every", "0")
+    assert [one["every"] for one in status(workspace)["copies"]] == [0]
+    assert command("copy", "s", "--forget", place)["known"]
+    assert status(workspace)["copies"] == []
+    assert not command("copy", "s", "--forget", place)["known"]
+    copied = ccpr.open_mirror(place).table(f"{DATABASE}.a")
+    assert rows(copied.to_arrow(at=5)) == rows(shop.truth[5])

@@ -17,11 +17,15 @@ from ccpr.mirror.keys import new_key
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
-from ccpr.service.copies import copy
+from ccpr.service.copies import FOLDER, copy
+from ccpr.service.only_one import only_one
 from ccpr.service.workspace import Workspace
+from ccpr.state.copies import copy_id
+from ccpr.state.pins import Pin, Pins
 from tests.support.one_table import DATABASE, DAY, OneTable
 from tests.support.replica import command
 from tests.support.simulated import rows
+from tests.support.values import NOW
 
 TABLE = f"{DATABASE}.a"
 
@@ -220,3 +224,45 @@ def test_a_copy_says_whose_it_is_and_that_it_is_one(one_table: OneTable, place: 
     )
     assert (own["task_id"], own["is_copy"]) == (original["task_id"], True)
     assert own["epoch"] != original["epoch"]
+
+
+def test_what_a_killed_copy_has_pinned_may_go_with_the_next_one(one_table: OneTable, place: Path) -> None:
+    """Else all points would stay from then on. That of a copy to another place is its own."""
+    one_table.source.subscribe("--retain", "1")
+    one_table.work()
+    pins = {}
+    for where in (place, place.with_name("third")):
+        with closing(Workspace()) as workspace:
+            records, point = Pins(workspace.log.engine, workspace.log.row("s").task_id), workspace.mirror("s").point()
+            pins[where] = f"ccpr_copy_{copy_id(where.as_uri())}_killed"
+            records.add(Pin(pins[where], point.lsn, point.at.physical, None, NOW, NOW))
+    for _ in range(2):
+        one_table.work()
+    assert one_table.lsns() == [0, 1, 2]
+    command("copy", "s", "--to", str(place))
+    assert [pin["snapshot"] for pin in command("relay", "pins", "s")["pins"]] == [pins[place.with_name("third")]]
+    command("copy", "s", "--to", str(place.with_name("third")))
+    assert command("relay", "pins", "s")["pins"] == []
+    one_table.work()
+    assert one_table.lsns() == [3]
+    assert rows(ccpr.open_mirror(place).table(TABLE).to_arrow(at=0)) == rows(one_table.truth[0])
+    command("copy", "s", "--to", str(place))
+    assert_same(one_table, place)
+
+
+def test_of_two_copies_to_one_place_the_second_says_that_the_first_is_under_way(
+    one_table: OneTable, place: Path
+) -> None:
+    one_table.source.subscribe()
+    one_table.work()
+    command("copy", "s", "--to", str(place))
+    one_table.work()
+    with closing(Workspace()) as workspace:
+        task_id = workspace.log.row("s").task_id
+        with only_one(workspace.home / FOLDER, f"{task_id}-{copy_id(place.as_uri())}", "copy"):
+            error = command("copy", "s", "--to", str(place), code=1)["error"]
+            assert error["code"] == "SUBSCRIPTION_BUSY"
+    (known,) = command("status", "s")["copies"]
+    assert (known["lsn"], known["attempts"]) == (0, 0), "it has not failed"
+    command("copy", "s", "--to", str(place))
+    assert_same(one_table, place)

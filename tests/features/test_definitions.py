@@ -6,27 +6,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
-from tests.support.simulated import SimulatedSource, asked_when_idle
+from tests.support.simulated import SimulatedSource, asked_when_idle, run_sql
 
 
 class Source(SimulatedSource):
     """Database `shop` with table `t`."""
 
     def run(self, *statements: str, user: str = "dump") -> list[Any]:
-        login = {"user": user, "password": "111", "database": "shop"}
-        with (
-            pymysql.connect(host="127.0.0.1", port=self.emulator.port, **login, autocommit=True) as connection,
-            connection.cursor() as cursor,
-        ):
-            for statement in statements:
-                cursor.execute(statement)
-            return list(cursor.fetchall())
+        return run_sql(self.emulator.port, "shop", *statements, user=user)
 
 
 @pytest.fixture

@@ -277,3 +277,27 @@ def test_what_points_cost_is_what_their_files_have(one_table: OneTable) -> None:
     found = command("points", "s", "--sizes")
     assert {one["lsn"]: (one["bytes_shown"], one["bytes_alone"]) for one in found} == expected
     assert any(alone for _, alone in expected.values())
+
+
+def test_a_hold_and_a_kept_point_survive_that_the_mirror_is_restored_from_a_copy_of_before(
+    one_table: OneTable,
+) -> None:
+    """The catalog database has them: any reader writes them again, without a person and without an iteration."""
+    one_table.source.subscribe()
+    for _ in range(4):
+        one_table.work()
+    folder = one_table.source.mirror_folder()
+    backup = folder.with_name("backup")
+    shutil.copytree(folder, backup)
+    command("points", "hold", "s", "2", "--name", "two")
+    command("points", "hold", "s", "0", "--name", "zero")
+    command("points", "drop", "s", "1", "--yes")
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+    assert [point["lsn"] for point in command("points", "s")] == [0, 2, 3]
+    assert rows(one_table.read("two")) == rows(one_table.truth[2])
+    one_table.assert_equal()
+    assert one_table.source.mirror().point("zero").lsn == 0
+    assert command("verify", "s")["sound"]
+    one_table.work()
+    one_table.assert_equal()

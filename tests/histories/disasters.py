@@ -10,8 +10,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from itertools import pairwise
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,11 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.maintenance.adopt import adopt
-from ccpr.maintenance.errors import PointsNeeded
 from ccpr.matrixone.client.errors import SnapshotGone, StaleRead
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.mirror.errors import HoldMissing, PointGone
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline import appendable
@@ -34,7 +30,6 @@ from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.step_names import Stage
 from ccpr.schema.policy import DdlPolicy
-from ccpr.service import held_points
 from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace
@@ -334,97 +329,6 @@ class DisastersOfSeveral(Disasters):
             self.history.strike()
         if not self.history.live():
             self.history.step()  # creates one
-
-
-class DisastersOfKept(Disasters):
-    """With keep rules, held points, and days that pass: what is held stays, by whatever copies it was lost from one of
-    the two, and what an operator or a rule has let go is never read as something else."""
-
-    keep = "all:2h,hourly:4,daily:3,weekly:2,monthly:2"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held: dict[str, tuple[int, Timestamp]] = {}
-        self.names = 0
-
-    @rule(hours=st.sampled_from((1, 5, 30, 24 * 9, 24 * 40)))
-    def pass_time(self, hours: int) -> None:
-        self.history.ticking.at += hours * 3600 * 10**9
-
-    @rule(place=st.integers(0, 9), killed=st.booleans())
-    def hold(self, place: int, killed: bool) -> None:
-        """Killed before the head is published, it is published by the next command."""
-        with self.way_out(), suppress(Killed), closing(self.workspace()) as workspace:
-            points = workspace.mirror(NAME).points()
-            if not points:
-                return
-            self.names += 1
-            name, point = f"h{self.names}", points[place % len(points)]
-            self.held[name] = point.lsn, point.at  # if it is refused, the mirror has no such name, and it is not there
-            try:
-                with patch.object(Mirror, "publish_head", side_effect=Killed) if killed else nullcontext():
-                    held_points.hold(workspace, NAME, point.lsn, name, None)
-            except CcprError:
-                del self.held[name]
-                raise
-
-    @precondition(lambda self: self.held)
-    @rule(place=st.integers(0, 9))
-    def release(self, place: int) -> None:
-        with self.way_out(), closing(self.workspace()) as workspace:
-            name = sorted(self.held)[place % len(self.held)]
-            with suppress(HoldMissing):
-                held_points.release(workspace, NAME, name)
-            del self.held[name]
-
-    @rule(place=st.integers(0, 9))
-    def drop_point(self, place: int) -> None:
-        with self.way_out(), closing(self.workspace()) as workspace, suppress(PointsNeeded):
-            points = workspace.mirror(NAME).points()
-            if points:
-                held_points.drop(workspace, NAME, {points[place % len(points)].lsn})
-
-    @precondition(lambda self: self.mirrors)
-    @rule(age=st.integers(0, 9))
-    def restore_mirror(self, age: int) -> None:
-        """What was held later may be lost, if the mirror's history is then taken for the true one."""
-        copy = self.mirrors[-1 - age % len(self.mirrors)]
-        known = {hold.name for hold in Mirror(LocalStore(copy)).kept().holds}
-        self.held = {name: held for name, held in self.held.items() if name in known}
-        shutil.rmtree(self.place, ignore_errors=True)
-        shutil.copytree(copy, self.place)
-
-    @precondition(lambda self: self.mirrors)
-    @rule()
-    def lose_mirror(self) -> None:
-        self.held = {}
-        shutil.rmtree(self.place, ignore_errors=True)
-
-    @invariant()
-    def what_is_held_is_there(self) -> None:
-        """For readers with the database; an error names the way out, after which it is there again."""
-        if not hasattr(self, "place"):
-            return
-        with closing(self.workspace()) as workspace:
-            try:
-                mirror = workspace.mirror(NAME)
-            except MirrorDisagrees:
-                return
-            for name, (lsn, at) in self.held.items():
-                found = mirror.point(name)
-                assert (found.lsn, found.at) == (lsn, at), name
-
-    @invariant()
-    def no_time_is_read_as_another(self) -> None:
-        """Of each number up to the newest there is the point that showed it, or none."""
-        if not hasattr(self, "place") or not self.place.exists():
-            return
-        mirror = Mirror(LocalStore(self.place))
-        points = mirror.points()
-        for one, later in pairwise(points):
-            for lsn in range(one.lsn + 1, later.lsn):
-                with suppress(PointGone):
-                    assert mirror.point(lsn).lsn == one.lsn
 
 
 def check_way_out(error: MirrorDisagrees) -> None:

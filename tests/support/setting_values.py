@@ -12,6 +12,7 @@ from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.setting_kinds import (
     Choice,
     Columns,
+    CopyPlace,
     DrillPlace,
     Drops,
     Flag,
@@ -46,6 +47,9 @@ def allowed(kind: Kind[Any], folder: Path) -> list[tuple[Any, Any]]:
             return [("d*", "d*"), ("", "")]
         case DrillPlace():
             return [(str(folder / "drills"), str(folder / "drills"))]
+        case CopyPlace():
+            copy = (folder / "copy").as_uri()
+            return [(copy, copy), (f"{copy}?encrypt=env:KEY", f"{copy}?encrypt=env:KEY"), ("", "")]
         case Url():
             return [((folder / "elsewhere").as_uri(), (folder / "elsewhere").as_uri())]
         case Keep():
@@ -113,6 +117,8 @@ def any_of(one: Setting) -> st.SearchStrategy[Any]:
             return st.sampled_from(("", "env:KEY", "command"))
         case DrillPlace():
             return st.sampled_from(("", "/var/drills"))
+        case CopyPlace():
+            return st.sampled_from(("", "file:///var/copy", "s3://bucket/copy?encrypt=env:KEY"))
     raise AssertionError(one)
 
 

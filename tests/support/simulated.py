@@ -1,11 +1,13 @@
 """A database of a simulated upstream, and subscriptions to it by the commands that a user would type."""
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pymysql
 
 import ccpr
 from ccpr.emulator.engine.storage import Storage
@@ -54,3 +56,15 @@ def asked_when_idle(emulator: SimulatedUpstream) -> dict[str, int]:
     before = Counter(emulator.status().statements)
     assert not command("run", "s")["point"]
     return dict(Counter(emulator.status().statements) - before)
+
+
+def run_sql(port: int, database: str, *statements: str, user: str = "dump") -> list[Any]:
+    """Run them on a simulated upstream whose password is 111. Returns the rows of the last."""
+    login = {"user": user, "password": "111", "database": database}
+    with (
+        closing(pymysql.connect(host="127.0.0.1", port=port, **login, autocommit=True)) as connection,
+        connection.cursor() as cursor,
+    ):
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall())

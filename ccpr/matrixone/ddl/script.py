@@ -4,11 +4,12 @@ The texts are an upstream's, perhaps by way of a damaged mirror: each stands in 
 all (`runnable`), and in comments without anything that would end them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ccpr.matrixone.definitions import Definitions, SequenceState, Unreadable, View, Written, runnable
+from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.lexer import tokens
 from ccpr.matrixone.sql.quoting import printable, quote_name
 
@@ -27,6 +28,24 @@ class Script:
     text: str
     statements: int
     left_out: tuple[Unreadable, ...]
+
+
+def whole_script_of(tables: Iterable[Table], found: Definitions | None, database: str, title: str) -> Script:
+    """`script_of`, with the statements of tables before. A table whose statement is not known is left out."""
+    lines, written = [f"USE {quote_name(database)};", "SET foreign_key_checks = 0;", ""], 0
+    left_out: list[Unreadable] = []
+    for table in tables:
+        if table.ddl and runnable(table.ddl):
+            lines += [table.ddl, ";", ""]
+            written += 1
+        else:
+            reason = "its text is not one statement to every client" if table.ddl else "its statement is not known"
+            left_out.append(Unreadable("table", table.name, reason))
+    lines += ["SET foreign_key_checks = 1;", ""]
+    lines += [_comment(f"not in it: {left.shown()}: {left.reason}") for left in left_out]
+    besides = script_of(found, database, title)
+    text = "\n".join([_comment(title), *lines, besides.text])
+    return Script(text, written + besides.statements, (*left_out, *besides.left_out))
 
 
 def script_of(found: Definitions | None, database: str, title: str) -> Script:

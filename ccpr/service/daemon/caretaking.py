@@ -1,15 +1,20 @@
-"""Tries restores and reads files again, as often as the subscriptions want it, in a thread of its own: one thing after
-the other, so that iterations have the machine."""
+"""Brings second copies to where mirrors are, tries restores and reads files again, as often as the subscriptions want
+it, in a thread of its own: one thing after the other, so that iterations have the machine."""
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
+from typing import Protocol
 
 from ccpr.base.loops import Loop
 from ccpr.maintenance.scrubbing import is_waiting, next_share, scrub_once
-from ccpr.maintenance.verify import Verifier
+from ccpr.mirror.open_store import without_key
+from ccpr.service.copies import copy
 from ccpr.service.drilling import drill, place_of
+from ccpr.service.verifying import verifier_of
 from ccpr.service.workspace import Workspace
+from ccpr.state.copies import CopyRecords
 from ccpr.state.drills import Drill, DrillRecords
 from ccpr.state.ledger import Ledger
 from ccpr.state.log_rows import LogRow
@@ -17,7 +22,7 @@ from ccpr.state.scrubs import ScrubRecords
 from ccpr.state.subscription import Subscription
 
 LOOK_SECONDS = 60.0
-_AGAIN_SECONDS = 3600.0  # after a drill that was not good, if the next one is not due before
+_AGAIN_SECONDS = 3600.0  # after one that was not good, if the next one is not due before
 _STUCK_SECONDS = 24 * 3600.0  # a drill of a large mirror takes hours
 _STOP_SECONDS = 5.0
 
@@ -57,8 +62,17 @@ class Caretaker:
         for row in self._workspace.log.all_rows()[0]:
             if self.loop.ending.is_set():
                 return
-            for what, work in (("tried to restore", self._drill), ("read again", self._scrub)):
+            works = (("copied", self._copy), ("tried to restore", self._drill), ("read again", self._scrub))
+            for what, work in works:
                 self.loop.attempt(f"{row.subscription_name} cannot be {what}", partial(work, row))
+
+    def _copy(self, row: LogRow) -> None:
+        settings = Subscription.from_row(row).settings
+        if not settings.copy_to or not row.iteration_lsn:
+            return
+        last = CopyRecords(self._workspace.log.engine, row.task_id).of(without_key(settings.copy_to)[0])
+        if is_due(last, settings.copy_every, self._workspace.clock()):
+            copy(self._workspace, row.subscription_name, settings.copy_to)
 
     def _drill(self, row: LogRow) -> None:
         settings = Subscription.from_row(row).settings
@@ -80,19 +94,22 @@ class Caretaker:
         self._read_at[row.task_id] = steady
         total = Ledger(self._workspace.log.engine, row.task_id).stored_bytes()
         share = next_share(scrub, total, within, passed, now)
-        verifier = Verifier(
-            self._workspace.mirror_of(subscription),
-            self._workspace.log,
-            subscription.name,
-            subscription.publication,
-            self._workspace.lease,
-            partial(self._workspace.connect, subscription),
-        )
+        verifier = verifier_of(self._workspace, row, repair=True)
         records.put(scrub_once(verifier, scrub, share, self._workspace.clock))
 
 
-def is_due(last: Drill | None, every: float, now: float) -> bool:
-    """Whether a drill is due. A clock that was set back ends a wait."""
+class Attempt(Protocol):
+    """A drill, or bringing a copy to where the mirror is."""
+
+    @property
+    def started_at(self) -> datetime: ...
+
+    @property
+    def good(self) -> bool: ...
+
+
+def is_due(last: Attempt | None, every: float, now: float) -> bool:
+    """Whether the next one is due. A clock that was set back ends a wait."""
     if not every:
         return False
     if last is None:

@@ -107,7 +107,7 @@ def _troubles(status: SubscriptionStatus, now: float) -> Iterator[str]:
 
 def _texts(status: SubscriptionStatus) -> Iterable[str]:
     waiting = () if status.waiting is None else (status.waiting.text,)
-    return (*waiting, *status.warnings, *status.care_troubles)
+    return (*waiting, *status.warnings, *status.care.troubles)
 
 
 def _error(what: str, error: LastError) -> str:

@@ -5,10 +5,10 @@ does. Both find credentials in the same places.
 
 from functools import cached_property
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from ccpr.base.extras import require
-from ccpr.mirror.buckets import CONNECT_SECONDS, REQUEST_SECONDS
+from ccpr.mirror.buckets import open_client
 from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.s3_store import ObjectStore, open_s3
 from ccpr.mirror.store import check_name
@@ -25,7 +25,6 @@ class ConditionalPuts:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self.url, self._bucket, self._prefix = url, parts.netloc, parts.path.strip("/")
-        self._options = dict(parse_qsl(parts.query))
 
     def create(self, name: str, content: bytes) -> bool:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -48,18 +47,7 @@ class ConditionalPuts:
 
     @cached_property
     def _client(self) -> Any:
-        from botocore.config import Config
-        from botocore.session import get_session
-
-        endpoint = self._options.get("endpoint_override")
-        address = endpoint and f"{self._options.get('scheme', 'https')}://{endpoint}"
-        style = {"addressing_style": "path" if endpoint else "auto"}
-        config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=REQUEST_SECONDS, s3=style)
-        region = self._options.get("region")
-        session = get_session()
-        if region is None and endpoint and session.get_config_variable("region") is None:
-            region = "us-east-1"  # a signature needs one; servers with an address of their own do not look at it
-        return session.create_client("s3", region_name=region, endpoint_url=address, config=config)
+        return open_client(self.url)
 
 
 def open_s3_lake(url: str) -> tuple[ObjectStore, ConditionalPuts]:

@@ -1,0 +1,124 @@
+"""`ccpr export --all`: every table of a point as a file, with a script that makes its definitions again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from ccpr.cli.main import app
+from ccpr.cli.restore_rows import RowProgress
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.service import estimates
+from tests.support.replica import command
+from tests.support.simulated import SimulatedSource, rows, run_sql
+
+
+@pytest.fixture
+def source(home: Path) -> Iterator[SimulatedSource]:
+    storage = Storage()
+    storage.create_database("shop")
+    storage.create_publication("p", "shop")
+    with SimulatedUpstream(storage, password="111") as emulator:
+        made = SimulatedSource(storage, emulator, home, "shop")
+        run_sql(
+            emulator.port,
+            "shop",
+            "create table t (id int not null primary key, a varchar(10))",
+            "create table `u v` (id bigint, d decimal(10, 2))",
+            "insert into t values (1, 'x'), (2, null)",
+            "insert into `u v` values (7, 1.25)",
+            "create view v as select id from t",
+        )
+        made.subscribe()
+        yield made
+
+
+def statements(script: str) -> list[str]:
+    lines = [line for line in script.splitlines() if not line.startswith("--")]
+    return [text.strip() for text in "\n".join(lines).split(";") if text.strip()]
+
+
+def test_a_point_is_made_again_from_its_files_alone(source: SimulatedSource, tmp_path: Path) -> None:
+    at = command("run", "s")["lsn"]
+    truth = {name: source.storage.rows_at("shop", name, source.storage.now) for name in ("t", "u v")}
+    run_sql(source.emulator.port, "shop", "insert into t values (3, 'later')", "drop view v", "drop table `u v`")
+    command("run", "s")
+    done = command("export", "s", "--all", "--at", str(at), "--out", str(tmp_path / "out"))
+    assert done["lsn"] == at
+    assert {one["table"]: one["rows"] for one in done["tables"]} == {"shop.t": 2, "shop.u v": 1}
+    (definitions,) = done["definitions"]
+    assert (definitions["definitions"], definitions["left_out"]) == (3, [])
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"shop.sql", "shop.t.parquet", "shop.u v.parquet"}
+    storage = Storage()
+    storage.create_database("shop")
+    with SimulatedUpstream(storage, password="111") as fresh:
+        run_sql(fresh.port, "shop", *statements((tmp_path / "out" / "shop.sql").read_text()))
+        for name, expected in truth.items():
+            found = pq.read_table(tmp_path / "out" / f"shop.{name}.parquet")
+            assert rows(found) == rows(expected)
+            values = [
+                "(" + ", ".join("null" if value is None else repr(str(value)) for value in row.values()) + ")"
+                for row in found.to_pylist()
+            ]
+            run_sql(fresh.port, "shop", f"insert into `{name}` values {', '.join(values)}")
+            assert rows(storage.rows_at("shop", name, storage.now)) == rows(expected)
+        assert [row[0] for row in run_sql(fresh.port, "shop", "select id from v order by id")] == [1, 2]
+
+
+def test_several_databases_have_a_script_each(source: SimulatedSource, tmp_path: Path) -> None:
+    source.storage.create_database("crm")
+    source.storage.create_table("crm", "c", {"n": "int"})
+    with source.storage.begin() as transaction:
+        transaction.insert("crm", "c", {"n": [5]})
+    source.storage.create_publication("all", "*")
+    scope = (
+        "--from",
+        source.uri,
+        "--database",
+        "shop,crm",
+        "--publication",
+        "all",
+        "--publisher",
+        "sys",
+        "--allow-overlap",
+    )
+    command("subscribe", "both", *scope)
+    command("run", "both")
+    done = command("export", "both", "--all", "--out", str(tmp_path / "out"))
+    assert {Path(one["file"]).name for one in done["definitions"]} == {"crm.sql", "shop.sql"}
+    assert pq.read_table(tmp_path / "out" / "crm.c.parquet").to_pylist() == [{"n": 5}]
+    assert "v" not in (tmp_path / "out" / "crm.sql").read_text().split()
+    for name in ("t", "u v"):
+        found = pq.read_table(tmp_path / "out" / f"shop.{name}.parquet")
+        assert rows(found) == rows(source.storage.rows_at("shop", name, source.storage.now))
+
+
+def test_a_table_and_all_of_them_are_not_both_exported(source: SimulatedSource, tmp_path: Path) -> None:
+    command("run", "s")
+    words = ["export", "s", "t", "--all", "--out", str(tmp_path / "t.parquet")]
+    assert CliRunner().invoke(app, words).exit_code == 2
+    assert not any(tmp_path.glob("*.parquet"))
+
+
+def test_an_export_says_how_long_it_takes_before_it_begins(source: SimulatedSource, home: Path, tmp_path: Path) -> None:
+    command("run", "s")
+    words = ["export", "s", "--all", "--out", str(tmp_path), "--yes"]
+    told = " ".join(CliRunner().invoke(app, words, catch_exceptions=False).output.split())
+    assert "at most 3 rows" in told
+    assert "how long it takes is not known yet" in told
+    estimates.record(home / "home", ".parquet", 10**6, 10**4)  # 100 bytes a second
+    told = " ".join(CliRunner().invoke(app, words, catch_exceptions=False).output.split())
+    assert "by the last ones" in told
+    assert "takes some" in told
+
+
+def test_it_says_how_much_is_left(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("ccpr.cli.restore_rows.time.monotonic", lambda: now[0])
+    shown = RowProgress(1_000, quiet=False)
+    now[0] += 20
+    shown.add(250)
+    assert "250 of at most 1,000 rows; some 60 s left" in capsys.readouterr().err
