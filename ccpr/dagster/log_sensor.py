@@ -38,6 +38,7 @@ from ccpr.pipeline.driver import drive
 from ccpr.pipeline.due import back_off, due_at
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.step_names import Stage
+from ccpr.service.target_verifying import verify_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
     StateUnavailable,
@@ -50,7 +51,7 @@ from ccpr.state.log_rows import BadRow, Failures, LogRow
 from ccpr.state.settings import SENSOR_SECONDS
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import is_lagging, may_be_restored
+from ccpr.state.targets import is_lagging, may_be_restored, targets_to_verify
 
 RUNS_PER_TICK = 8
 NEWS_PER_TICK = 10  # of subscriptions that this tick did not serve; the next one reports the rest
@@ -106,6 +107,7 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
         else:
             has_failed = iteration_tag(row) in failed_runs
             _serve(replication.workspace, row, last_runs.get(iteration_tag(row)), end, tick, in_run=has_failed)
+    _verify_targets(replication.workspace, rows, in_flight, end, tick)
     partitions = _partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight)
     failures = _report_health(context.instance, replication.workspace, rows, bad, tick)
     if failures and not tick.requests:
@@ -295,6 +297,21 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bo
             return drive(iteration, until=Stage.OBJECT_LIST, between=check_time, may_end_idle=may_end).outcome
         except (NotFlushedYet, StaleRead, HistoryUnreadable, _OutOfTime):
             return None
+
+
+def _verify_targets(
+    workspace: Workspace, rows: Iterable[LogRow], in_flight: Collection[str], end: float, tick: _Tick
+) -> None:
+    """Ask targets that have nothing to do where they are, whether or not an iteration was due. What there is no time
+    for is the next tick's."""
+    requested = {request.partition_key for request in tick.requests}
+    with suppress(StateUnavailable, StateUnreadable):  # the next tick looks again
+        quiet = targets_to_verify(workspace.log.engine, datetime.fromtimestamp(workspace.clock(), UTC))
+        for row in rows:
+            name = row.subscription_name
+            served = name in in_flight or name in requested or row.state != State.RUNNING
+            if row.task_id in quiet and not served and time.monotonic() < end:
+                verify_targets(workspace, name, quiet[row.task_id])
 
 
 class _OutOfTime(Exception):
