@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from ccpr.base.wording import filled
-from ccpr.dagster import metadata
+from ccpr.dagster import documentation, metadata
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.last_error import LastError
@@ -159,6 +159,7 @@ def error_shown(error: LastError | None, upcoming: float | None) -> dict[str, An
     }
     found: dict[str, Any] = {name: short(text) for name, text in texts.items()}
     found[metadata.EXPLAINED] = f"ccpr explain {error.code}"
+    found[metadata.DOCUMENTATION] = documentation.of_code(error.code)
     found[metadata.FAILED_ATTEMPTS] = error.attempts
     if error.first:
         found[metadata.FAILING_SINCE] = dg.MetadataValue.timestamp(utc(error.first))
