@@ -104,7 +104,7 @@ def variables() -> Mapping[str, str]:
         f"({DEFAULT_TABLES})",
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
-        DOCS_VARIABLE: "where this documentation is published (`make docs` writes it to `site/`), for links on "
+        DOCS_VARIABLE: "where this documentation is published (`make docs` writes it to `build/site/`), for links on "
         "Dagster's pages: of assets, and of each error to its [explanation](errors.md). For Dagster's processes and "
         "`ccpr serve`; without it the places in `docs/` are shown",
         COMMAND_VARIABLE: "the command that prints the key of encrypted mirrors, for `--encrypt command`",
