@@ -67,7 +67,7 @@ _IN_FLIGHT = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-_PARTITION_TAG = "dagster/partition"  # of runs that a person started
+_PARTITION_TAG = "dagster/partition"  # of runs that an operator started
 
 
 def build_log_sensor() -> dg.SensorDefinition:
@@ -174,7 +174,7 @@ class _Tick:
     idle: int = 0
     running: list[str] = field(default_factory=list)
     paused: int = 0
-    stopped: list[str] = field(default_factory=list)  # by an error that a person has to act upon
+    stopped: list[str] = field(default_factory=list)  # by an error that requires operator action
     failed: dict[str, CcprError] = field(default_factory=dict)
     failing: dict[str, Failures] = field(default_factory=dict)  # of those that wait: how the last attempts ended
     waiting: dict[str, float] = field(default_factory=dict)  # seconds until due
@@ -223,7 +223,7 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
         name = row.subscription_name
         if row.state == State.PAUSED:
             tick.paused += 1
-        elif name in in_flight or row.is_held(now):  # held: somebody runs it outside Dagster, as `ccpr run` does
+        elif name in in_flight or row.is_held(now):  # held: it is run outside Dagster, as by `ccpr run`
             tick.running.append(name)
         elif row.state == State.ERROR:
             tick.stopped.append(name)
@@ -325,8 +325,8 @@ def _in_flight(instance: dg.DagsterInstance) -> set[str]:
 
 
 def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> tuple[dict[str, dg.RunRecord], set[str]]:
-    """By `iteration_tag`, the last run of each row's iteration that a tick asked for; and the iterations of which any
-    run failed. A query for all, since each takes milliseconds.
+    """By `iteration_tag`, the last run of each row's iteration that a tick asked for; and the iterations with a
+    run that failed. A query for all, since each takes milliseconds.
 
     A run that ended before it reached the log (its process was killed, or could not start) is known to Dagster only;
     without this it would be asked for again with every tick.
@@ -338,7 +338,7 @@ def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> tuple[di
         runs = dg.RunsFilter(tags={ITERATION_TAG: iterations[start : start + _NAMED_AT_ONCE]})
         for record in instance.get_run_records(runs, ascending=True):
             run = record.dagster_run
-            if ATTEMPT_TAG in run.tags:  # else a person asked for it
+            if ATTEMPT_TAG in run.tags:  # else an operator asked for it
                 last[run.tags[ITERATION_TAG]] = record
             if run.status is dg.DagsterRunStatus.FAILURE:
                 failed.add(run.tags[ITERATION_TAG])

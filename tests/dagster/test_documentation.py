@@ -18,7 +18,7 @@ from ccpr_assets.jobs import STEPS
 from tests.docs.pages import DOCS, anchors
 
 PUBLISHED = "https://docs.example.com/ccpr"
-GROUPS = ("health", "followers_shop", "tables_shop", "upstream_shop", "targets_shop", "replication", "of_somebody_else")
+GROUPS = ("health", "followers_shop", "tables_shop", "upstream_shop", "targets_shop", "replication", "elsewhere")
 
 
 def section(value: dg.MetadataValue) -> tuple[Path, str]:

@@ -236,7 +236,7 @@ def test_a_target_without_its_mark_has_moved(place: Place) -> None:
         row = workspace.log.row(NAME)
         records = TargetRecords(workspace.log.engine, row.task_id)
         records.change("db", verified_at=None)
-        verify_targets(workspace, NAME, ["db", "nobody"])
+        verify_targets(workspace, NAME, ["db", "removed"])
         failing = records.get("db").failing
         assert failing is not None
         assert failing.failure.code == TargetMoved.code

@@ -1,4 +1,4 @@
-"""`replica_health_sensor`: what it says of subscriptions that others run, or nobody."""
+"""`replica_health_sensor`: what it says of subscriptions that other programs run, or none."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
