@@ -305,12 +305,15 @@ def _verify_targets(
     """Ask targets that have nothing to do where they are, whether or not an iteration was due. What there is no time
     for is the next tick's."""
     requested = {request.partition_key for request in tick.requests}
-    with suppress(StateUnavailable, StateUnreadable):  # the next tick looks again
+    try:
         quiet = targets_to_verify(workspace.log.engine, datetime.fromtimestamp(workspace.clock(), UTC))
-        for row in rows:
-            name = row.subscription_name
-            served = name in in_flight or name in requested or row.state != State.RUNNING
-            if row.task_id in quiet and not served and time.monotonic() < end:
+    except (StateUnavailable, StateUnreadable):
+        return  # the next tick looks again
+    for row in rows:
+        name = row.subscription_name
+        served = name in in_flight or name in requested or row.state != State.RUNNING
+        if row.task_id in quiet and not served and time.monotonic() < end:
+            with suppress(CcprError), unexpected():  # its `target_current` says so
                 verify_targets(workspace, name, quiet[row.task_id])
 
 
