@@ -195,6 +195,7 @@ def _target(found: "TargetStatus") -> dict[str, Any]:
         "tables_behind": len(found.behind),
         "last_error": None if found.last_error is None else asdict(found.last_error),
         "next_attempt": found.next_attempt,
+        "verified_at": found.verified_at,
     }
 
 

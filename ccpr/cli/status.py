@@ -131,7 +131,8 @@ def _read_or_report(
 
 def _steady(status: "SubscriptionStatus") -> "SubscriptionStatus":
     """Without what changes as time passes."""
-    targets = tuple(replace(target, lag_seconds=None, next_attempt=None) for target in status.targets)
+    varying = {"lag_seconds": None, "next_attempt": None, "verified_at": None}
+    targets = tuple(replace(target, **varying) for target in status.targets)
     followers = tuple(replace(one, lag_seconds=None, asked_at=None) for one in status.followers)
     times = {"lag_seconds": None, "next_attempt": None, "lease_expires": None}
     return replace(status, **times, targets=targets, followers=followers)
@@ -299,7 +300,8 @@ def _add_target(details: _Details, target: "TargetStatus", *, served: bool) -> N
     lsn = "no point yet" if target.lsn is None else f"point {target.lsn}"
     lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
     of = f"database {target.source_database} to " if target.source_database else ""
-    about = f"{of}{target.to}: {target.state}, {lsn}{lag}, DDL policy {target.ddl_policy}"
+    asked = "" if target.verified_at is None else f", asked {seconds_text(time.time() - target.verified_at)} ago"
+    about = f"{of}{target.to}: {target.state}, {lsn}{lag}{asked}, DDL policy {target.ddl_policy}"
     details.add(f"target {target.name}", about)
     for table in target.behind:
         failure = table.failure

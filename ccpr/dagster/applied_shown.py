@@ -28,7 +28,7 @@ def applied_metadata(outcome: Outcome, mirror: Mirror) -> dict[str, Any]:
 
 
 def idle_metadata(outcome: Outcome) -> dict[str, Any]:
-    """Of one that found nothing new: the same figures, without the tables, of which none has changed."""
+    """Of an iteration that found nothing new: the same figures. The tables are left out, as none has changed."""
     return _numbers(outcome)
 
 

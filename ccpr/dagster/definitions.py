@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from ccpr.dagster import documentation, metadata
 from ccpr.dagster.actions import build_actions
 from ccpr.dagster.events import APPLIED_TABLES, MIRROR
 from ccpr.dagster.health import longest_silence
 from ccpr.dagster.health_assets import all_health_check, build_all_health
-from ccpr.dagster.metadata import SYNC_JOB
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.table_specs import Loaded
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def build_sync_job(steps: Sequence[dg.AssetsDefinition]) -> "UnresolvedAssetJobDefinition":
     """The job that the sensor starts: one iteration of one subscription."""
     return dg.define_asset_job(
-        SYNC_JOB,
+        metadata.SYNC_JOB,
         selection=list(steps),
         description="Synchronise one subscription once: all steps of an iteration, in one process.",
         executor_def=dg.in_process_executor,
@@ -44,6 +44,7 @@ def build_definitions(
     policy = dg.FreshnessPolicy.time_window(fail_window=longest_silence(max(loaded.intervals, default=60.0)))
 
     def completed(spec: dg.AssetSpec) -> dg.AssetSpec:
+        spec = spec.merge_attributes(metadata={metadata.DOCUMENTATION: documentation.of_asset(spec)})
         if spec.key == dg.AssetKey([*loaded.prefix, APPLIED_TABLES]):
             return spec.replace_attributes(freshness_policy=policy)
         if spec.key == dg.AssetKey([*loaded.prefix, MIRROR]) and loaded.left_out:

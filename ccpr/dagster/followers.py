@@ -30,7 +30,8 @@ from ccpr.state.log_rows import LogRow
 FOLLOWERS = "followers"
 DESCRIPTION = (
     "The follower shows the newest point, or newer ones are not older than the subscription's objective; its cluster "
-    "answers, and its subscription there has no error. What it says is what to do. Executing it asks nobody."
+    "answers, and its subscription there has no error. What it says is what to do. Executing the check reads the state "
+    "and does not connect to the cluster."
 )
 
 

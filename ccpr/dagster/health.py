@@ -1,8 +1,9 @@
 """How a replica, a target or a follower is: one verdict, as a check and as a point of a time series.
 
 Verdicts come from the catalog database alone: neither the upstream nor a target nor the mirror is asked, so they are
-there while all of these are away. Whoever iterates or looks reports them, failing ones too. They are not partitioned:
-Dagster stores one evaluation of a partition without a run, and no second one (decision health-is-not-partitioned).
+there while all of these are away. Each iteration and each tick reports them, failing ones too. They are not
+partitioned: Dagster stores one evaluation of a partition without a run, and no second one (decision
+health-is-not-partitioned).
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from ccpr.base.wording import filled
-from ccpr.dagster import metadata
+from ccpr.dagster import documentation, metadata
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.last_error import LastError
@@ -132,7 +133,7 @@ def objective_of(read: ReadRow) -> float:
 
 
 def longest_silence(interval: float) -> timedelta:
-    """For so long nobody may look at a subscription: an executor waits after failures."""
+    """For so long a subscription may go without an attempt: an executor waits after failures."""
     return timedelta(seconds=round(objective_seconds(interval) + 1.1 * BACK_OFF.longest))
 
 
@@ -159,6 +160,7 @@ def error_shown(error: LastError | None, upcoming: float | None) -> dict[str, An
     }
     found: dict[str, Any] = {name: short(text) for name, text in texts.items()}
     found[metadata.EXPLAINED] = f"ccpr explain {error.code}"
+    found[metadata.DOCUMENTATION] = documentation.of_code(error.code)
     found[metadata.FAILED_ATTEMPTS] = error.attempts
     if error.first:
         found[metadata.FAILING_SINCE] = dg.MetadataValue.timestamp(utc(error.first))

@@ -1,6 +1,6 @@
 """The assets and checks of health: `replication_health` of all subscriptions, `replication_health/<name>` of each, and
-`replication_health/<name>/<target>` of each target. Whoever looks at one reports to them; the checks read the catalog
-database and start nothing."""
+`replication_health/<name>/<target>` of each target. Ticks, runs and services report to them; the checks read the
+catalog database and start nothing."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,7 +29,8 @@ GROUP = "health"
 TARGET_DESCRIPTION = (
     "The target shows the newest point of the replica, or is about to. Red: it could not be synced as a whole. Yellow: "
     "tables of it wait; the sentence has the first of them with its statement, the metadata all. What it says is what "
-    "to do. Executing it asks nobody: it says what the last sync found."
+    "to do. Executing the check reads the state and does not connect to the target: it says what the target answered "
+    "last, and when."
 )
 
 

@@ -1,6 +1,6 @@
-"""Keeps Dagster's picture of the subscriptions right whoever runs them, and if nobody does: partitions for new ones,
-health where it has changed, and what a subscription has where nobody has reported it: it ran before there was a UI, or
-`ccpr run` runs it. It starts nothing and asks nobody."""
+"""Keeps Dagster's picture of the subscriptions right, whichever program runs them, and also if none does: partitions
+for new ones, health that has changed, and what a subscription has that was not reported, because it ran before there
+was a UI or is run by `ccpr run`. The sensor starts nothing, and connects to no upstream and no target."""
 
 import time
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from ccpr.state.log_rows import BadRow, LogRow
 from ccpr.state.targets import tasks_with_target_trouble
 
 _NEWS_PER_TICK = 100  # the next tick reports the rest
-_SECONDS = 20.0  # of a tick's 60, for what nobody has reported
+_SECONDS = 20.0  # of a tick's 60, for what was not reported
 
 
 def build_health_sensor() -> dg.SensorDefinition:
@@ -42,8 +42,8 @@ def build_health_sensor() -> dg.SensorDefinition:
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Gives each new subscription its partition, reports the health of those that have got too old, "
-        "have failed or have recovered, and the tables of those that nobody has reported, whoever runs them: "
-        "ccpr_log_sensor, `ccpr serve`, `ccpr run`, or nobody.",
+        "have failed or have recovered, and tables that were not reported, whichever program runs the subscription: "
+        "ccpr_log_sensor, `ccpr serve`, `ccpr run`, or none.",
     )
     def sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
         workspace, instance = replication.workspace, context.instance
@@ -77,8 +77,8 @@ def build_health_sensor() -> dg.SensorDefinition:
 def _report_unseen(
     instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], recovered: set[str], end: float
 ) -> None:
-    """Report what subscriptions have that nobody has reported: their newest point, or that they have recovered. One
-    that runs now is reported by who runs it. What there is no time for is the next tick's."""
+    """Report what subscriptions have and was not reported: their newest point, or that they have recovered. A
+    subscription that runs now is reported by its executor. What there is no time for is left to the next tick."""
     newest = newest_points(workspace.log.engine)
     seen = newest_reported(instance, newest)
     for row in rows:

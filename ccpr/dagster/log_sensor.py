@@ -38,6 +38,7 @@ from ccpr.pipeline.driver import drive
 from ccpr.pipeline.due import back_off, due_at
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.step_names import Stage
+from ccpr.service.target_verifying import verify_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
     StateUnavailable,
@@ -50,7 +51,7 @@ from ccpr.state.log_rows import BadRow, Failures, LogRow
 from ccpr.state.settings import SENSOR_SECONDS
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import is_lagging, may_be_restored
+from ccpr.state.targets import is_lagging, may_be_restored, targets_to_verify
 
 RUNS_PER_TICK = 8
 NEWS_PER_TICK = 10  # of subscriptions that this tick did not serve; the next one reports the rest
@@ -66,7 +67,7 @@ _IN_FLIGHT = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-_PARTITION_TAG = "dagster/partition"  # of runs that a person started
+_PARTITION_TAG = "dagster/partition"  # of runs that an operator started
 
 
 def build_log_sensor() -> dg.SensorDefinition:
@@ -106,6 +107,7 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
         else:
             has_failed = iteration_tag(row) in failed_runs
             _serve(replication.workspace, row, last_runs.get(iteration_tag(row)), end, tick, in_run=has_failed)
+    _verify_targets(replication.workspace, rows, in_flight, end, tick)
     partitions = _partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight)
     failures = _report_health(context.instance, replication.workspace, rows, bad, tick)
     if failures and not tick.requests:
@@ -172,7 +174,7 @@ class _Tick:
     idle: int = 0
     running: list[str] = field(default_factory=list)
     paused: int = 0
-    stopped: list[str] = field(default_factory=list)  # by an error that a person has to act upon
+    stopped: list[str] = field(default_factory=list)  # by an error that requires operator action
     failed: dict[str, CcprError] = field(default_factory=dict)
     failing: dict[str, Failures] = field(default_factory=dict)  # of those that wait: how the last attempts ended
     waiting: dict[str, float] = field(default_factory=dict)  # seconds until due
@@ -221,7 +223,7 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
         name = row.subscription_name
         if row.state == State.PAUSED:
             tick.paused += 1
-        elif name in in_flight or row.is_held(now):  # held: somebody runs it outside Dagster, as `ccpr run` does
+        elif name in in_flight or row.is_held(now):  # held: it is run outside Dagster, as by `ccpr run`
             tick.running.append(name)
         elif row.state == State.ERROR:
             tick.stopped.append(name)
@@ -297,6 +299,24 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bo
             return None
 
 
+def _verify_targets(
+    workspace: Workspace, rows: Iterable[LogRow], in_flight: Collection[str], end: float, tick: _Tick
+) -> None:
+    """Ask targets that have nothing to do where they are, whether or not an iteration was due. What there is no time
+    for is the next tick's."""
+    requested = {request.partition_key for request in tick.requests}
+    try:
+        quiet = targets_to_verify(workspace.log.engine, datetime.fromtimestamp(workspace.clock(), UTC))
+    except (StateUnavailable, StateUnreadable):
+        return  # the next tick looks again
+    for row in rows:
+        name = row.subscription_name
+        served = name in in_flight or name in requested or row.state != State.RUNNING
+        if row.task_id in quiet and not served and time.monotonic() < end:
+            with suppress(CcprError), unexpected():  # its `target_current` says so
+                verify_targets(workspace, name, quiet[row.task_id])
+
+
 class _OutOfTime(Exception):
     """The tick has no more time for this subscription."""
 
@@ -308,8 +328,8 @@ def _in_flight(instance: dg.DagsterInstance) -> set[str]:
 
 
 def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> tuple[dict[str, dg.RunRecord], set[str]]:
-    """By `iteration_tag`, the last run of each row's iteration that a tick asked for; and the iterations of which any
-    run failed. A query for all, since each takes milliseconds.
+    """By `iteration_tag`, the last run of each row's iteration that a tick asked for; and the iterations with a
+    run that failed. A query for all, since each takes milliseconds.
 
     A run that ended before it reached the log (its process was killed, or could not start) is known to Dagster only;
     without this it would be asked for again with every tick.
@@ -321,7 +341,7 @@ def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> tuple[di
         runs = dg.RunsFilter(tags={ITERATION_TAG: iterations[start : start + _NAMED_AT_ONCE]})
         for record in instance.get_run_records(runs, ascending=True):
             run = record.dagster_run
-            if ATTEMPT_TAG in run.tags:  # else a person asked for it
+            if ATTEMPT_TAG in run.tags:  # else an operator asked for it
                 last[run.tags[ITERATION_TAG]] = record
             if run.status is dg.DagsterRunStatus.FAILURE:
                 failed.add(run.tags[ITERATION_TAG])

@@ -47,6 +47,7 @@ FAILING_SINCE = "failing_since"
 NEXT_ATTEMPT = "next_attempt"
 TARGETS_BEHIND = "targets_behind"
 EXPLAINED = "explained_by"  # the command that explains the code
+DOCUMENTATION = "documentation"  # a link, if it is known where the documentation is published
 TABLES_WAITING = "tables_waiting"  # of a target
 WAITING_STATEMENTS = "waiting_statements"
 

@@ -93,7 +93,7 @@ class SparkResource(ConfigurableResource):
 
 
 class _RunLog:
-    """Who copies and why, then now and then how far it has come. Whoever goes on where another failed starts again."""
+    """What copies and why, then now and then how far it has come. A copier that takes over begins at zero."""
 
     def __init__(self, write: Callable[[str], None], note: Callable[[str], None]) -> None:
         self._write, self._note = write, note

@@ -22,6 +22,7 @@ from ccpr.dagster.health import (
     FAILING,
     TARGET_CURRENT,
     Health,
+    clock,
     error_shown,
     health_key,
     is_failing,
@@ -45,17 +46,26 @@ from ccpr.state.states import State
 from ccpr.state.targets import LaggingTargetTable, TargetState, tasks_with_targets
 
 WAITING = "waiting"
+SHOWN_SECONDS = 600.0  # of a target that has nothing to do: how often it is news that it was asked
 _SHOWN_TABLES = 20  # that wait, with their statements
 _LONGEST_STATEMENT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class TargetHealth(Health):
-    """Whether a target is current. `lsn`: of the point that it shows; `waits`: names and codes of tables that wait."""
+    """Whether a target is current.
+
+    Attributes
+    ----------
+    lsn : of the point that it shows.
+    waits : names and codes of tables that wait.
+    verified_at : when the target last said itself where it is, seconds since 1970.
+    """
 
     target: str = ""
     lsn: int | None = None
     waits: tuple[str, ...] = ()
+    verified_at: float | None = None
 
     @property
     def key(self) -> dg.AssetKey:
@@ -68,7 +78,8 @@ class TargetHealth(Health):
     @property
     def verdict(self) -> str:
         code = self.shown.get(metadata.ERROR_CODE, "")
-        return ", ".join([self.state, "current" if self.current else code, str(self.lsn), *self.waits])
+        looked = "" if self.verified_at is None else str(int(self.verified_at // SHOWN_SECONDS))
+        return ", ".join([self.state, "current" if self.current else code, str(self.lsn), looked, *self.waits])
 
     @property
     def is_failing(self) -> bool:
@@ -128,13 +139,15 @@ def _states(found: Iterable[TargetHealth]) -> dg.TableMetadataValue:
             "state": one.state,
             "point": -1 if one.lsn is None else one.lsn,
             "current_as_of": "" if one.as_of is None else one.as_of.isoformat(sep=" ", timespec="seconds"),
+            "verified_at": "" if one.verified_at is None else clock(one.verified_at),
             "tables_waiting": len(one.waits),
             "says": one.says,
         }
         for one in found
     )
-    kinds = {"point": "int", "current_as_of": "string", "tables_waiting": "int", "says": "string"}
-    return metadata.table(rows, {"target": "string", "state": "string", **kinds})
+    times = {"current_as_of": "string", "verified_at": "string"}
+    kinds = {"target": "string", "state": "string", "point": "int", **times, "tables_waiting": "int", "says": "string"}
+    return metadata.table(rows, kinds)
 
 
 def synced_table(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadataValue]:
@@ -198,6 +211,10 @@ def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, n
         **({} if newest is None else {metadata.NEWEST_POINT: newest}),
         metadata.URI: printable(status.to),
     }
+    verified = ""
+    if status.verified_at is not None:
+        shown[metadata.VERIFIED_AT] = dg.MetadataValue.timestamp(utc(status.verified_at))
+        verified = f", as it said itself at {clock(status.verified_at)}"
     state, grave, says, waits = "current", False, "", tuple[str, ...]()
     if status.state == TargetState.RELEASED:
         state, says = "released", "released: its tables are ordinary ones now, and are not synced"
@@ -217,7 +234,7 @@ def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, n
     elif late:
         state, says = "late", f"it shows point {status.lsn}, and point {newest} is being synced"
     elif status.lsn == newest:
-        says = f"it shows point {status.lsn}, the newest"
+        says = f"it shows point {status.lsn}, the newest{verified}"
     else:
         says = f"it shows point {status.lsn}; point {newest} is the next to be synced"
     if read.row.state == State.PAUSED and state not in ("current", "released"):
@@ -235,6 +252,7 @@ def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, n
         target=status.name,
         lsn=status.lsn,
         waits=waits,
+        verified_at=status.verified_at,
     )
 
 

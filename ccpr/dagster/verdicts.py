@@ -18,7 +18,7 @@ def verdict_key(kind: str, name: str) -> str:
 
 
 def known_verdicts(instance: dg.DagsterInstance, keys: Iterable[str]) -> Mapping[str, str]:
-    """By key; without those of which nothing was reported."""
+    """By key. What has never been reported is not among them."""
     return instance.daemon_cursor_storage.get_cursor_values(set(keys))
 
 

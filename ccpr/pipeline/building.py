@@ -21,6 +21,7 @@ from ccpr.mirror.object_rows import ObjectDiff, rows_of, with_checksums
 from ccpr.mirror.points import LaggingTable
 from ccpr.pipeline.applying import holds_later_rows, live_objects, with_found, write_table
 from ccpr.pipeline.catalog_diff import CatalogDiff
+from ccpr.pipeline.changed_tables import count_changed_tables
 from ccpr.pipeline.committing import IterationResult, Last
 from ccpr.pipeline.copying import CopyReport
 from ccpr.pipeline.findings import is_measured
@@ -108,7 +109,13 @@ class PointBuilder:
 
     def _result(self, points: tuple[TablePoint, ...] | None, listed: Listed, report: CopyReport) -> IterationResult:
         failed = {table_id: (self.catalog.tables[table_id], failure) for table_id, failure in listed.failures.items()}
-        return IterationResult(points, listed, report, failed, self._late(listed), self.kept)
+        return IterationResult(points, listed, report, failed, self._late(listed), self.kept, self._changed(points))
+
+    def _changed(self, points: tuple[TablePoint, ...] | None) -> int:
+        last = self.last.point
+        redefined = {change.table.id for change in self.catalog.changes} | self.last.behind.keys()
+        since = None if last is None else last.at
+        return count_changed_tables(self.mirror, points or (), self.last.tables, since, self.at, redefined)
 
     def _write(self, listed: Listed, report: CopyReport, failures: TableFailures) -> list[TablePoint]:
         """The manifest of each table that has changed; one whose own files are damaged fails."""

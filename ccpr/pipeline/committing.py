@@ -50,6 +50,7 @@ class Outcome:
     ----------
     point : False for an idle iteration, which moves the watermark only.
     tables : that the mirror shows after it.
+    tables_changed : in their rows or definitions; without hidden index tables.
     objects_total, bytes_total : live in the mirror after it, what is shared counted once a table.
     lag_seconds : age of the replica's state when the iteration ended, see `ccpr.pipeline.lag`.
     clock_skew_seconds : our clock less the upstream's; None if not known.
@@ -90,6 +91,7 @@ class IterationResult:
     failed : by id at the snapshot, the tables that are not, and why.
     behind : by id, what the point will not show.
     kept : ids of the tables whose objects the mirror keeps.
+    tables_changed : see `ccpr.pipeline.changed_tables`.
     """
 
     points: tuple[TablePoint, ...] | None
@@ -98,11 +100,7 @@ class IterationResult:
     failed: Mapping[int, tuple[Table, Failure]]
     behind: Mapping[int, LaggingTable]
     kept: Collection[int]
-
-    @property
-    def tables_changed(self) -> int:
-        """A truncated table, which went under one id and came under another, counts once."""
-        return len({point.table.logical_id for point in self.points or ()})
+    tables_changed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ccpr.schema.choices import DdlPolicy
 from ccpr.service.errors import MirrorInUse
 from ccpr.service.mirror_places import is_within, readable_subscriptions
 from ccpr.service.workspace import Workspace
+from ccpr.state.checkpoint.store import Location
 from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
@@ -273,6 +274,13 @@ def opened_sync(
     )
     scope = LakeScope(target.source_database, options.patterns)
     return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention)
+
+
+def shown_location(workspace: Workspace, subscription: Subscription, target: Target) -> Location | None:
+    """The newest point that a lake shows, as it says itself; None if it shows none. Raises LakeChanged, LakeForeign,
+    StoreFailed."""
+    newest = Catalog(Lake(open_lake(target.uri), workspace.mirror_of(subscription), target.task_id)).read().newest
+    return None if newest is None else Location(newest.lsn, newest.at.physical)
 
 
 def lake_of(target: Target, under: SyncedUnder, progress: Progress = SILENT) -> Lake:

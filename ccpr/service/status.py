@@ -89,7 +89,7 @@ class QuarantinedTable:
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """The status of a target by the catalog database; the target itself is not asked.
+    """The status of a target by the catalog database, as it was when it was synced or asked last.
 
     Attributes
     ----------
@@ -102,6 +102,7 @@ class TargetStatus:
     last_error : how the last attempt failed as a whole.
     attempts : in a row that failed, as a whole or in tables that are tried again.
     next_attempt : when it is tried again after these, seconds since 1970; None if nothing is.
+    verified_at : when the target last said itself where it is, seconds since 1970; None if it was never asked.
     """
 
     name: str
@@ -115,6 +116,7 @@ class TargetStatus:
     source_database: str
     attempts: int = 0
     next_attempt: float | None = None
+    verified_at: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -403,6 +405,7 @@ def _target(found: Target, missing: GlobalPoint | None, read: ReadRow, lag: Lag,
         found.source_database,
         0 if retrying is None else retrying.attempts,
         again_at,
+        None if found.verified_at is None else found.verified_at.timestamp(),
     )
 
 

@@ -20,13 +20,14 @@ from ccpr.mirror.errors import PointNotReached
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.errors import PlanOutdated
 from ccpr.pipeline.iteration import Iteration
+from ccpr.service.target_verifying import verify_target
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import LeaseLost
 from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored
-from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetTableUnknown
+from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetMoved, TargetTableUnknown
 
 if TYPE_CHECKING:  # imported where there is a target
     import pyarrow as pa
@@ -72,7 +73,8 @@ def sync_targets(
     workspace: Workspace, iteration: Iteration, *, ask: bool = False, progress: Progress = SILENT
 ) -> list[TargetOutcome]:
     """Sync each target to the newest point. The caller has just committed an iteration and holds its lease. A target
-    that is recorded there is not asked, unless the last iteration was long ago, or all are to be asked (`ask`).
+    that is recorded there is asked where it is once a minute (`VERIFY_SECONDS`). It is synced all the same if the last
+    iteration was long ago, or all are to be asked (`ask`).
 
     A target that fails is recorded, and the others are synced. Raises LeaseLost, and errors of the catalog database.
     """
@@ -85,17 +87,21 @@ def sync_targets(
 def sync_target(
     workspace: Workspace, under: SyncedUnder, target: Target, *, ask: bool = False, progress: Progress = SILENT
 ) -> TargetOutcome | None:
-    """Sync one target to the newest point; `ask` it even if it is recorded there. None if the target was released, or
-    if there is no point yet. Raises LeaseLost, and errors of the catalog database."""
+    """Sync one target to the newest point; `ask`: even if it is recorded there. None if the target was released, or if
+    there is no point yet. Raises LeaseLost, and errors of the catalog database."""
     records = TargetRecords(workspace.log.engine, under.subscription.task_id)
     history = PointHistory(records.engine, records.task_id)
     newest = history.newest()
     if newest is None or target.state is TargetState.RELEASED:
         return None
-    if target.lsn == newest.lsn and not target.behind and target.failing is None and not ask:
-        return TargetOutcome(target.name, None, None, 0.0)
-    progress.on_target(target.name)
     started = time.monotonic()
+    if target.lsn == newest.lsn and target.is_quiet and not target.behind and not ask:
+        failure = None
+        if target.is_to_verify(_now(workspace)):
+            failure = verify_target(workspace, under.subscription, target)
+        if failure is None or failure.code != TargetMoved.code:
+            return TargetOutcome(target.name, None, failure, time.monotonic() - started)
+    progress.on_target(target.name)
     result: SyncResult | LakeResult | None = None
     failure = None
     if target.needed_lsn is None:  # an initial load that is interrupted is continued at this point

@@ -81,7 +81,7 @@ class GlobalPoint:
     Attributes
     ----------
     lsn, at, snapshot, committed_at, ledger : as in `Point`.
-    tables_changed, objects_copied, bytes_copied : what the iteration did.
+    tables_changed, objects_copied, bytes_copied : what the iteration did (`ccpr.pipeline.changed_tables`).
     file : path of the point's file in the mirror; empty = it is of format 1.
     """
 

@@ -26,7 +26,7 @@ from ccpr.state.tables import (
     versions,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
 VIEW_COLUMNS = (
@@ -259,6 +259,15 @@ def _to_8(_: sa.Connection) -> None:
     """Nothing changes but the number: the tables are new."""
 
 
+# ---- 9: when a target last said where it is
+
+_ADDED_9: tuple[sa.Column, ...] = (targets.c.verified_at,)
+
+
+def _to_9(connection: sa.Connection) -> None:
+    _add(connection, _ADDED_9)
+
+
 def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
     """A table that does not exist is created later, with these columns."""
     present = set(sa.inspect(connection).get_table_names())
@@ -276,4 +285,5 @@ _STEPS: Mapping[int, Callable[[sa.Connection], None]] = {
     6: _to_6,
     7: _to_7,
     8: _to_8,
+    9: _to_9,
 }

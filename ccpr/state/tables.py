@@ -185,6 +185,7 @@ targets = sa.Table(
     sa.Column("source_database", LONG_TEXT),  # of several that are subscribed to; null = the only one
     sa.Column("max_drop", sa.BigInteger),  # how many tables are dropped at once; null = fewer than half
     sa.Column("lake", LONG_TEXT),  # JSON: how the lake is kept; null = it is a database
+    sa.Column("verified_at", UTC_TIME),  # when it last said itself where it is
 )
 objects = sa.Table(
     "ccpr_objects",

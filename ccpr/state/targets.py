@@ -27,6 +27,7 @@ from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 _MOST_DOUBLINGS = 20
 _FIRST_WAIT_SECONDS = 60.0
 _ASK_AFTER_SECONDS, _ASK_AFTER_INTERVALS = 600.0, 3.0
+VERIFY_SECONDS = 60.0  # between two times that a target which has nothing to do is asked where it is
 
 
 class TargetState(StrEnum):
@@ -51,6 +52,14 @@ _IN_TROUBLE = (
     sa.select(targets.c.task_id)
     .where(targets.c.state == TargetState.ACTIVE.value, targets.c.failure.is_not(None) | (targets.c.behind != "[]"))
     .distinct()
+)
+_QUIET = sa.select(targets.c.task_id, targets.c.target_name, targets.c.verified_at).where(
+    targets.c.state == TargetState.ACTIVE.value,
+    targets.c.lsn.is_not(None),
+    targets.c.failure.is_(None),
+    targets.c.verified_at.is_(None)
+    | (targets.c.verified_at <= sa.bindparam("until"))
+    | (targets.c.verified_at > sa.bindparam("now")),
 )
 _TO_TRY_AGAIN = (
     sa.select(targets.c.task_id).where(targets.c.state == TargetState.ACTIVE.value, targets.c.attempts > 0).distinct()
@@ -139,6 +148,7 @@ class Target:
     failing : None if the last attempt succeeded.
     retrying : the attempts until now, if it fails as a whole or in tables; None if nothing is tried again.
     lake : how a lake is kept, as JSON (`ccpr.targets.lake.options.LakeOptions`); None for a database.
+    verified_at : when it last said itself where it is, at a sync or because it was asked; on our clock, UTC.
     """
 
     task_id: str
@@ -157,6 +167,17 @@ class Target:
     source_database: str = ""
     retrying: Retrying | None = None
     lake: str | None = None
+    verified_at: datetime | None = None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has a point, and its last sync has not failed as a whole."""
+        return self.state is TargetState.ACTIVE and self.lsn is not None and self.failing is None
+
+    def is_to_verify(self, now: datetime) -> bool:
+        """Whether it is to be asked where it is, though it has nothing to do. A clock that was set back ends a wait."""
+        at = self.verified_at
+        return at is None or not at <= now < at + timedelta(seconds=VERIFY_SECONDS)
 
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
@@ -251,8 +272,13 @@ class TargetRecords:
             needed_lsn=needed_lsn,
             behind=json.dumps([table.to_json() for table in behind], ensure_ascii=False),
             failure=None,
+            verified_at=stored_time(now),
             **(_attempted(before, now) if again else NOT_RETRYING),
         )
+
+    def record_verified(self, target: Target, now: datetime) -> None:
+        """The target has said that it is where it is recorded."""
+        self.change(target.name, verified_at=stored_time(now))
 
     def record_failure(self, target: Target, failure: Failure, now: datetime) -> None:
         """The target as a whole could not be synced."""
@@ -344,6 +370,19 @@ def tasks_to_try_again(engine: sa.Engine) -> set[str]:
         return {row.task_id for row in fetch(connection, _TO_TRY_AGAIN)}
 
 
+@repeatable
+def targets_to_verify(engine: sa.Engine, now: datetime) -> dict[str, list[str]]:
+    """Names of the targets that are to be asked where they are (`Target.is_to_verify`), by task id. Those that fail are
+    not among them: they are synced again."""
+    until = now - timedelta(seconds=VERIFY_SECONDS)
+    with transaction(engine) as connection:
+        rows = fetch(connection, _QUIET, until=stored_time(until), now=stored_time(now))
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.task_id, []).append(row.target_name)
+    return found
+
+
 def _waits(row: sa.Row, now: datetime, interval: float) -> bool:
     if row.last_failed_at is None or (row.failure is None and row.lacks_a_point):
         return False  # a new point does not wait for the tables that failed
@@ -377,4 +416,5 @@ def _target(row: Mapping) -> Target:
             source_database=text_of(row["source_database"] or ""),
             retrying=retrying,
             lake=None if row["lake"] is None else text_of(row["lake"]),
+            verified_at=None if row["verified_at"] is None else row["verified_at"].replace(tzinfo=UTC),
         )

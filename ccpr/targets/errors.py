@@ -35,6 +35,15 @@ class TargetAhead(Terminal):
     )
 
 
+class TargetMoved(Transient):
+    """The target was left at a point, had nothing to do since, and now says that it is at another one, or at none: it
+    was restored from a copy, made anew, or synced from another copy of the subscription's state."""
+
+    code = "TARGET_MOVED"
+    about = "target"
+    default_remedy = "The next sync compares it with the history here, and brings it to the newest point if it can."
+
+
 class TargetRegistryEdited(Terminal):
     """A row of the program's own tables in the target differs from what this subscription's own data gives: another
     writer wrote it, or it names a definition that no kept point has. Nothing that it asks for was run."""

@@ -52,7 +52,14 @@ class LoadingConnection(GuardedConnection):
     subject: str
     _left: int | None = None  # bytes that may still be read; None for no limit
 
-    def __init__(self, address: Address, password: str | None, *, connect_seconds: float = _CONNECT_SECONDS) -> None:
+    def __init__(
+        self,
+        address: Address,
+        password: str | None,
+        *,
+        connect_seconds: float = _CONNECT_SECONDS,
+        answer_seconds: float = _ANSWER_SECONDS,
+    ) -> None:
         """Connects. Raises pymysql's errors, TargetTlsFailed, FileRequestRefused."""
         self.subject = f"target {address.masked()}"
         try:
@@ -69,8 +76,8 @@ class LoadingConnection(GuardedConnection):
             charset="utf8mb4",
             local_infile=True,
             connect_timeout=connect_seconds,
-            read_timeout=_ANSWER_SECONDS,
-            write_timeout=_ANSWER_SECONDS,
+            read_timeout=answer_seconds,
+            write_timeout=answer_seconds,
             program_name="ccpr",
             defer_connect=True,
             **tls,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 
-from ccpr.dagster.health import HEALTH
+from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, TARGET_CURRENT
 from ccpr.dagster.partitions import sync_partitions
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
@@ -42,6 +42,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 ASSETS = ("upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables")
 NAME = "shop"
+REPLICA = f"/assets/{HEALTH}/{NAME}?view=checks&checkDetail={REPLICA_CURRENT}"
+TARGET = f"/assets/{HEALTH}/{NAME}/report?view=checks&checkDetail={TARGET_CURRENT}"
 SECONDS = 240.0  # of a wait; a machine may be busy
 LOOKS = 10  # at a page for a picture
 LOOK_SECONDS = 20.0  # at a page, before it is loaded again
@@ -183,6 +185,31 @@ def points() -> int:
         return len(PointHistory(workspace.log.engine, workspace.log.row(NAME).task_id).global_points())
 
 
+def answers_six_questions(scene: Scene, *, behind: str, page: str, why: tuple[str, ...], rows: str) -> None:
+    """The six questions, each by its page.
+
+    Parameters
+    ----------
+    behind : what the page of all says.
+    page : of what is behind; `why` is on it, with since when.
+    rows : of the table.
+    """
+    scene.comes_to_show(f"/assets/{HEALTH}?view=checks", behind)  # which are behind
+    scene.comes_to_show(page, why[0])  # why, since when, and what to do
+    scene.shows(*why, "current_as_of", "what_to_do")
+    scene.comes_to_show(f"/assets/{NAME}/shop/orders", rows)  # when did it change, how many rows has it
+    scene.shows("Row count", "last_change")
+    scene.go(f"/assets/{NAME}/shop/orders?view=lineage")  # which targets get it
+    scene.shows("upstream_shop", "targets_shop")
+    scene.comes_to_show(f"/assets/{NAME}/targets/report/{scene.target.database}/orders", "synced_with_point")
+    scene.go("/assets/copied_objects")  # what did the last iteration copy
+    scene.shows("copied_mb", "objects_copied")
+    scene.go("/assets/applied_tables")
+    scene.shows("tables_changed", "newest_point")
+    scene.go("/assets/upstream_snapshots")  # what happens if one presses Materialize
+    scene.shows("Materialize all six assets of a partition to run one iteration of that subscription now")
+
+
 def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_come_back(scene: Scene) -> None:
     """One story with those below, since each needs what the one before has left."""
     scene.go("/locations/ccpr/asset-groups/replication")
@@ -207,10 +234,10 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
     scene.shows("tables_shop", "upstream_shop", "targets_shop", "mirror")
     scene.page.mouse.move(0, 0)
     scene.picture("table-lineage")
-    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}/report?view=checks", "it shows point 0, the newest")
+    scene.comes_to_show(TARGET, "it shows point 0, the newest")
 
     scene.emulator.stop()
-    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}?view=checks&checkDetail=replica_current", "UPSTREAM_UNREACHABLE")
+    scene.comes_to_show(REPLICA, "UPSTREAM_UNREACHABLE")
     scene.shows("Failed", "what_to_do", "failing_since", "next_attempt")
     scene.go("/locations/ccpr/sensors/ccpr_log_sensor")
     scene.shows("Failure")
@@ -218,7 +245,13 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
     scene.go(f"/assets/{HEALTH}/{NAME}")
     scene.shows("failing", "UPSTREAM_UNREACHABLE")
     scene.picture("replica-failing")
-    scene.comes_to_show(f"/assets/{HEALTH}?view=checks", "0 of 1 subscriptions are current")
+    answers_six_questions(
+        scene,
+        behind="0 of 1 subscriptions are current; shop: UPSTREAM_UNREACHABLE",
+        page=REPLICA,
+        why=("UPSTREAM_UNREACHABLE", "failing_since", "next_attempt"),
+        rows="5,000",
+    )
     assert red(scene)["applied_tables"] == 1
     scene.go("/assets/applied_tables?view=partitions")
     scene.shows("Failed (1)", NAME)
@@ -231,9 +264,7 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
 
     scene.emulator.restart()
     insert(scene.storage, range(5000, 5100))
-    scene.comes_to_show(
-        f"/assets/{HEALTH}/{NAME}?view=checks&checkDetail=replica_current", "the last iteration succeeded"
-    )
+    scene.comes_to_show(REPLICA, "the last iteration succeeded")
     scene.comes_to_show(f"/assets/{NAME}/shop/orders", "5,100")
     scene.picture("table")
     scene.comes_to_show(f"/assets/{HEALTH}?view=checks", "1 of 1 subscriptions are current")
@@ -243,36 +274,49 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
 def test_a_target_that_is_away_is_as_red_as_a_replica(scene: Scene) -> None:
     scene.target.server.kill()
     try:
+        scene.comes_to_show(TARGET, "TARGET_UNAVAILABLE")  # while nothing changes
         insert(scene.storage, range(5100, 5150))
-        scene.comes_to_show(f"/assets/{HEALTH}/{NAME}/report?view=checks", "TARGET_UNAVAILABLE")
+        scene.comes_to_show(f"/assets/{NAME}/shop/orders", "5,150")
+        answers_six_questions(
+            scene,
+            behind="0 of 1 subscriptions are current; shop: target report: TARGET_UNAVAILABLE",
+            page=TARGET,
+            why=("TARGET_UNAVAILABLE", "failing_since", "next_attempt"),
+            rows="5,150",
+        )
+        scene.go(TARGET)
         scene.shows("Failed", "what_to_do", "Wait until the target answers", "failing_since")
         scene.picture("target-away")
         wait_for(lambda: red(scene) == {"applied_tables": 0, "target_databases": 1}, SECONDS)
         scene.go("/assets/target_databases?view=partitions")
         scene.shows("Failed (1)")
-        scene.comes_to_show(
-            f"/assets/{HEALTH}/{NAME}?view=checks&checkDetail=replica_current", "target report: TARGET_UNAVAILABLE"
-        )
-        scene.comes_to_show(f"/assets/{NAME}/shop/orders", "5,150")
+        scene.comes_to_show(REPLICA, "target report: TARGET_UNAVAILABLE")
     finally:
         scene.target.server.start()
-    scene.comes_to_show(f"/assets/{HEALTH}/{NAME}/report?view=checks", ", the newest")
+    scene.comes_to_show(TARGET, ", the newest")
     wait_for(lambda: red(scene) == {"applied_tables": 0, "target_databases": 0}, SECONDS)
     assert scene.target.query("SELECT COUNT(*) FROM orders") == [(5150,)]
 
 
 def test_a_statement_that_waits_is_shown_and_approved_in_the_ui(scene: Scene) -> None:
     scene.storage.drop_column("shop", "orders", "placed", in_place=True)
-    page = f"/assets/{HEALTH}/{NAME}/report?view=checks"
-    scene.comes_to_show(page, "DDL_WAITS")
+    scene.comes_to_show(TARGET, "DDL_WAITS")
     scene.shows("The statement that waits: ALTER TABLE", f"ccpr target approve {NAME} report shop.orders")
     scene.picture("ddl-waiting")
-    scene.go("/asset-groups?groups=%5B%22health%22%5D")
-    assert red(scene) == {"applied_tables": 0, "target_databases": 0}, "it waits for somebody, and nothing has failed"
+    answers_six_questions(
+        scene,
+        behind="0 of 1 subscriptions are current; shop: target report: shop.orders waits: TARGET_DDL_WAITS",
+        page=TARGET,
+        why=("TARGET_DDL_WAITS", "The statement that waits: ALTER TABLE", "waiting_statements"),
+        rows="5,150",
+    )
+    assert red(scene) == {"applied_tables": 0, "target_databases": 0}, (
+        "it waits for an approval, and nothing has failed"
+    )
     scene.go("/locations/ccpr/jobs/ccpr_approve_job")
     scene.shows("ccpr_approve_job")
     launch(scene, "ccpr_approve_job", {"ops": {"approve": {"config": {"target": "report", "table": "shop.orders"}}}})
-    scene.comes_to_show(page, ", the newest")
+    scene.comes_to_show(TARGET, ", the newest")
     assert {row[0] for row in scene.target.query("SHOW COLUMNS FROM orders")} == {"id", "customer", "total"}
 
 

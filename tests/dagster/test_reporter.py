@@ -10,6 +10,8 @@ import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.dagster import metadata
+from ccpr.dagster.events import APPLIED_TABLES
+from ccpr.dagster.failed_runs import RECORDED
 from ccpr.dagster.health import REPLICA_CURRENT, health_key
 from ccpr.dagster.reporter import MOST_WAITING, DagsterReporter
 from ccpr.schema.choices import DdlPolicy
@@ -20,6 +22,7 @@ from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
 from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
+from tests.dagster.test_failed_runs import red, texts
 from tests.support.replica import NAME, Replica, replaying
 
 STEPS = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
@@ -58,6 +61,30 @@ def test_iterations_are_materializations_with_the_figures_of_a_run(
         assert newest is not None
         assert newest.tags[metadata.LSN_TAG] == "1" if newest.tags else False
     assert (reporter.dropped, len(instance.get_runs())) == (0, 0)
+    replica.assert_equal_to_source(2)
+
+
+def test_iterations_of_the_service_that_fail_are_one_failed_run_and_a_red_partition_until_one_succeeds(
+    replica: Replica, instance: dg.DagsterInstance
+) -> None:
+    with closing(Workspace()) as workspace:
+        reporter = DagsterReporter(workspace, lambda: instance)
+        reporter.start()
+        iterate(workspace, reporter, 1)
+        assert reporter.flush(120)
+        assert (instance.get_runs(), red(instance, APPLIED_TABLES)) == ([], set())
+        replica.emulator.stop()
+        iterate(workspace, reporter, 2)
+        assert reporter.flush(120)
+        (run,) = instance.get_runs()
+        assert (run.status, run.tags[metadata.WHY_TAG]) == (dg.DagsterRunStatus.FAILURE, RECORDED)
+        assert "UPSTREAM_UNREACHABLE" in texts(instance, run)
+        assert red(instance, APPLIED_TABLES) == {NAME}
+        replica.emulator.restart()
+        iterate(workspace, reporter, 1)
+        assert reporter.flush(120)
+        assert (len(instance.get_runs()), red(instance, APPLIED_TABLES)) == (1, set())
+        reporter.stop()
     replica.assert_equal_to_source(2)
 
 

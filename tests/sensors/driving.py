@@ -20,6 +20,7 @@ from ccpr.dagster.spark_resource import SparkResource
 from ccpr.pipeline.copying import CopyEngine, copy_in_process
 from ccpr.service.workspace import Workspace
 from ccpr_assets.definitions import defs
+from ccpr_assets.jobs import STEPS
 from sensors.ccpr_log import ccpr_log_sensor
 
 SETTINGS = Path(__file__).resolve().parents[2] / "dagster.yaml"
@@ -116,6 +117,15 @@ class Daemon:
         self._keys.add(request.run_key)
         return self.definitions.resolve_job_def("ccpr_sync_job").execute_in_process(
             instance=self.instance, partition_key=request.partition_key, tags=dict(request.tags), raise_on_error=False
+        )
+
+    def run_by_hand(self, subscription: str) -> dg.ExecuteInProcessResult:
+        """What "Materialize all" of a partition does: a run of Dagster's own job, without tags of ours."""
+        return self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=self.instance,
+            partition_key=subscription,
+            asset_selection=[asset.key for asset in STEPS],
+            raise_on_error=False,
         )
 
     def tick_and_run(self) -> tuple[SensorExecutionData, list[dg.ExecuteInProcessResult]]:

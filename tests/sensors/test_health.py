@@ -1,4 +1,4 @@
-"""`replica_health_sensor`: what it says of subscriptions that others run, or nobody."""
+"""`replica_health_sensor`: what it says of subscriptions that other programs run, or none."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,13 +10,19 @@ from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.dagster.replica_health import health_of
 from ccpr.dagster.replication import Replication
+from ccpr.dagster.target_health import read_targets
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.pipeline.lag import LagMeter
 from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.dialects import Dialect
+from ccpr.service.status import ReadRow
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
+from ccpr.state.database import transaction
+from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.states import State
 from ccpr.state.target_settings import TargetSettings
-from ccpr.state.targets import Target, TargetRecords
+from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords
 from sensors.health import replica_health_sensor
 from tests.sensors.conftest import Subscribe
 
@@ -128,6 +134,40 @@ def test_a_target_that_is_away_is_red_for_its_subscription_and_for_all(
     records.record_sync(records.get("report"), 0, 1, 0, [], now)
     checks = [event for event in tick().asset_events if isinstance(event, dg.AssetCheckEvaluation)]
     assert [event.passed for event in checks] == [True, True, True]
+
+
+def test_the_lag_of_a_target_that_was_quiet_for_an_hour_does_not_jump_with_the_next_point(
+    subscribe: Subscribe, workspace: Workspace
+) -> None:
+    watermark, second = round(datetime.now(UTC).timestamp() * 1e9), 10**9
+    row = subscribe("orders", **{**ran(10), "watermark": watermark})
+    history, records = PointHistory(workspace.log.engine, row.task_id), TargetRecords(workspace.log.engine, row.task_id)
+    to, now = "mysql://u@127.0.0.1:3306/d", datetime.now(UTC)
+    records.add(Target(row.task_id, "report", to, "", Dialect.MARIADB, TargetSettings(DdlPolicy.FULL), now))
+
+    def point(lsn: int, seconds_ago: int) -> int:
+        at = watermark - seconds_ago * second
+        with transaction(workspace.log.engine) as connection:
+            history.write(connection, GlobalPoint(lsn, Timestamp(at), "xr", now, "", 0, 0, 0), [])
+        return at
+
+    def older_by() -> float:
+        """How much older than the replica the target is said to be."""
+        (found,) = read_targets(workspace, row)
+        lag = LagMeter(workspace.clock).read(row.task_id, ReadRow.of(row).context).seconds
+        assert lag is not None
+        assert found.lag_seconds is not None
+        return found.lag_seconds - lag
+
+    records.record_sync(records.get("report"), 5, point(5, 3600), 5, [], now)
+    assert older_by() == pytest.approx(0, abs=0.5), "it shows what the upstream has had since"
+    point(6, 2)
+    assert older_by() == pytest.approx(2, abs=0.5), "it lacks what came two seconds before"
+    point(7, 1)
+    assert older_by() == pytest.approx(2, abs=0.5), "the oldest point that it lacks counts"
+    waiting = LaggingTargetTable("d.t", Failure("DDL_WAITS", "it waits", "table d.t", "Look."))
+    records.record_sync(records.get("report"), 7, watermark - second, 5, [waiting], now)
+    assert older_by() == pytest.approx(2, abs=0.5), "so does that of a table that waits"
 
 
 def test_settings_that_cannot_be_read_are_reported(subscribe: Subscribe, tick: Tick) -> None:

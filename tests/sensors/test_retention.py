@@ -126,6 +126,24 @@ def test_old_records_are_deleted_and_the_present_state_is_kept(
 
 
 @pytest.mark.recordings
+def test_runs_that_an_operator_started_on_assets_are_kept_and_deleted_as_the_others(
+    instance: dg.DagsterInstance, daemon: Daemon
+) -> None:
+    @dg.asset
+    def elsewhere() -> None: ...
+
+    foreign = dg.Definitions(assets=[elsewhere]).resolve_implicit_global_asset_job_def()
+    others = {foreign.execute_in_process(instance=instance).run_id for _ in range(2)}
+    first, second = (daemon.run_by_hand(NAME) for _ in range(2))
+    assert first.success
+    assert second.success
+    assert {run.job_name for run in instance.get_runs() if run.run_id in (first.run_id, *others)} == {"__ASSET_JOB"}
+    purge(instance, later())
+    assert {run.run_id for run in instance.get_runs()} == {second.run_id, *others}
+    assert instance.get_materialized_partitions(applied_tables.key) == {NAME}
+
+
+@pytest.mark.recordings
 def test_a_run_with_the_newest_materialization_of_one_asset_is_kept(
     instance: dg.DagsterInstance, daemon: Daemon
 ) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from ccpr.dagster import log_sensor, metadata
 from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, health_key
-from ccpr.dagster.metadata import LSN_TAG
+from ccpr.dagster.metadata import LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.step import BY_HAND
 from ccpr.matrixone.server.faults import CutObjectList, StaleRead
 from ccpr.pipeline import driver
 from ccpr.pipeline.due import due_at
@@ -201,6 +202,32 @@ def test_a_failing_upstream_fails_the_tick_and_is_tried_again_later(
     replica.assert_equal_to_source(2)
     daemon.tick_and_run()
     assert health(daemon)[0], "green again"
+
+
+@pytest.mark.slow
+def test_what_an_operator_starts_and_fails_does_not_move_the_next_attempt_and_its_run_has_our_tags(
+    replica: Replica, daemon: Daemon, clock: Clock
+) -> None:
+    daemon.tick_and_run()
+    replica.emulator.inject(CutObjectList(after_rows=1, times=0))
+    until_due(clock)
+    daemon.failing_tick()
+    due = due_at(row())
+    for _ in range(2):
+        clock.go_on_to(clock() + 5)
+        result = daemon.run_by_hand(NAME)
+        assert not result.success
+        failures = Failures.of(row().error_message)
+        assert failures is not None
+        assert (failures.count, due_at(row())) == (1, due), "as after the tick"
+        run = daemon.instance.get_run_by_id(result.run_id)
+        assert run is not None
+        assert (run.tags[SUBSCRIPTION_TAG], run.tags[WHY_TAG]) == (NAME, BY_HAND)
+    replica.emulator.clear_faults()
+    assert daemon.run_by_hand(NAME).success, "it takes up the iteration that the tick has left"
+    replica.assert_equal_to_source(2)
+    until_due(clock)
+    assert (daemon.tick().skip_message or "").startswith("no run to start: 1 idle")
 
 
 def test_an_upstream_that_is_down_fails_its_own_ticks(

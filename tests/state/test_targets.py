@@ -25,6 +25,7 @@ from ccpr.state.targets import (
     TargetState,
     is_lagging,
     needed_points,
+    targets_to_verify,
     tasks_to_try_again,
 )
 from tests.support.values import NOW
@@ -157,3 +158,25 @@ def test_a_row_that_was_not_written_here_is_reported(column: str, value: str, re
         connection.execute(sa.text(f"UPDATE ccpr_targets SET {column} = {value}"))
     with pytest.raises(StateUnreadable, match="target report of task task"):
         records.all()
+
+
+def test_a_target_with_nothing_to_do_is_to_be_asked_once_a_minute_also_after_a_clock_was_set_back(
+    records: TargetRecords,
+) -> None:
+    records.add(target("report"))
+    assert targets_to_verify(records.engine, NOW) == {}, "it has no point yet"
+    records.record_sync(records.get("report"), 7, 700, 7, [], NOW)
+    second = timedelta(seconds=1)
+    found = {at: targets_to_verify(records.engine, NOW + at * second) for at in (-1, 0, 59, 60, 3600)}
+    assert found == {-1: {"task": ["report"]}, 0: {}, 59: {}, 60: {"task": ["report"]}, 3600: {"task": ["report"]}}
+    assert {at: records.get("report").is_to_verify(NOW + at * second) for at in found} == {
+        at: bool(names) for at, names in found.items()
+    }
+    records.record_verified(records.get("report"), LATER)
+    assert records.get("report").verified_at == LATER
+    records.record_failure(records.get("report"), FAILURE, LATER)
+    assert targets_to_verify(records.engine, LATER + 60 * second) == {}, "it is synced again"
+    assert not records.get("report").is_quiet
+    records.record_sync(records.get("report"), 7, 700, 7, [], LATER)
+    records.change("report", state=TargetState.RELEASED.value)
+    assert targets_to_verify(records.engine, LATER + 60 * second) == {}

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import get_args
 
 from ccpr.cli.reference.tables import code, default_of, table
+from ccpr.dagster.documentation import VARIABLE as DOCS_VARIABLE
 from ccpr.dagster.retention_sensor import DAYS_VARIABLE, DEFAULT_DAYS
 from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE
 from ccpr.matrixone.client import endpoint, limits
@@ -103,6 +104,9 @@ def variables() -> Mapping[str, str]:
         f"({DEFAULT_TABLES})",
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
+        DOCS_VARIABLE: "where this documentation is published (`make docs` writes it to `build/site/`), for links on "
+        "Dagster's pages: of assets, and of each error to its [explanation](errors.md). For Dagster's processes and "
+        "`ccpr serve`; without it the places in `docs/` are shown",
         COMMAND_VARIABLE: "the command that prints the key of encrypted mirrors, for `--encrypt command`",
         "CCPR_TIMEZONE": "the zone in which commands show times, and of a time that is typed without one: `local`, "
         "or a name such as `Europe/Berlin`; UTC if not set. JSON is always in UTC",

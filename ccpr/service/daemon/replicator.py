@@ -28,7 +28,8 @@ from ccpr.pipeline.spark.engine import Copier
 from ccpr.service.daemon.holding import Holding
 from ccpr.service.daemon.listening import Listener, Listeners
 from ccpr.service.daemon.schedule import Schedule
-from ccpr.service.target_sync import pin_points, sync_target
+from ccpr.service.target_sync import TargetOutcome, pin_points, sync_target
+from ccpr.service.target_verifying import verify_target
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
     LeaseLost,
@@ -42,7 +43,13 @@ from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import TargetRecords, lagging_targets, may_be_restored, tasks_to_try_again
+from ccpr.state.targets import (
+    TargetRecords,
+    lagging_targets,
+    may_be_restored,
+    targets_to_verify,
+    tasks_to_try_again,
+)
 
 POLL_SECONDS = 1.0  # between two looks at all subscriptions' rows
 MEMORY_SECONDS = 60.0  # between two times that free memory is returned
@@ -298,7 +305,7 @@ class Replicator:
         seconds, mirror = self._steady() - began, iteration.mirror
         self.listeners.tell(lambda listener: listener.iteration_ended(record, mirror, seconds))
         holding.asked = True
-        self._sync_soon(row, holding, behind, ask=ask)
+        self._soon(row, holding, behind, partial(self._sync, ask=ask))
         return _Ended(lease.left or self._row(name))  # a sync may hold the lease further on
 
     def _log_failure(self, what: str, error: CcprError) -> None:
@@ -346,33 +353,38 @@ class Replicator:
     # ---- targets
 
     def _try_targets_again(self, rows: Sequence[LogRow]) -> None:
-        """Those whose wait after a failure is over: an iteration, after which they are synced in any case, may be far
-        away."""
+        """Sync those whose wait after a failure is over, and ask those that have nothing to do where they are: an
+        iteration, after which they are synced in any case, may be far away, or fail."""
+        now = self._workspace.clock()
         try:
             failed = tasks_to_try_again(self._workspace.log.engine)
+            quiet = targets_to_verify(self._workspace.log.engine, datetime.fromtimestamp(now, UTC))
         except (StateUnavailable, StateUnreadable) as error:
             _log.warning("targets are not tried again now: %s", error)
             return
-        now = self._workspace.clock()
         for row in rows:
-            if row.task_id not in failed or row.task_id in self._running:
+            again = row.task_id in failed and row.task_id not in self._running
+            if not again and row.task_id not in quiet:
                 continue
             if row.state != State.RUNNING or (row.is_held(now) and row.cn_uuid != self._workspace.executor.id):
                 continue
             holding = self._holdings.setdefault(row.task_id, Holding(self._workspace, row))
             try:
-                self._sync_soon(row, holding, self._lagging(row))
+                self._soon(row, holding, self._lagging(row) if again else (), self._sync)
+                self._soon(row, holding, quiet.get(row.task_id, ()), self._verify)
             except (StateUnavailable, StateUnreadable) as error:
                 _log.warning("subscription %s: targets are not tried again now: %s", row.subscription_name, error)
 
-    def _sync_soon(self, row: LogRow, holding: Holding, names: Sequence[str], *, ask: bool = False) -> None:
-        """Begin to sync targets, but for those that are being synced: these look again at their end."""
+    def _soon(
+        self, row: LogRow, holding: Holding, names: Sequence[str], work: Callable[[LogRow, Holding, str], bool]
+    ) -> None:
+        """Begin work on targets, but for those that are worked on: these look again at their end."""
         for target in names:
             key = (row.subscription_name, target)
             with self._lock:
                 if self._stopping.is_set() or key in self._syncing:
                     continue
-                future = self._syncs.submit(self._sync, row, holding, target, ask)
+                future = self._syncs.submit(work, row, holding, target)
                 self._syncing[key] = future
             future.add_done_callback(partial(self._synced, row, holding, target))
 
@@ -381,7 +393,20 @@ class Replicator:
         interval = Subscription.from_row(row).settings.sync_interval
         return lagging_targets(self._workspace.log.engine, row.task_id, now, interval, ask=ask)
 
-    def _sync(self, row: LogRow, holding: Holding, name: str, ask: bool) -> bool:
+    def _verify(self, row: LogRow, holding: Holding, name: str) -> bool:
+        """Whether it may be behind: points may have been made meanwhile."""
+        began = self._steady()
+        with holding.sync() as right:
+            target = TargetRecords(self._workspace.log.engine, row.task_id).any(name)
+            if not target.is_quiet:
+                return True
+            failure = verify_target(self._workspace, right.subscription, target)
+        if failure is not None:
+            outcome = TargetOutcome(name, None, failure, self._steady() - began)
+            self.listeners.tell(lambda listener: listener.target_synced(row, outcome))
+        return failure is None
+
+    def _sync(self, row: LogRow, holding: Holding, name: str, *, ask: bool = False) -> bool:
         """Whether it may be behind again: points may have been made meanwhile."""
         progress = Progress(on_rows=lambda rows, size: self._check(), on_target=lambda target: self._check())
         with holding.sync() as right:
@@ -401,7 +426,7 @@ class Replicator:
         try:
             with unexpected():
                 if future.result() and target in self._lagging(row):
-                    self._sync_soon(row, holding, [target])
+                    self._soon(row, holding, [target], self._sync)
         except UnexpectedError as error:
             self.loop.failed(f"subscription {row.subscription_name}: target {target} is not synced", error)
         except CcprError as error:

@@ -36,16 +36,19 @@ class StatusFigures(Collector):
     def _targets(self, found: Iterable[SubscriptionStatus]) -> Iterator[Metric]:
         labels = ["subscription", "target"]
         lag = GaugeMetricFamily("ccpr_target_lag_seconds", "Age of the point that it shows.", labels=labels)
+        asked = GaugeMetricFamily("ccpr_target_verified_age_seconds", "Since it last said where it is.", labels=labels)
         state = GaugeMetricFamily("ccpr_target_state", "1 for the present state.", labels=[*labels, "state"])
         for status in found:
             for target in status.targets:
                 names = [status.name, target.name]
+                if target.verified_at is not None:
+                    asked.add_metric(names, max(0.0, self._workspace.clock() - target.verified_at))
                 if target.lag_seconds is not None:
                     lag.add_metric(names, target.lag_seconds)
                 present = target.trouble or (_OK if target.state == TargetState.ACTIVE.value else target.state)
                 for known in _TARGET_STATES:
                     state.add_metric([*names, known], 1.0 if known == present else 0.0)
-        yield from (lag, state)
+        yield from (lag, asked, state)
 
     def _followers(self, found: Iterable[SubscriptionStatus]) -> Iterator[Metric]:
         labels = ["subscription", "follower", "state"]

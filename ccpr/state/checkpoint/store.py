@@ -22,7 +22,7 @@ from ccpr.state.errors import CheckpointUnknown, StateUnreadable
 from ccpr.state.tables import checkpoints
 
 BATCH = 100  # table points in one statement (C3)
-_GLOBAL = 0  # no table of MatrixOne has this id
+GLOBAL_ID = 0  # of the global point: no table of MatrixOne has this id
 
 _STORED = sa.select(checkpoints).where(checkpoints.c.id == sa.bindparam("of"))
 _KEPT = ("id", "table_id", "is_global", "create_time")
@@ -144,7 +144,7 @@ class CheckpointStore:
         all_tables, tables, unfinished = None, {}, set()
         for row in rows:
             location = Location(row.lsn, row.snapshot_ts)
-            if row.table_id == _GLOBAL:
+            if row.table_id == GLOBAL_ID:
                 leaves = None if row.exit_safe_lsn is None else Location(row.exit_safe_lsn, row.exit_safe_ts)
                 all_tables = GlobalCheckpoint(location, leaves)
             else:
@@ -174,7 +174,7 @@ class CheckpointStore:
     def write_global(self, connection: sa.Connection, point: GlobalCheckpoint) -> None:
         leaves = point.safe_mode_exit
         exit_safe = {"exit_safe_lsn": leaves.lsn, "exit_safe_ts": leaves.snapshot_ts} if leaves else {}
-        connection.execute(self._upsert(), self._row(_GLOBAL, point.location, **exit_safe))
+        connection.execute(self._upsert(), self._row(GLOBAL_ID, point.location, **exit_safe))
 
     def delete(self, connection: sa.Connection, table_ids: Iterable[int]) -> None:
         """Delete table points."""
@@ -184,7 +184,7 @@ class CheckpointStore:
 
     def delete_tables(self, connection: sa.Connection) -> None:
         """Delete all table points; the global point stays."""
-        connection.execute(checkpoints.delete().where(checkpoints.c.id == self.id, checkpoints.c.table_id != _GLOBAL))
+        connection.execute(checkpoints.delete().where(checkpoints.c.id == self.id, checkpoints.c.table_id != GLOBAL_ID))
 
     def clear(self, connection: sa.Connection) -> None:
         """Delete all points."""
@@ -220,7 +220,7 @@ class CheckpointStore:
             "table_id": table_id,
             "lsn": location.lsn,
             "snapshot_ts": location.snapshot_ts,
-            "is_global": table_id == _GLOBAL,
+            "is_global": table_id == GLOBAL_ID,
             "create_time": now,
             "update_time": now,
             **values,

@@ -1,0 +1,60 @@
+"""How many tables a point changes, as users see it: those that are new, gone or defined differently, and those whose
+rows differ. The upstream merges objects all the time: then a table has other files, a manifest and a row in the point,
+and the same rows. Source: decision merges-are-no-changes."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+import pyarrow.compute as pc
+
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Kind
+from ccpr.mirror.delta.delta import TableAt, table_delta
+from ccpr.mirror.mirror import Mirror
+from ccpr.state.history import TablePoint
+
+MOST_BYTES = 4_000_000  # of objects that are read to find out about one table; a larger merge counts as a change
+
+
+def count_changed_tables(
+    mirror: Mirror,
+    points: Iterable[TablePoint],
+    before: Mapping[int, TablePoint],
+    since: Timestamp | None,
+    at: Timestamp,
+    redefined: Collection[int],
+) -> int:
+    """A truncated table, which went under one id and came under another, counts once; hidden index tables do not count.
+
+    Parameters
+    ----------
+    points : of the tables that have a row in the point at the time `at`, those that are gone included.
+    before : the tables of the last point, by id, whose time is `since`; None if there is none.
+    redefined : ids of tables with another definition than there, and of those that it does not show.
+    """
+    changed = set[int]()
+    for point in points:
+        table, last = point.table, before.get(point.table.id)
+        if table.kind is Kind.INDEX or table.logical_id in changed:
+            continue
+        then = None if last is None or last.ref is None or since is None else TableAt(last.ref, since)
+        now = None if point.ref is None else TableAt(point.ref, at)
+        if then is None or now is None or table.id in redefined or _differs(mirror, then, now):
+            changed.add(table.logical_id)
+    return len(changed)
+
+
+def _differs(mirror: Mirror, then: TableAt, now: TableAt) -> bool:
+    """Whether a table has other rows. What cannot be found out, or would take too much reading, counts as a change."""
+    if mirror.store.folder is None:
+        return True  # each object would be downloaded
+    try:
+        before, after = (mirror.manifest(one.ref).objects.column("stats") for one in (then, now))
+        if pc.all(pc.is_in(before, after)).as_py():
+            return True  # nothing was merged: what came are rows, or deletions
+        delta = table_delta(mirror, then, now)
+        if delta.bytes > MOST_BYTES:
+            return True
+        return any(part.upserts.num_rows or part.deletes.num_rows for part in delta.parts())
+    except CcprError:
+        return True

@@ -1,0 +1,71 @@
+"""Asks targets that have nothing to do where they are, so that one which is away, or was restored from a copy, does not
+look current until the next change (decision quiet-targets-are-asked)."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from ccpr.base.failure import Failure
+from ccpr.base.loops import unexpected
+from ccpr.matrixone.errors import CcprError
+from ccpr.service.workspace import Workspace
+from ccpr.state.checkpoint.store import Location
+from ccpr.state.errors import SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TargetMissing
+from ccpr.state.subscription import Subscription
+from ccpr.state.targets import Target, TargetRecords
+from ccpr.targets.errors import TargetMoved
+
+
+def verify_target(workspace: Workspace, subscription: Subscription, target: Target) -> Failure | None:
+    """Ask a target whether it is where it is recorded, and record its answer: when it was verified, or the failure,
+    after which it is synced again. The caller holds the subscription's lease. Raises errors of the catalog database."""
+    records = TargetRecords(workspace.log.engine, target.task_id)
+    try:
+        with unexpected():
+            _check(target, _reached(workspace, subscription, target))
+    except CcprError as error:
+        failure = Failure.of(error)
+        records.record_failure(target, failure, _now(workspace))
+        return failure
+    records.record_verified(target, _now(workspace))
+    return None
+
+
+def verify_targets(workspace: Workspace, name: str, targets: Iterable[str]) -> None:
+    """Verify some targets of a subscription that nothing runs now; nothing happens if something does. Raises errors of
+    the catalog database."""
+    with suppress(SubscriptionBusy, SubscriptionPaused, SubscriptionMissing), workspace.lease(name) as lease:
+        subscription = Subscription.from_row(lease.claim.row)
+        records = TargetRecords(workspace.log.engine, lease.claim.row.task_id)
+        for target in targets:
+            with suppress(TargetMissing):  # it was removed meanwhile
+                found = records.any(target)
+                if found.is_quiet and found.is_to_verify(_now(workspace)):
+                    verify_target(workspace, subscription, found)
+
+
+def _reached(workspace: Workspace, subscription: Subscription, target: Target) -> Location | None:
+    if target.lake is not None:
+        from ccpr.service.lakes import shown_location
+
+        return shown_location(workspace, subscription, target)
+    from ccpr.service.targets import address_of
+    from ccpr.targets.probe import reached
+
+    address = address_of(target)
+    return reached(address, workspace.vault.open(target.sealed_password, address.endpoint), target.task_id)
+
+
+def _check(target: Target, reached: Location | None) -> None:
+    """Raises TargetMoved. The mark of all tables waits for those that wait."""
+    assert target.lsn is not None
+    assert target.snapshot_ts is not None
+    recorded = Location(target.lsn, target.snapshot_ts)
+    if reached == recorded or (target.behind and (reached is None or reached < recorded)):
+        return
+    here = "at no point" if reached is None else f"at point {reached.lsn}"
+    raise TargetMoved(f"it is {here}, and was left at point {target.lsn}", subject=f"target {target.name}")
+
+
+def _now(workspace: Workspace) -> datetime:
+    return datetime.fromtimestamp(workspace.clock(), UTC)

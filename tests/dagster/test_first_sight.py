@@ -1,0 +1,71 @@
+"""A subscription that ran before there was a Dagster: one look at it, and all is there."""
+
+from datetime import datetime
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ccpr.dagster import metadata, tables
+from ccpr.dagster.events import APPLIED_TABLES, MIRROR, TARGET_DATABASES
+from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, TARGET_CURRENT, health_key
+from ccpr.emulator.engine.storage import Storage
+from tests.dagster.test_failed_runs import tick
+from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, page, storage
+from tests.dagster.test_target_tables import key, place, shown
+from tests.targets.target_database import Place
+
+MORE_TABLES = 7
+pytestmark = pytest.mark.integration
+
+__all__ = ["place", "storage"]
+
+
+def passed(instance: dg.DagsterInstance, key: dg.AssetKey, check: str) -> bool:
+    """How the one evaluation of a check went."""
+    check_key = dg.AssetCheckKey(key, check)
+    (record,) = instance.event_log_storage.get_asset_check_execution_history(check_key, limit=10)
+    assert record.evaluation is not None
+    return record.evaluation.passed
+
+
+def partition_shown(instance: dg.DagsterInstance, asset: str) -> dict[str, Any]:
+    (record,) = instance.fetch_materializations(dg.AssetKey(asset), limit=10).records
+    assert record.partition_key == NAME
+    assert record.asset_materialization is not None
+    return {name: value.value for name, value in record.asset_materialization.metadata.items()}
+
+
+def test_all_tables_with_rows_and_times_targets_and_health_are_there_after_one_look(
+    storage: Storage, place: Place, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "TABLES_AT_ONCE", 2)  # an iteration would report two of them
+    for number in range(MORE_TABLES):
+        storage.create_table(DATABASE, f"t{number}", {"n": "int not null", "v": "varchar(20)"}, primary_key=["n"])
+        insert(storage, *range(number), table=f"t{number}")
+    ccpr("run", NAME)
+    insert(storage, 500)
+    while ccpr("run", NAME)["point"]:
+        pass
+    points = {point["lsn"]: datetime.fromisoformat(point["at"]) for point in ccpr("points", NAME)}
+    newest = max(points)
+    tick(instance)
+
+    assert instance.get_dynamic_partitions("ccpr_subscription") == [NAME]
+    expected = {"a": 101, "b": 0, **{f"t{number}": number for number in range(MORE_TABLES)}}
+    for name, rows in expected.items():
+        replica, copy = page(instance, DATABASE, name), shown(instance, key(place, name))
+        assert (replica[metadata.ROW_COUNT], copy[metadata.ROW_COUNT]) == (rows, rows), name
+        changed_at = points[replica[metadata.CHANGED_AT_LSN]]
+        assert replica[metadata.LAST_CHANGE] == pytest.approx(changed_at.timestamp(), abs=0.01), name
+        assert [column.name for column in replica[metadata.COLUMN_SCHEMA].columns] == ["n", "v"]
+    for asset in (APPLIED_TABLES, MIRROR):
+        found = partition_shown(instance, asset)
+        assert (found[metadata.NEWEST_POINT], found[metadata.TABLES_TOTAL]) == (newest, len(expected))
+        assert found[metadata.CURRENT_AS_OF]
+    (target,) = partition_shown(instance, TARGET_DATABASES)[metadata.TARGET_STATES].records
+    assert (target.data["target"], target.data["point"]) == ("db", newest)
+    assert target.data["verified_at"]
+    assert passed(instance, dg.AssetKey(HEALTH), REPLICA_CURRENT)
+    assert passed(instance, health_key(NAME), REPLICA_CURRENT)
+    assert passed(instance, health_key(NAME, "db"), TARGET_CURRENT)
