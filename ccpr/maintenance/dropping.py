@@ -128,5 +128,5 @@ def _write_alone(replica: Replica, point: GlobalPoint) -> str:
     """Write a point's file anew, with all its tables."""
     history = replica.history
     behind, definitions = replica.quarantine.behind(point.lsn), history.definitions_of(point.lsn)
-    shown = as_mirror_point(point, history.tables(point.lsn), behind, definitions)
+    shown = as_mirror_point(point, history.refs(point.lsn)[0], behind, definitions)
     return replica.mirror.write_point(shown, {}, [])

@@ -157,7 +157,7 @@ def _write_points(history: PointHistory, mirror: Mirror, chain_from: int) -> lis
     chain: list[PointFile] = []
     for point in history.global_points():
         late, file = behind.get(point.lsn, {}), definitions.get(point.lsn, "")
-        shown = as_mirror_point(point, history.tables(point.lsn), late, file)
+        shown = as_mirror_point(point, history.refs(point.lsn)[0], late, file)
         path = write_point(mirror, shown, history.changed(point.lsn), chain[::-1])
         files.append(PointFile(path, point.lsn, point.at.physical))
         chain += files[-1:] if point.lsn >= chain_from else []
