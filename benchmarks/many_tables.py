@@ -1,27 +1,31 @@
-"""What an iteration costs in which 1 of 10,000 tables has changed: upstream statements, files and bytes. `--json`
-prints the figures as one JSON object.
+"""What an iteration over 10,000 tables costs, where all are new, 1 has changed, or none: upstream statements, files,
+bytes, time and memory. `--json` prints the figures as one JSON object.
 
 The upstream is the emulator with a generated recording: 10,000 tables, and only one has an object of a real recording,
-and one more from the second snapshot on. The last line is `statements=<without flushes> flushes=… files_read=…
-files_written=… bytes_read=… bytes_written=… seconds=<of the second iteration> memory_mb=<peak>`.
+and one more from the second snapshot on. Each iteration is a process of its own, as by the command line; `seconds` is
+its time without that of imports, and `own_seconds` this time without what the emulator computed meanwhile. The last
+line is `statements=<without flushes> flushes=… files_read=… files_written=… bytes_read=… bytes_written=… seconds=<of
+the second iteration> own_seconds=… memory_mb=<peak> idle_own_seconds=… idle_memory_mb=…`.
 """
 
 import argparse
+import gc
 import json
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
+from ccpr.cli.iterations import start_arrow
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.mirror.local_store import LocalStore
@@ -31,65 +35,91 @@ from ccpr.state.subscription import Subscription
 from tests.support.driving import iterate
 from tests.support.recordings_location import recordings_folder
 
+if TYPE_CHECKING:
+    from ccpr.emulator.recorded_upstream import RecordedUpstream
+
 TABLES, SOURCE, TABLE = 10_000, "dml", "acc"
+NAME = "many"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--tables", type=int, default=TABLES)
+    parser.add_argument("--iterate", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.iterate:
+        start_arrow()
+        print(json.dumps(_iterated()))
+        return
+    from ccpr.emulator.recorded_upstream import RecordedUpstream  # not where the memory of an iteration is measured
+
     folder = recordings_folder()
     if folder is None:
         raise SystemExit("no recordings: set CCPR_RECORDINGS")
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
-        recording = _recording(folder / SOURCE, Path(scratch) / "many", arguments.tables)
+        recording = _recording(folder / SOURCE, Path(scratch) / NAME, arguments.tables)
         os.environ["CCPR_HOME"] = f"{scratch}/home"
         with RecordedUpstream(recording) as emulator:
-            first = _iteration(emulator, _subscribed(emulator))
-            second = _iteration(emulator, Workspace())
-            idle = _iteration(emulator, Workspace())
-    second["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+            _subscribe(emulator)
+            first, second, idle = (_iteration(emulator) for _ in range(3))
     if arguments.json:
         print(json.dumps({"first": first, "one_changed": second, "idle": idle}))
         return
     for name, figures in (("all new", first), ("1 changed", second), ("idle", idle)):
-        print(
-            f"{name:<10}",
-            " ".join(f"{key}={value:.1f}" if key == "seconds" else f"{key}={value}" for key, value in figures.items()),
-        )
-    print(
-        " ".join(
-            f"{name}={value:.1f}" if isinstance(value, float) else f"{name}={value}" for name, value in second.items()
-        )
+        print(f"{name:<10}", _line(figures))
+    print(_line(second), _line({f"idle_{name}": idle[name] for name in ("own_seconds", "memory_mb")}))
+
+
+def _line(figures: dict[str, Any]) -> str:
+    return " ".join(
+        f"{name}={value:.2f}" if isinstance(value, float) else f"{name}={value}" for name, value in figures.items()
     )
 
 
-def _subscribed(emulator: RecordedUpstream) -> Workspace:
+def _subscribe(emulator: "RecordedUpstream") -> None:
     workspace = Workspace()
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
     publication = Publication("pub", "sys", 0)
-    subscription = Subscription.new("many", endpoint, "111", workspace.vault, publication, "gd_dml", None, Settings())
+    subscription = Subscription.new(NAME, endpoint, "111", workspace.vault, publication, "gd_dml", None, Settings())
     workspace.log.insert(subscription.to_row(datetime.now(UTC)))
-    return workspace
 
 
-def _iteration(emulator: RecordedUpstream, workspace: Workspace) -> dict[str, Any]:
-    """One iteration, with counts of the statements it sent and the files it read and wrote."""
-    before = Counter(emulator.status().statements)
-    files = _count_files()
-    started = time.perf_counter()
-    outcome = iterate(workspace, "many")
-    seconds = time.perf_counter() - started
+def _iteration(emulator: "RecordedUpstream") -> dict[str, Any]:
+    """One iteration, in a process of its own."""
+    gc.collect()
+    before, busy = Counter(emulator.status().statements), time.process_time()
+    ran = subprocess.run([sys.executable, __file__, "--iterate"], check=True, capture_output=True, text=True)
+    busy = time.process_time() - busy
     statements = Counter(emulator.status().statements) - before
     flushes = sum(count for kind, count in statements.items() if kind.startswith("mo_ctl"))
+    found = json.loads(ran.stdout.splitlines()[-1])
     return {
-        "tables_changed": outcome.tables_changed,
+        "tables_changed": found.pop("tables_changed"),
         "statements": sum(statements.values()) - flushes,
         "flushes": flushes,
-        **files,
-        "seconds": seconds,
+        **found,
+        "own_seconds": found["seconds"] - busy,
+        "memory_mb": found.pop("memory_mb"),
     }
+
+
+def _iterated() -> dict[str, Any]:
+    """What an iteration took here, and the files that it read and wrote."""
+    workspace, files = Workspace(), _count_files()
+    started = time.perf_counter()
+    outcome = iterate(workspace, NAME)
+    seconds = time.perf_counter() - started
+    return {"tables_changed": outcome.tables_changed, **files, "seconds": seconds, "memory_mb": _peak_mb()}
+
+
+def _peak_mb() -> float:
+    """The most memory that this process has had. (`getrusage` begins with that of the process which started it.)"""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1000
 
 
 _COUNTS: Counter[str] = Counter()

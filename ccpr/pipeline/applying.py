@@ -36,15 +36,13 @@ def known_objects(mirror: Mirror, points: Iterable[TablePoint]) -> pa.Table:
     return pa.concat_tables(parts) if parts else LISTED_SCHEMA.empty_table()
 
 
-def holds_later_rows(mirror: Mirror, point: TablePoint, last: Timestamp, now: Timestamp) -> bool:
+def holds_later_rows(mirror: Mirror, ref: TableRef, last: Timestamp, now: Timestamp) -> bool:
     """Does a live appendable object of the table hold rows committed in (last, now]? No list shows them: the time
     alone makes them visible (docs/format/object-file.md 9.2). Reads the commit times of appendable objects; of these a
     table has few. Raises MirrorDamaged, ObjectDamaged.
     """
-    if point.ref is None or not point.appendable:
-        return False
-    with files_of(point.ref.qualified_name):
-        appendable = (listed.stats for listed in mirror.manifest(point.ref).listed_objects() if listed.stats.appendable)
+    with files_of(ref.qualified_name):
+        appendable = (listed.stats for listed in mirror.manifest(ref).listed_objects() if listed.stats.appendable)
         return any(may_have_commits(mirror, stats, last, now) for stats in appendable)
 
 

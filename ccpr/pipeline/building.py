@@ -61,7 +61,7 @@ class PointBuilder:
     @property
     def kept(self) -> set[int]:
         """Ids of the tables whose objects the mirror keeps."""
-        return {table.id for table in self.catalog.tables.values() if self.subscription.copies(table)}
+        return self.catalog.copied(self.subscription)
 
     def result(self, listed: Listed, report: CopyReport) -> IterationResult:
         """What is to be committed; the manifests are written."""
@@ -99,12 +99,10 @@ class PointBuilder:
             or self._late(listed) != self.last.behind
         ):
             return False
-        for table_id in sorted((self.last.tables.keys() & self.kept) - self.last.behind.keys()):
-            point = self.last.tables[table_id]
-            if point.appendable:
-                later = partial(holds_later_rows, self.mirror, point, self.last.point.at, self.at)
-                if self._or_fail(table_id, failures, later) or table_id in failures:
-                    return False
+        for table_id in sorted((self.last.tables.appendable.keys() & self.kept) - self.last.behind.keys()):
+            later = partial(holds_later_rows, self.mirror, self.last.tables.refs[table_id], self.last.point.at, self.at)
+            if self._or_fail(table_id, failures, later) or table_id in failures:
+                return False
         return True
 
     def _result(self, points: tuple[TablePoint, ...] | None, listed: Listed, report: CopyReport) -> IterationResult:
@@ -141,6 +139,8 @@ class PointBuilder:
     def _to_write(self, listed: Listed) -> set[int]:
         """Tables that differ from what the last point shows, tables that it does not show, those whose files this
         release has not looked at (`is_measured`), and those with other hidden tables; without those that failed."""
+        if self.catalog.known is not None:  # what follows is only of tables that differ from the last point's
+            return (listed.diff.table_ids | listed.repaired) - listed.failures.keys()
         changed = {change.table.id for change in self.catalog.changes if change.kind is not ChangeKind.DROPPED}
         behind = self.last.behind.keys() & self.catalog.tables.keys()
         unmeasured = {

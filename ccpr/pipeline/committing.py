@@ -37,6 +37,7 @@ from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
 from ccpr.state.lease import Lease
 from ccpr.state.ledger import Ledger, due_time
+from ccpr.state.point_tables import PointTables
 from ccpr.state.publishing import publish_pending, write_point
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.settings import Settings
@@ -110,12 +111,12 @@ class Last:
     Attributes
     ----------
     point : None before the first.
-    tables : by id; those that lag as they were at their own point.
+    tables : those that lag as they were at their own point.
     behind : the tables that the point does not show, by id.
     """
 
     point: GlobalPoint | None
-    tables: dict[int, TablePoint]
+    tables: PointTables
     behind: dict[int, LaggingTable]
 
 
@@ -137,24 +138,19 @@ class PointCommitter:
         """The last point. `known` is an earlier answer, if no other executor has held the lease since: then only the
         tables that changed since are read."""
         with together(self.history.engine):
-            self._checkpoint.load()
+            self._checkpoint.load(described=False)
             self._is_loaded = True
             newest = self.history.newest()
             if newest is None:
-                return Last(None, {}, {})
+                return Last(None, PointTables(self.history, -1, {}, {}), {})
             return Last(newest, self._tables(newest.lsn, known), self.quarantine.behind(newest.lsn))
 
-    def _tables(self, lsn: int, known: Last | None) -> dict[int, TablePoint]:
+    def _tables(self, lsn: int, known: Last | None) -> PointTables:
         if known is None or known.point is None or known.point.lsn > lsn:
-            return self.history.tables(lsn)
+            return PointTables.read(self.history, lsn)
         if known.point.lsn == lsn:
             return known.tables
-        tables = dict(known.tables)
-        for point in self.history.changed_after(known.point.lsn):
-            tables.pop(point.table.id, None)
-            if point.ref is not None:
-                tables[point.table.id] = point
-        return tables
+        return known.tables.moved(lsn, self.history.changed_after(known.point.lsn))
 
     def commit(
         self,
@@ -212,7 +208,8 @@ class PointCommitter:
         numbers = (result.tables_changed, result.report.objects_fetched, result.report.bytes_fetched)
         point = GlobalPoint(lsn, ref.at, ref.name, now, path, *numbers)
         changed = {table.table.id: table for table in points}
-        shown = as_mirror_point(point, last.tables | changed, result.behind, definitions)
+        refs = last.tables.moved(lsn, points).refs
+        shown = as_mirror_point(point, refs, result.behind, definitions)
         point = replace(point, file=write_point(self._mirror, shown, changed, self.history.chain()))
         self._mirror.store.sync("points")
         ended = {table.table.id for table in points if table.ref is None} | result.listed.rebuilt
@@ -232,7 +229,7 @@ class PointCommitter:
         """
         here = Location(self._lease.claim.lsn, ref.at.physical)
         if not self._is_loaded:
-            self._checkpoint.load()
+            self._checkpoint.load(described=False)
         self._is_loaded = False
         acknowledged, gone = [], []
         for point in result.points or ():

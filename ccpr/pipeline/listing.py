@@ -93,9 +93,9 @@ class Listing:
         }
         # The rows of a partition that is gone are in no list: what its table still has, the full list says.
         repartitioned = {
-            table_id
-            for table_id in tables & self.last.tables.keys()
-            if self.catalog.tables[table_id].partitions != self.last.tables[table_id].table.partitions
+            change.table.id
+            for change in self.catalog.changes
+            if change.before and change.after and change.before.partitions != change.after.partitions
         }
         complete = tables & (new | self.last.behind.keys() | self._asked(tables, resync) | repartitioned)
         if base is None or complete == tables:
@@ -133,8 +133,8 @@ class Listing:
         names: dict[str, dict[str, int | None]] = {
             self.subscription.database: dict.fromkeys(name for name, _ in catalog.unreplicated)
         }
-        for table in catalog.catalog.tables:
-            names.setdefault(table.database, {})[table.name] = table.id if table.id in tables else None
+        for table_id, table in catalog.listed().items():
+            names.setdefault(table.database, {})[table.name] = table_id if table_id in tables else None
         subject, asked = f"snapshot {ref.name}", (self.temporary.session, self.subscription.publication, ref.name)
 
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
@@ -142,7 +142,7 @@ class Listing:
             return ask_list(*asked, against, names, subject, appendable=appendable, through=through)
 
         def read() -> pa.Table:
-            if self.one_by_one is not None:
+            if self.one_by_one is not None:  # of a catalog that was read
                 wanted = [catalog.tables[table_id] for table_id in sorted(tables)]
                 return self.one_by_one.read(ref, base, wanted, catalog.catalog.tables, found.failures)
             if base is None:
@@ -235,7 +235,7 @@ class Listing:
         return {table_id for table_id in tables if resync.table in (None, self.catalog.tables[table_id].qualified_name)}
 
     def _unsound(self, kept: pa.Table, *, checksums: bool) -> pa.Table:
-        copied = {table_id for table_id, table in self.catalog.tables.items() if self.subscription.copies(table)}
+        copied = self.catalog.copied(self.subscription)
         return unsound_objects(self.mirror, self.ledger, rows_of(kept, copied), checksums=checksums)
 
 

@@ -16,7 +16,7 @@ from ccpr.matrixone.client.objects import object_list
 from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.objects.stats import are_appendable, without_unknown_flags
-from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, decode_stats, join_objects
+from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, count_objects, decode_stats, join_objects
 from ccpr.pipeline.errors import BadObjectList
 
 _CREATE_TIME = ("create_physical", "create_logical")
@@ -75,7 +75,7 @@ def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
     if not listed.num_rows:
         return listed
     keys = ["table_id", "name"]
-    unique = listed.group_by(keys).aggregate([]).num_rows
+    unique = count_objects(listed)
     if unique == listed.num_rows:
         return listed
     facts = ["stats", "is_tombstone", *_CREATE_TIME]

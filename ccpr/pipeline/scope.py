@@ -8,7 +8,6 @@ from functools import partial
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.catalog import Catalog, index_rows, index_tables, read_catalog
-from ccpr.matrixone.client.definitions import SEQUENCE, VIEW
 from ccpr.matrixone.client.errors import NotCovered, PartitionedTable
 from ccpr.matrixone.client.publication_offers import Offer, not_covered, read_offer
 from ccpr.matrixone.client.session import Session
@@ -52,9 +51,21 @@ def diff_scope(
     left_out += [(name, PARTITIONED if name in catalog.partitioned else UNLISTED) for name in scope.unlisted]
     unreplicated = sorted((*catalog.unreplicated, *left_out))
     unreplicated += [(name, EXCLUDED) for name in sorted(scope.excluded)]  # last: they may be most of the database
-    relations = scope.relations() if scope.is_whole else ()
-    failures = {number: failure for number, failure in scope.failures.items() if number in tables}
-    return CatalogDiff(catalog, tables, changes, tuple(unreplicated), failures, relations, scope.is_whole, lists)
+    return CatalogDiff.of(
+        catalog,
+        tables,
+        changes,
+        tuple(unreplicated),
+        failures={number: failure for number, failure in scope.failures.items() if number in tables},
+        is_whole=scope.is_whole,
+        lists=lists,
+    )
+
+
+def is_whole(subscription: Subscription, offer: Offer | None) -> bool:
+    """Whether all of each database is subscribed to and published, not only tables of it."""
+    listed = offer is not None and offer.lists_tables
+    return subscription.table is None and not subscription.patterns and not listed
 
 
 class _Scope:
@@ -64,6 +75,7 @@ class _Scope:
     Attributes
     ----------
     named : by database, the name of a snapshot that the publication has.
+    is_whole : see `is_whole`.
     failures : in isolated mode, tables that an ALTER took out of the publication, and those that were altered while
         the catalog was read.
     unpublished : names of other tables that it does not cover.
@@ -84,23 +96,13 @@ class _Scope:
         self._session, self._subscription, self._named = session, subscription, named
         self._catalog, self._before = catalog, before
         self._offer = read_offer(session, subscription.publication, ref.at)
+        self.is_whole = is_whole(subscription, self._offer)
         self._index_names = frozenset(table.name for table in catalog.tables if table.kind is Kind.INDEX)
         self._asked: dict[int, tuple[tuple[str, str, str], ...]] = {}
         self.failures = dict(altered)
         self.unpublished: list[str] = []
         self.unlisted: list[str] = []
         self.excluded: list[str] = []
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of each database is subscribed to and published, not only tables of it."""
-        listed = self._offer is not None and self._offer.lists_tables
-        return self._subscription.table is None and not self._subscription.patterns and not listed
-
-    def relations(self) -> tuple[tuple[Table, str], ...]:
-        kinds = {name: kind for name, kind in self._catalog.unreplicated if kind in (VIEW, SEQUENCE)}
-        others = ((table, self._shown(table)) for table in self._catalog.tables if table.kind is Kind.OTHER)
-        return tuple((table, kinds[name]) for table, name in others if name in kinds)
 
     def tables(self) -> dict[int, Table]:
         """By id. Raises NotCovered; ScopeConflict if the one table that is asked for was never there, or no table

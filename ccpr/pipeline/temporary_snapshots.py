@@ -1,7 +1,7 @@
 """The snapshots that an iteration takes beside its own, to list what its own shows. They are dropped when it ends, and
 each name is recorded before its snapshot is made (decision snapshot-names-first)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from ccpr.base.snapshot_ref import SnapshotRef
@@ -54,9 +54,14 @@ class TemporarySnapshots:
 
     def wait_until_flushed(self, ref: SnapshotRef, catalog: CatalogDiff) -> None:
         """Until all rows of the open snapshot, and of those of its databases, are in objects."""
-        whole = {ref.name: [table.id for table in catalog.catalog.tables]}
-        waited = {one.ref.name: list(one.ids.values()) for one in catalog.lists.values()} or whole
-        tables, on_demand = sum(map(len, waited.values())), self.subscription.settings.flush == "on_demand"
+        on_demand = self.subscription.settings.flush == "on_demand"
+        waited: dict[str, Callable[[], Collection[int]]] = {
+            one.ref.name: one.ids.values for one in catalog.lists.values()
+        }
+        tables = sum(len(one.ids) for one in catalog.lists.values())
+        if not waited:  # the ids of a catalog that was not read are asked for only to flush one by one
+            waited = {ref.name: lambda: [table.id for table in catalog.catalog.tables]}
+            tables = len(catalog.catalog.tables if catalog.known is None else catalog.named)
         for name, ids in waited.items():
             snapshots.wait_until_flushed(
                 self.session,

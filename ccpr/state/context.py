@@ -11,6 +11,7 @@ from ccpr.matrixone.client.account_snapshots import account_snapshot, list_snaps
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
+from ccpr.state.settled import Settled
 
 MOST_UNREPLICATED = 200
 LATE_SECONDS = 3_900  # for so long a CREATE SNAPSHOT that was given up may wait upstream: its limit is an hour
@@ -70,6 +71,7 @@ class Context:
     relations: str = ""
     doubt: Doubt | None = None
     late: tuple[tuple[str, int], ...] = ()
+    settled: Settled | None = None
 
     def opened(self, uid: str, lsn: int, *, of_account: bool = False) -> "Context":
         """With an open snapshot under a new name. A random part keeps it new where the row was restored from a copy."""
@@ -154,6 +156,7 @@ class Context:
                 "relations": self.relations,
                 "doubt": _flat(self.doubt),
                 "late": self.late,
+                "settled": _flat(self.settled),
             }
         )
 
@@ -166,7 +169,7 @@ class Context:
                 raise TypeError("it is not a JSON object")
             refs = {key: _ref(value[key]) for key in ("open", "current", "previous") if value.get(key)}
             known, (copied, direct) = value.get("capabilities"), value.get("copied_last", (0, 0))
-            doubt = value.get("doubt")
+            doubt, settled = value.get("doubt"), value.get("settled")
             return cls(
                 **refs,
                 to_drop=tuple(map(text_of, value.get("to_drop", ()))),
@@ -178,8 +181,9 @@ class Context:
                 capabilities=None if known is None else Capabilities.from_json(known),
                 doubt=None if doubt is None else Doubt.from_json(doubt),
                 late=tuple((text_of(name), integer_of(asked)) for name, asked in value.get("late", ())),
+                settled=None if settled is None else Settled.from_json(settled),
             )
-        except (TypeError, ValueError, KeyError, RecursionError) as error:
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             raise StateUnreadable(
                 f"the context of a subscription cannot be read: {error}",
                 subject="mo_ccpr_log.context",
@@ -191,7 +195,7 @@ def _new_name(uid: str, lsn: int, attempt: int) -> str:
     return f"xr_{uid}_{lsn}_{attempt}_{secrets.token_hex(3)}"
 
 
-def _flat(value: SnapshotRef | Capabilities | Doubt | None) -> dict[str, object] | None:
+def _flat(value: SnapshotRef | Capabilities | Doubt | Settled | None) -> dict[str, object] | None:
     return None if value is None else {field.name: getattr(value, field.name) for field in fields(value)}
 
 

@@ -201,6 +201,12 @@ class PointHistory:
         return self._tables(at_lsn)
 
     def _tables(self, at_lsn: int, *where: sa.ColumnElement[bool]) -> dict[int, TablePoint]:
+        rows = self._rows_at(at_lsn, table_points.c, *where)
+        return {row.table_id: _table_point(row._mapping) for row in rows}
+
+    def _rows_at(
+        self, at_lsn: int, columns: Iterable[sa.ColumnElement], *where: sa.ColumnElement[bool]
+    ) -> list[sa.Row]:
         newest = (
             sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
             .where(table_points.c.task_id == self.task_id, table_points.c.lsn <= at_lsn, *where)
@@ -211,13 +217,21 @@ class PointHistory:
             newest, (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
         )
         query = (
-            sa.select(table_points)
+            sa.select(*columns)
             .select_from(join)
             .where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
         )
         with transaction(self.engine) as connection:
-            rows = fetch(connection, query)
-        return {row.table_id: _table_point(row._mapping) for row in rows}
+            return fetch(connection, query)
+
+    @repeatable
+    def refs(self, at_lsn: int) -> tuple[dict[int, TableRef], dict[int, int]]:
+        """The tables that exist at a point, by id, as points name them: without their definitions. And of those that
+        have live appendable objects, how many."""
+        columns = [column for column in table_points.c if column is not table_points.c.table_schema]
+        found = {row.table_id: _ref(row._mapping) for row in self._rows_at(at_lsn, columns)}
+        refs = {number: ref for number, (ref, _) in found.items()}
+        return refs, {number: count for number, (_, count) in found.items() if count}
 
     @repeatable
     def states(self) -> Iterator[TablePoint]:
@@ -370,12 +384,10 @@ def newest_points(engine: sa.Engine) -> dict[str, int]:
 
 
 def as_mirror_point(
-    point: GlobalPoint, tables: Mapping[int, TablePoint], behind: Mapping[int, LaggingTable], definitions: str = ""
+    point: GlobalPoint, tables: Mapping[int, TableRef], behind: Mapping[int, LaggingTable], definitions: str = ""
 ) -> Point:
     """The point as the mirror publishes it. It does not show lagging tables."""
-    refs = {
-        table_id: table.ref for table_id, table in tables.items() if table.ref is not None and table_id not in behind
-    }
+    refs = {number: ref for number, ref in tables.items() if number not in behind}
     return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs, behind, definitions)
 
 
@@ -412,9 +424,17 @@ def _table_point(row: Mapping) -> TablePoint:
         table, lsn = Table.from_json(json.loads(row["table_schema"])), integer_of(row["lsn"])
         if row["gone"]:
             return TablePoint(table, None, lsn)
+        ref, appendable = _ref(row)
+        return TablePoint(table, ref, lsn, appendable)
+
+
+def _ref(row: Mapping) -> tuple[TableRef, int]:
+    with _understood(row):
+        names = text_of(row["database_name"]), text_of(row["table_name"])
         numbers = (integer_of(row["objects"]), integer_of(row["row_count"]), integer_of(row["bytes"]))
-        ref = TableRef(table.id, table.database, table.name, Kind(row["kind"]), lsn, text_of(row["manifest"]), *numbers)
-        return TablePoint(table, ref, lsn, integer_of(row["appendable"]))
+        place = integer_of(row["lsn"]), text_of(row["manifest"])
+        ref = TableRef(integer_of(row["table_id"]), *names, Kind(row["kind"]), *place, *numbers)
+        return ref, integer_of(row["appendable"])
 
 
 def _understood(row: Mapping) -> AbstractContextManager[None]:

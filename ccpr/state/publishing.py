@@ -120,7 +120,7 @@ def write_point(mirror: Mirror, point: Point, changed: Mapping[int, TablePoint],
 def write_alone(history: PointHistory, mirror: Mirror, point: GlobalPoint) -> str:
     """Write a point's file with all its tables, which differs from no other, and return its path."""
     behind = Quarantine(history.engine, history.task_id).behind(point.lsn)
-    shown = as_mirror_point(point, history.tables(point.lsn), behind, history.definitions_of(point.lsn))
+    shown = as_mirror_point(point, history.refs(point.lsn)[0], behind, history.definitions_of(point.lsn))
     return mirror.write_point(shown, {}, [])
 
 
@@ -182,7 +182,7 @@ def _write_points(history: PointHistory, mirror: Mirror, chain_from: int) -> lis
     chain: list[PointFile] = []
     for point in history.global_points():
         late, file = behind.get(point.lsn, {}), definitions.get(point.lsn, "")
-        shown = as_mirror_point(point, history.tables(point.lsn), late, file)
+        shown = as_mirror_point(point, history.refs(point.lsn)[0], late, file)
         path = write_point(mirror, shown, history.changed(point.lsn), chain[::-1])
         files.append(PointFile(path, point.lsn, point.at.physical))
         chain += files[-1:] if point.lsn >= chain_from else []

@@ -12,6 +12,7 @@ from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.client.publication import EVERYTHING, Publication
 from ccpr.matrixone.schema import SYSTEM_DATABASES, Kind, Table
 from ccpr.mirror.errors import BadName
+from ccpr.mirror.points import TableRef
 from ccpr.state.context import Context
 from ccpr.state.database import stored_time
 from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
@@ -94,7 +95,7 @@ class Subscription:
         """Whether the table is an ordinary one of the scope, as far as its name is not left to `patterns`."""
         return table.kind is Kind.TABLE and self.table in (None, table.name)
 
-    def copies(self, table: Table) -> bool:
+    def copies(self, table: Table | TableRef) -> bool:
         """Whether the objects of a recorded table are copied."""
         return table.kind is Kind.TABLE or self.settings.with_indexes
 

@@ -252,9 +252,10 @@ SINCE_0_1_0 = {
     "manifests": {"stats create_physical create_logical is_tombstone sha256"},
     "table": {"id logical_id database name kind columns ddl comment indexes"},
     "context": {
-        "open current previous to_drop attempts capabilities list_rows unreplicated copied_last relations doubt late"
+        "open current previous to_drop attempts capabilities list_rows unreplicated copied_last relations doubt late "
+        "settled"
     },
-    "context: capabilities": {"version zero_dates flush early_creates abort_column relay"},
+    "context: capabilities": {"version zero_dates flush early_creates abort_column relay checksums"},
     "sync_config": {
         "sync_interval retain retain_for retain_files with_indexes flush max_sessions max_mb_s mirror consistency "
         "resync_limit shared invalid_text zero_dates max_lag objects_from databases tables exclude_tables "

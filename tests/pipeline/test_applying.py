@@ -11,6 +11,7 @@ from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA_1, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, with_checksums
+from ccpr.mirror.points import TableRef
 from ccpr.pipeline.applying import holds_later_rows, live_objects, write_table
 from ccpr.state.history import TablePoint
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
@@ -19,7 +20,7 @@ from tests.support.values import a_table
 LAST, NOW = Timestamp(100), Timestamp(200)
 
 
-def appendable_table(mirror: Mirror, committed: Timestamp, **options: int) -> TablePoint:
+def appendable_table(mirror: Mirror, committed: Timestamp, **options: int) -> TableRef:
     """A table with an appendable object of two rows; the last one was committed at a time."""
     times = [Timestamp(1), committed]
     raw = b"".join(time.logical.to_bytes(4, "little") + time.physical.to_bytes(8, "little") for time in times)
@@ -29,7 +30,9 @@ def appendable_table(mirror: Mirror, committed: Timestamp, **options: int) -> Ta
     mirror.store.put(object_path(ObjectStats.parse(stats).name), [file])
     rows = [{"stats": stats, "create_physical": 1, "create_logical": 0, "is_tombstone": False}]
     listed = as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA_1))
-    return write_table(mirror, 0, 1, a_table(1, "t"), with_checksums(listed, LEDGER_SCHEMA.empty_table()))
+    ref = write_table(mirror, 0, 1, a_table(1, "t"), with_checksums(listed, LEDGER_SCHEMA.empty_table())).ref
+    assert ref is not None
+    return ref
 
 
 def test_what_cannot_be_read_may_hold_later_rows(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.support.values import a_table
 
 def catalog(before: list[Table], after: list[Table]) -> CatalogDiff:
     found = Catalog("db", 1, Timestamp(1), tuple(after))
-    return CatalogDiff(found, {table.id: table for table in after}, diff_catalogs(before, after), ())
+    return CatalogDiff.of(found, {table.id: table for table in after}, diff_catalogs(before, after))
 
 
 def test_a_table_is_at_the_last_point_that_shows_it() -> None:

@@ -148,7 +148,7 @@ def test_an_error_that_no_rule_knows_is_tried_again_for_as_long_as_it_takes(shop
 
 def test_what_the_present_denies_is_tried_again_and_counts_only_after_a_quarter_of_an_hour(shop: Shop) -> None:
     unknown = gone(StatementUnknown, "SQL parser error: You have an error in your SQL syntax", 1064)
-    with answering(("internal_get_ddl", unknown)):
+    with answering(("internal_object_list", unknown)):
         assert not shop.fails(StatementUnknown)
         shop.now[0] += ends.DOUBT_SECONDS - 1
         assert not shop.fails(StatementUnknown)
@@ -157,7 +157,7 @@ def test_what_the_present_denies_is_tried_again_and_counts_only_after_a_quarter_
         assert shop.context.doubt.times == 3
     shop.is_whole_again()
     assert shop.context.doubt is None
-    with answering(("internal_get_ddl", unknown)):
+    with answering(("internal_object_list", unknown)):
         assert [shop.fails(StatementUnknown) for _ in range(4)] == [False] * 4
         shop.now[0] -= 3600
         assert not shop.fails(StatementUnknown), "our clock was set back: it is counted anew"

@@ -32,7 +32,7 @@ def rows(*objects: tuple[int, str, int]) -> pa.Table:
 
 def catalog(before: list[Table], after: list[Table], others: tuple[Table, ...] = ()) -> CatalogDiff:
     found = Catalog("db", 1, Timestamp(1000), (*after, *others))
-    return CatalogDiff(found, {table.id: table for table in after}, diff_catalogs(before, after), ())
+    return CatalogDiff.of(found, {table.id: table for table in after}, diff_catalogs(before, after))
 
 
 LISTED = Listed(ObjectDiff(rows((1, "a", 10), (1, "b", 20), (2, "c", 5)), rows((1, "z", 7))))

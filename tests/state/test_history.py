@@ -108,7 +108,6 @@ def test_a_point_shows_no_table_that_is_behind_even_where_it_is_written_in_full(
         number: TableRef(number, "db", f"t{number}", Kind.TABLE, 3, f"manifests/{number}/3-1.arrow", 1, 1, 1)
         for number in (1, 2)
     }
-    tables = {number: TablePoint(a_table(number, f"t{number}"), ref, 3) for number, ref in refs.items()}
-    shown = as_mirror_point(point(9), tables, {1: LaggingTable("db", "t1", 3)})
+    shown = as_mirror_point(point(9), refs, {1: LaggingTable("db", "t1", 3)})
     assert shown.tables == {2: refs[2]}
     assert shown.behind == {1: LaggingTable("db", "t1", 3)}

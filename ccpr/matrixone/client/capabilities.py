@@ -32,6 +32,7 @@ _REFUSED = (StatementUnknown, StatementFailed, TableMissing, DatabaseMissing, Ba
 _LONGEST_VERSION = 200  # characters that are kept of the version's text
 _ZERO_DATE = b"0000-00-00"
 _RELAY = b"relay of MatrixOne"
+CHECKSUM_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Capabilities:
     early_creates : an appendable object is created before the commit times of its rows, as since 4.2.0.
     abort_column : its objects say which rows are of aborted transactions, as after 4.2.0.
     relay : it is a mirror that is served: it says how old the data of a snapshot is.
+    checksums : it computes checksums of its catalog, so that one that is known is not read again.
     """
 
     version: str | None = None
@@ -54,6 +56,7 @@ class Capabilities:
     early_creates: bool | None = None
     abort_column: bool | None = None
     relay: bool | None = None
+    checksums: bool | None = None
 
     @property
     def alters_see_snapshots(self) -> bool:
@@ -100,6 +103,7 @@ _FACTS = {
     "early_creates": "objects created before their commits",
     "abort_column": "rows of aborted transactions marked",
     "relay": "a relay",
+    "checksums": "checksums of the catalog",
 }
 
 
@@ -125,16 +129,20 @@ def check_interface(session: "Session") -> None:
 def probe(session: "Session", known: Capabilities | None = None) -> Capabilities:
     """What can be found out by statements, which change nothing, with what objects said before (`known`).
 
-    Two statements; two more, whether the login may flush and whether it is a relay, if that is not known or the others
-    have other answers. Raises Transient errors only.
+    Two statements; three more, whether the login may flush, whether it is a relay and gives checksums, if that is not
+    known or the others have other answers. Raises Transient errors only.
     """
     known = known or Capabilities()
     version = (_cell(session, statements.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION] or None
     zero_dates = _cell(session, statements.probe_zero_date()) == _ZERO_DATE
-    if None not in (known.flush, known.relay) and (version, zero_dates) == (known.version, known.zero_dates):
+    if None not in (known.flush, known.relay, known.checksums) and (version, zero_dates) == (
+        known.version,
+        known.zero_dates,
+    ):
         return known
     is_relay = _cell(session, statements.server_kind()) == _RELAY
-    return replace(known, version=version, zero_dates=zero_dates, flush=_may_flush(session), relay=is_relay)
+    flush, checksums = _may_flush(session), _gives_checksums(session)
+    return replace(known, version=version, zero_dates=zero_dates, flush=flush, relay=is_relay, checksums=checksums)
 
 
 def _too_old(session: "Session", missing: str, error: UpstreamError) -> UpstreamTooOld:
@@ -156,6 +164,14 @@ def _may_flush(session: "Session") -> bool:
     except (StatementFailed, TableMissing, DatabaseMissing):
         return True
     return True
+
+
+def _gives_checksums(session: "Session") -> bool:
+    try:
+        rows = session.read(statements.probe_checksum()).rows
+    except (*_REFUSED, NotPermitted):
+        return False
+    return len(rows) == 1 and len(rows[0]) == len(statements.SUM_COLUMNS) and len(rows[0][-1] or b"") == CHECKSUM_BYTES
 
 
 def _cell(session: "Session", statement: str) -> bytes | None:

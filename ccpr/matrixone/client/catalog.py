@@ -194,12 +194,7 @@ def tables_from_rows(
 ) -> Catalog:
     """The catalog from rows of mo_database, mo_tables, mo_columns, get_ddl and, where a table has a temporary one's
     name or no DDL text, `select_created`. Columns are found by name; additional ones are ignored."""
-    found = list(database_rows.select("dat_id", "datname"))
-    if not found:
-        raise DatabaseMissing("the database does not exist at this snapshot", subject=f"snapshot at {at}")
-    if len(found) > 1:
-        raise BadCatalog(f"the database has {len(found)} rows in mo_database", subject=f"snapshot at {at}")
-    database = text(found[0][1], "datname")
+    database_id, database = only_database(database_rows, at)
     ddl, created = _ddl_by_id(ddl_rows), _created_by_id(created_rows)
     columns = _columns_by_id(column_rows, {**created, **ddl})
     temporary = _temporary(table_rows, database, created)
@@ -216,12 +211,22 @@ def tables_from_rows(
     tables.sort(key=lambda table: table.id)
     return Catalog(
         database=database,
-        database_id=integer(found[0][0], "dat_id"),
+        database_id=database_id,
         at=at,
         tables=tuple(tables),
         partitioned=tuple(sorted(partitioned)),
         unreplicated=tuple(sorted(unreplicated)),
     )
+
+
+def only_database(rows: Answer, at: Timestamp) -> tuple[int, str]:
+    """Number and name of the database that the rows of mo_database are about. Raises DatabaseMissing, BadCatalog."""
+    found = list(rows.select("dat_id", "datname"))
+    if not found:
+        raise DatabaseMissing("the database does not exist at this snapshot", subject=f"snapshot at {at}")
+    if len(found) > 1:
+        raise BadCatalog(f"the database has {len(found)} rows in mo_database", subject=f"snapshot at {at}")
+    return integer(found[0][0], "dat_id"), text(found[0][1], "datname")
 
 
 def labels_of(type_: SqlType, stored: str, declared: tuple[str, ...]) -> tuple[str, ...]:

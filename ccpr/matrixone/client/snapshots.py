@@ -162,21 +162,21 @@ def _single(rows: list[tuple[bytes | None, ...]], what: str) -> bytes | None:
 
 
 def flush_requests(
-    connect: Callable[[], Session], table_ids: Collection[int], *, tables: int = 0
+    connect: Callable[[], Session], table_ids: Callable[[], Collection[int]], *, tables: int
 ) -> tuple[FlushRequest, ...]:
     """The requests that flush these tables, to be made one after the other until they are flushed: see
-    `wait_until_flushed`. They are some of `tables`, which all are to be flushed.
+    `wait_until_flushed`. They are some of `tables`, which all are to be flushed; their ids are asked for when they are
+    flushed one by one.
 
     A statement for each table costs 1 ms and a round trip even if there is nothing to write: with 10,000 tables of
     which one has changed that would be most of an iteration. A checkpoint is one statement and does the same for the
     whole cluster; if it is refused, or was not enough, the tables are flushed one by one.
     """
-    by_table = partial(flush_tables, connect, table_ids)
-    return (
-        (partial(flush_everything, connect), by_table)
-        if max(tables, len(table_ids)) >= CHECKPOINT_FROM_TABLES
-        else (by_table,)
-    )
+
+    def by_table(enough: threading.Event) -> bool:
+        return flush_tables(connect, table_ids(), enough)
+
+    return (partial(flush_everything, connect), by_table) if tables >= CHECKPOINT_FROM_TABLES else (by_table,)
 
 
 def flush_everything(connect: Callable[[], Session], _enough: threading.Event) -> bool:

@@ -56,6 +56,21 @@ COLUMN_COLUMNS = (
     "attr_enum",
     "att_default",
 )
+NAME_COLUMNS = ("rel_id", "relname", "relkind")
+# What a checksum of the catalog is made of. What else the server prints DDL texts from, comments of columns for
+# example, raises `rel_version`.
+SUMMED_TABLE_COLUMNS = (
+    *TABLE_COLUMNS,
+    "relpersistence",
+    "rel_createsql",
+    "partition_info",
+    "viewdef",
+    "constraint",
+    "rel_version",
+    "catalog_version",
+)
+SUMMED_COLUMN_COLUMNS = tuple(name for name in COLUMN_COLUMNS if name != "att_relname")  # which the tables have
+SUM_COLUMNS = ("number", "checksum")
 PUBLICATION_COLUMNS = ("account_id", "account_name", "pub_name", "database_name", "table_list", "account_list")
 
 
@@ -213,17 +228,48 @@ def select_versions(account_id: int, database: str, physical: int) -> str:
     return f"SELECT {', '.join(VERSION_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
 
 
-def select_tables(account_id: int, database: str, physical: int | None = None, table: str | None = None) -> str:
+def _of_tables(account_id: int, database: str, physical: int | None) -> str:
     where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
-    if table is not None:
-        where += f" AND relname = {string(table)}"
-    return f"SELECT {', '.join(TABLE_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+    return f"FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+
+
+def _of_columns(account_id: int, database: str, physical: int) -> str:
+    where = f"account_id = {account_id:d} AND att_database = {string(database)}"
+    return f"FROM mo_catalog.mo_columns{_at(physical)} WHERE {where}"
+
+
+def select_tables(account_id: int, database: str, physical: int | None = None, table: str | None = None) -> str:
+    single = "" if table is None else f" AND relname = {string(table)}"
+    return f"SELECT {', '.join(TABLE_COLUMNS)} {_of_tables(account_id, database, physical)}{single}"
+
+
+def select_names(account_id: int, database: str, physical: int) -> str:
+    """Of all that `select_tables` has."""
+    return f"SELECT {', '.join(NAME_COLUMNS)} {_of_tables(account_id, database, physical)}"
+
+
+def checksum_tables(account_id: int, database: str, physical: int) -> str:
+    """How many rows `select_tables` has, and a checksum of them that does not depend on their order."""
+    return f"SELECT {_checksum(SUMMED_TABLE_COLUMNS)} {_of_tables(account_id, database, physical)}"
+
+
+def checksum_columns(account_id: int, database: str, physical: int) -> str:
+    """The same of `select_columns`."""
+    return f"SELECT {_checksum(SUMMED_COLUMN_COLUMNS)} {_of_columns(account_id, database, physical)}"
+
+
+def _checksum(columns: Iterable[str]) -> str:
+    """The number of rows and the XOR of an MD5 of each, 128 bits (docs/upstream.md, "Checksums of the catalog"). Each
+    value has its length before it, -1 for NULL, so that no two rows have the same text."""
+    values = ", ".join(f"COALESCE(LENGTH({name}), -1), {name}" for name in map(identifier, columns))
+    count, checksum = SUM_COLUMNS
+    digest = f"CAST(UNHEX(MD5(CONCAT_WS(',', {values}))) AS BINARY(16))"
+    return f"COUNT(*) AS {count}, BIT_XOR({digest}) AS {checksum}"
 
 
 def select_created(account_id: int, database: str, physical: int | None = None) -> str:
     """The statements that created the database's tables."""
-    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
-    return f"SELECT {', '.join(CREATED_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+    return f"SELECT {', '.join(CREATED_COLUMNS)} {_of_tables(account_id, database, physical)}"
 
 
 def select_views(account_id: int, database: str, physical: int) -> str:
@@ -256,8 +302,7 @@ def select_extra(account_id: int, database: str, physical: int) -> str:
 
 
 def select_columns(account_id: int, database: str, physical: int) -> str:
-    where = f"account_id = {account_id:d} AND att_database = {string(database)}"
-    return f"SELECT {', '.join(COLUMN_COLUMNS)} FROM mo_catalog.mo_columns{_at(physical)} WHERE {where}"
+    return f"SELECT {', '.join(COLUMN_COLUMNS)} {_of_columns(account_id, database, physical)}"
 
 
 def select_snapshots(prefix: str) -> str:
@@ -321,6 +366,11 @@ def probe_logical_id() -> str:
 
 def probe_zero_date() -> str:
     return "SELECT DATE('0000-00-00')"
+
+
+def probe_checksum() -> str:
+    """Of a database that every login sees."""
+    return f"SELECT {_checksum(SUMMED_TABLE_COLUMNS)} {_of_tables(0, 'mo_catalog', None)}"
 
 
 def probe_flush() -> str:

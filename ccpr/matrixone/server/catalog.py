@@ -4,9 +4,10 @@ Without `{mo_ts = …}` a statement sees the present. For a recording that is th
 taken, or of the first one if none was taken yet.
 """
 
+import hashlib
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final
@@ -21,6 +22,7 @@ from ccpr.matrixone.server.answers import (
     TIMESTAMP,
     TINY,
     VAR_STRING,
+    VARCHAR,
     Cell,
     ResultColumn,
     ResultSet,
@@ -146,12 +148,28 @@ def select(upstream: Upstream, login: Login, current_database: str, statement: S
         position = _position(answer, column)
         rows.sort(key=lambda row, at=position: _order_key(row[at]), reverse=descending)
     rows = rows[statement.offset :][: statement.limit]
+    if statement.checksum:
+        places = [_position(answer, column) for column in statement.checksum]
+        (_, number), (_, checksum) = statement.columns
+        columns = ResultColumn(number, BIGINT, BINARY), ResultColumn(checksum, VARCHAR, BINARY)
+        return ResultSet(columns, ((len(rows), checksum_of(rows, places)),))
     if statement.count:
         return ResultSet((ResultColumn(statement.columns[0][1], BIGINT, BINARY),), ((len(rows),),))
     wanted = statement.columns or tuple((name, name) for name in answer.columns)
     places = [_position(answer, column) for column, _ in wanted]
     columns = tuple(_column(shown, answer.types[place]) for place, (_, shown) in zip(places, wanted, strict=True))
     return ResultSet(columns, [tuple(row[place] for place in places) for row in rows])
+
+
+def checksum_of(rows: Iterable[Sequence[Cell]], places: Sequence[int]) -> bytes:
+    """The XOR of an MD5 of each row: of the cells at these places, each after its length, which is -1 for NULL. Of no
+    rows 16 zero bytes."""
+    found = 0
+    for row in rows:
+        cells = [_bytes(cell) if cell is not None else None for cell in map(row.__getitem__, places)]
+        text = b",".join(b"-1" if cell is None else b"%d,%b" % (len(cell), cell) for cell in cells)
+        found ^= int.from_bytes(hashlib.md5(text, usedforsecurity=False).digest())
+    return found.to_bytes(16)
 
 
 def _column(name: str, kind: int) -> ResultColumn:

@@ -313,7 +313,7 @@ def _kind(statement: Statement | None) -> str:
         case DropSnapshot():
             return "drop_snapshot"
         case Select():
-            return f"select_{statement.table}"
+            return f"{'checksum' if statement.checksum else 'select'}_{statement.table}"
         case SelectValues():
             return "mo_ctl" if any(value.name == "mo_ctl" for value in statement.values) else "select"
         case Show():

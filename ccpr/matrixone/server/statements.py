@@ -6,7 +6,7 @@ clients send when they connect; nothing else. The `__++__internal_*` commands ar
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ccpr.matrixone.server.answers import StatementError
@@ -47,8 +47,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """From one catalog table. `columns` are (column, shown as); empty = all; `count` = count(*). `order` holds
-    (column, descending)."""
+    """From one catalog table. `columns` are (column, shown as); empty = all; `count` = count(*), as which the first of
+    `columns` is shown; `checksum` are the columns of a checksum of the rows that comes with their number, and is shown
+    as the second. `order` holds (column, descending)."""
 
     database: str
     table: str
@@ -60,6 +61,7 @@ class Select:
     order: tuple[tuple[str, bool], ...] = ()
     limit: int | None = None
     offset: int = 0
+    checksum: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,14 @@ def _select(tokens: Tokens) -> Select | SelectValues:
         return _from(tokens, (), False)
     if tokens.accept("count", "(", "*", ")") or tokens.accept("count", "(", "1", ")"):
         shown = tokens.source(start)
-        return _from(tokens, (("count(*)", _alias(tokens) or shown),), True)
+        columns = (("count(*)", _alias(tokens) or shown),)
+        if not tokens.accept(","):
+            return _from(tokens, columns, True)
+        start = tokens.position
+        checksum = _checksum(tokens)
+        shown = tokens.source(start)
+        columns = (*columns, ("checksum", _alias(tokens) or shown))
+        return replace(_from(tokens, columns, True), checksum=checksum)
     if tokens.at_name():
         items = [_item(tokens)]
         while tokens.accept(","):
@@ -231,6 +240,27 @@ def _select(tokens: Tokens) -> Select | SelectValues:
     if tokens.accept("limit"):
         tokens.number()
     return SelectValues(tuple(values))
+
+
+def _checksum(tokens: Tokens) -> tuple[str, ...]:
+    """The columns of a checksum (docs/upstream.md, "Checksums of the catalog")."""
+    for word in ("bit_xor", "(", "cast", "(", "unhex", "(", "md5", "(", "concat_ws", "("):
+        tokens.expect(word)
+    if tokens.text() != ",":
+        raise tokens.unknown()
+    columns: list[str] = []
+    while tokens.accept(","):
+        for word in ("coalesce", "(", "length", "("):
+            tokens.expect(word)
+        columns.append(tokens.name().lower())
+        for word in (")", ",", "-", "1", ")", ","):
+            tokens.expect(word)
+        if tokens.name().lower() != columns[-1]:
+            raise tokens.unknown()
+        tokens.limit(columns)
+    for word in (")", ")", ")", "as", "binary", "(", "16", ")", ")", ")"):
+        tokens.expect(word)
+    return tuple(columns)
 
 
 def _item(tokens: Tokens) -> tuple[str, str] | None:

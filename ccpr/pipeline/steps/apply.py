@@ -18,10 +18,12 @@ from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import IterationResult, Outcome
 from ccpr.pipeline.copying import COPY_OUTPUT, CopyReport
 from ccpr.pipeline.iteration import Iteration, IterationRecord
+from ccpr.pipeline.known import settled_by
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.steps.release import drop_due_snapshots, sweep
 from ccpr.state.context import MOST_UNREPLICATED, Context
+from ccpr.state.settled import Settled
 
 _OBSERVED = 3  # new objects that are looked at until one says what the upstream can do
 
@@ -85,6 +87,8 @@ def _end(iteration: Iteration, record: IterationRecord, catalog: CatalogDiff, re
     memory, committer, last = iteration.memory, iteration.committer, iteration.last
     before, definitions = memory.context, ()
     context = _committed(before, catalog, result)
+    settled = settled_by(iteration.subscription, iteration.lsn, context, catalog, last, result)
+    context = replace(context, settled=settled)
     if result.points is not None:
         definitions = _definitions(iteration, record.snapshot, catalog)
     committer.commit(record.snapshot, context, last, result, definitions)
@@ -95,7 +99,7 @@ def _end(iteration: Iteration, record: IterationRecord, catalog: CatalogDiff, re
     record.results.clear()
     drop_due_snapshots(iteration)
     sweep(iteration, orphans=before.attempts > 1)
-    return _outcome(iteration, record.snapshot, result)
+    return _outcome(iteration, record.snapshot, result, settled)
 
 
 def _committed(before: Context, catalog: CatalogDiff, result: IterationResult) -> Context:
@@ -116,13 +120,14 @@ def _definitions(iteration: Iteration, ref: SnapshotRef, catalog: CatalogDiff) -
     if subscription.of_account:
         databases = {name: one.number for name, one in catalog.lists.items()}
     session, publication = iteration.sessions.session, subscription.publication
-    return read_definitions(session, publication, databases, found.tables, catalog.relations, ref.at)
+    return read_definitions(session, publication, databases, found.tables, catalog.relations(), ref.at)
 
 
-def _outcome(iteration: Iteration, ref: SnapshotRef, result: IterationResult) -> Outcome:
+def _outcome(iteration: Iteration, ref: SnapshotRef, result: IterationResult, settled: Settled | None) -> Outcome:
     last, report = iteration.last, result.report
-    shown = last.tables | {point.table.id: point for point in result.points or ()}
-    refs = [point.ref for number, point in shown.items() if point.ref is not None and number not in result.behind]
+    shown = last.tables.moved(iteration.lsn, result.points or ())
+    refs = [table for number, table in shown.refs.items() if number not in result.behind]
+    zero_dates = zero_dates_of(point.table for point in shown.values()) if settled is None else settled.zero_dates
     lag = iteration.lag.since(iteration.subscription.task_id, ref)
     newest = None if last.point is None else (last.point.lsn, last.point.at)
     if result.points is not None:
@@ -141,7 +146,7 @@ def _outcome(iteration: Iteration, ref: SnapshotRef, result: IterationResult) ->
         lag_seconds=lag.seconds or 0.0,
         clock_skew_seconds=lag.skew_seconds,
         quarantined=tuple(sorted(table.qualified_name for table, _ in result.failed.values())),
-        zero_dates=zero_dates_of(point.table for point in shown.values() if point.ref is not None),
+        zero_dates=zero_dates,
         newest_point=None if newest is None else newest[0],
         newest_point_ts=None if newest is None else newest[1].physical,
     )

@@ -1,12 +1,14 @@
 """Step 1, second half: the upstream's catalog at the snapshot, compared with the last point by table id. Asked again it
 gives the same answer (decision catalog-asked-again)."""
 
+from dataclasses import replace
 from functools import partial
 
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.databases import still_there
 from ccpr.pipeline.ends import check_gone
 from ccpr.pipeline.iteration import Iteration, IterationRecord
+from ccpr.pipeline.known import catalog_inputs, known_catalog
 from ccpr.pipeline.scope import diff_scope
 from ccpr.pipeline.step_names import Step
 
@@ -14,11 +16,17 @@ from ccpr.pipeline.step_names import Step
 def diff_catalog(iteration: Iteration, record: IterationRecord) -> CatalogDiff:
     """Raises what `diff_scope` and `check_gone` raise."""
     iteration.enter(Step.CATALOG)
-    session, subscription, before = iteration.sessions.session, iteration.subscription, iteration.last.tables
+    session, subscription, last = iteration.sessions.session, iteration.subscription, iteration.last
+    context, at = iteration.memory.context, record.snapshot.at
+    inputs, whole = catalog_inputs(session, subscription, context.capabilities, at)
+    if iteration.options.resync is None:
+        known = known_catalog(session, subscription, context, last, at, inputs, whole=whole)
+        if known is not None:
+            return known
     with still_there(subscription):
         found = diff_scope(
-            session, subscription, record.snapshot, before, partial(record.temporary.of_databases, record.snapshot)
+            session, subscription, record.snapshot, last.tables, partial(record.temporary.of_databases, record.snapshot)
         )
-    databases = {number: point.table.database for number, point in before.items()}
+    databases = {number: ref.database for number, ref in last.tables.refs.items()}
     check_gone(session, subscription, found.catalog, databases)
-    return found
+    return replace(found, inputs=inputs)

@@ -21,8 +21,8 @@ _LOOKING, _MANY = 16, 50  # threads at most, and objects for each at least
 
 def objects_to_copy(subscription: Subscription, catalog: CatalogDiff, listed: Listed) -> pa.Table:
     """COPY_INPUT: new objects of the tables whose objects the mirror keeps, each name once."""
-    copied = [table.id for table in catalog.tables.values() if subscription.copies(table)]
-    wanted = listed.wanted.filter(pc.is_in(listed.wanted.column("table_id"), pa.array(copied, pa.int64())))
+    copied = pa.array(catalog.copied(subscription), pa.int64())
+    wanted = listed.wanted.filter(pc.is_in(listed.wanted.column("table_id"), copied))
     if wanted.num_rows == 0:  # grouping imports Arrow's datasets
         return COPY_INPUT.empty_table()
     return (

@@ -27,17 +27,17 @@ def list_objects(iteration: Iteration, record: IterationRecord, catalog: Catalog
     TableMissingInMirror for a table to resync that is not there."""
     memory, temporary, resync = iteration.memory, record.temporary, iteration.options.resync
     asked = None if resync is None else resync.table
-    if asked not in {None, *(table.qualified_name for table in catalog.tables.values())}:
+    if asked not in {None, *(table.qualified_name for table in catalog.named.values())}:
         raise TableMissingInMirror(
             "there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling."
         )
     with still_there(iteration.subscription):
         temporary.wait_until_flushed(record.snapshot, catalog)
-        known = {number: point.ref.objects for number, point in iteration.last.tables.items() if point.ref is not None}
+        known = {number: ref.objects for number, ref in iteration.last.tables.refs.items()}
         later, one_by_one = LaterSnapshot(temporary, FullList(memory.context.list_rows, known)), None
         if catalog.lists:
             one_by_one = DatabaseLists(temporary, catalog.lists, later, TableLists(temporary))
-        elif catalog.catalog.partitioned:
+        elif catalog.is_partitioned:
             one_by_one = TableLists(temporary)
         listing = Listing(
             temporary, catalog, iteration.last, iteration.mirror, iteration.committer.ledger, later, one_by_one

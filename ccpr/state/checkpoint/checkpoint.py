@@ -90,12 +90,17 @@ class Checkpoint:
 
     # ---- load (C8)
 
-    def load(self) -> None:
+    def load(self, *, described: bool = True) -> None:
         """Read what is stored, which takes precedence over a configured start. Points that were saved or frozen and not
         flushed are forgotten: an interrupted flush counts as one that never happened.
+
+        Parameters
+        ----------
+        described : read the descriptions of tables, too. Without it they stay as they are stored, where nobody saves
+            another one; those who ask for one get CheckpointNotLoaded.
         """
         with self._lock:
-            stored = self._store.load()
+            stored = self._store.load(described=described)
             found = stored.all_tables or GlobalCheckpoint(NOWHERE)
             if found.location == NOWHERE:
                 found = replace(found, location=self._start)
@@ -136,8 +141,10 @@ class Checkpoint:
             reached = max(known.location, reached) if known else reached
             if location < reached:
                 raise PointTooOld(f"{location} is before {reached}", subject=f"table {schema}.{name}, id {table_id}")
-            text = known.info_text if info is None and known else None
-            self._saved[table_id] = TableCheckpoint(location, schema, name, text if info is None else json_text(info))
+            point = known or TableCheckpoint(location, schema, name)
+            if info is not None:
+                point = replace(point, info_text=json_text(info), described=True)
+            self._saved[table_id] = replace(point, location=location, schema=schema, name=name)
             self._touched.add(table_id)
 
     def save_global_point(self, location: Location) -> None:

@@ -18,13 +18,24 @@ from sqlalchemy import exc
 
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, typed
-from ccpr.state.errors import CheckpointUnknown, StateUnreadable
+from ccpr.state.errors import CheckpointNotLoaded, CheckpointUnknown, StateUnreadable
 from ccpr.state.tables import checkpoints
 
 BATCH = 100  # table points in one statement (C3)
 GLOBAL_ID = 0  # of the global point: no table of MatrixOne has this id
 
-_STORED = sa.select(checkpoints).where(checkpoints.c.id == sa.bindparam("of"))
+_PLACES = (
+    "table_id",
+    "table_schema",
+    "table_name",
+    "lsn",
+    "snapshot_ts",
+    "exit_safe_lsn",
+    "exit_safe_ts",
+    "is_finished",
+)
+_STORED_WITHOUT = sa.select(*(checkpoints.c[name] for name in _PLACES)).where(checkpoints.c.id == sa.bindparam("of"))
+_STORED = _STORED_WITHOUT.add_columns(checkpoints.c.table_info)
 _KEPT = ("id", "table_id", "is_global", "create_time")
 _UPDATED = [column.name for column in checkpoints.columns if column.name not in _KEPT]
 
@@ -54,16 +65,20 @@ class TableCheckpoint:
     ----------
     schema, name : names of the database and the table. They are not the key; the table id is.
     info_text : the table's description as JSON; None if it is not known.
+    described : False if the description was not read; the stored one stays.
     """
 
     location: Location
     schema: str
     name: str
     info_text: str | None = field(default=None, repr=False)
+    described: bool = True
 
     @property
     def info(self) -> dict[str, Any] | None:
-        """The description as it was saved. Raises StateUnreadable."""
+        """The description as it was saved. Raises StateUnreadable; CheckpointNotLoaded if it was not read."""
+        if not self.described:
+            raise CheckpointNotLoaded("the descriptions of tables were not read", subject=f"{self.schema}.{self.name}")
         if self.info_text is None:
             return None
         try:
@@ -137,10 +152,10 @@ class CheckpointStore:
             ) from error
 
     @repeatable
-    def load(self) -> StoredCheckpoints:
-        """Raises StateUnavailable, StateUnreadable."""
+    def load(self, *, described: bool = True) -> StoredCheckpoints:
+        """With the descriptions of tables, or without. Raises StateUnavailable, StateUnreadable."""
         with self._begin() as connection:
-            rows = fetch(connection, _STORED, of=self.id)
+            rows = fetch(connection, _STORED if described else _STORED_WITHOUT, of=self.id)
         all_tables, tables, unfinished = None, {}, set()
         for row in rows:
             location = Location(row.lsn, row.snapshot_ts)
@@ -148,7 +163,8 @@ class CheckpointStore:
                 leaves = None if row.exit_safe_lsn is None else Location(row.exit_safe_lsn, row.exit_safe_ts)
                 all_tables = GlobalCheckpoint(location, leaves)
             else:
-                tables[row.table_id] = TableCheckpoint(location, row.table_schema, row.table_name, row.table_info)
+                text = row.table_info if described else None
+                tables[row.table_id] = TableCheckpoint(location, row.table_schema, row.table_name, text, described)
                 if not row.is_finished:
                     unfinished.add(row.table_id)
         return StoredCheckpoints(all_tables, tables, frozenset(unfinished))
@@ -156,25 +172,28 @@ class CheckpointStore:
     def write_tables(
         self, connection: sa.Connection, tables: Mapping[int, TableCheckpoint], unfinished: Collection[int]
     ) -> None:
-        """Write table points in the order of their ids, a batch in one statement."""
-        rows = [
-            self._row(
-                table_id,
-                point.location,
-                table_schema=point.schema,
-                table_name=point.name,
-                table_info=point.info_text,
-                is_finished=table_id not in unfinished,
-            )
-            for table_id, point in sorted(tables.items())
-        ]
-        for batch in batches(rows, BATCH):
-            connection.execute(self._upsert(), batch)
+        """Write table points in the order of their ids, a batch in one statement; last those whose descriptions were
+        not read."""
+        for described in (True, False):
+            rows = [
+                self._row(
+                    table_id,
+                    point.location,
+                    table_schema=point.schema,
+                    table_name=point.name,
+                    table_info=point.info_text,
+                    is_finished=table_id not in unfinished,
+                )
+                for table_id, point in sorted(tables.items())
+                if point.described is described
+            ]
+            for batch in batches(rows, BATCH):
+                connection.execute(_upsert(self._bind.dialect.name, described=described), batch)
 
     def write_global(self, connection: sa.Connection, point: GlobalCheckpoint) -> None:
         leaves = point.safe_mode_exit
         exit_safe = {"exit_safe_lsn": leaves.lsn, "exit_safe_ts": leaves.snapshot_ts} if leaves else {}
-        connection.execute(self._upsert(), self._row(GLOBAL_ID, point.location, **exit_safe))
+        connection.execute(_upsert(self._bind.dialect.name), self._row(GLOBAL_ID, point.location, **exit_safe))
 
     def delete(self, connection: sa.Connection, table_ids: Iterable[int]) -> None:
         """Delete table points."""
@@ -226,23 +245,21 @@ class CheckpointStore:
             **values,
         }
 
-    def _upsert(self) -> sa.Executable:
-        return _upsert(self._bind.dialect.name)
-
 
 @cache
-def _upsert(dialect: str) -> sa.Executable:
-    """An INSERT that updates a row that exists, but for `create_time`."""
+def _upsert(dialect: str, *, described: bool = True) -> sa.Executable:
+    """An INSERT that updates a row that exists, but for `create_time`, and for a description that was not read."""
+    changed = [name for name in _UPDATED if described or name != checkpoints.c.table_info.name]
     if dialect == "sqlite":
         from sqlalchemy.dialects import sqlite
 
         insert = sqlite.insert(checkpoints)
-        updated = {name: insert.excluded[name] for name in _UPDATED}
+        updated = {name: insert.excluded[name] for name in changed}
         return insert.on_conflict_do_update(index_elements=[checkpoints.c.id, checkpoints.c.table_id], set_=updated)
     from sqlalchemy.dialects import mysql  # imported only where it is the database's
 
     insert = mysql.insert(checkpoints)
-    return insert.on_duplicate_key_update({name: insert.inserted[name] for name in _UPDATED})
+    return insert.on_duplicate_key_update({name: insert.inserted[name] for name in changed})
 
 
 def json_text(info: Mapping[str, Any]) -> str:

@@ -51,6 +51,10 @@ def _ids(upstream: Any) -> list[int]:
     return [table.id for table in upstream.emulator.recording.snapshots[0].tables]
 
 
+def _requests(upstream: Any, ids: list[int]) -> Any:
+    return flush_requests(upstream.connect, lambda: ids, tables=len(ids))
+
+
 def test_a_snapshot_is_made_read_and_dropped(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
@@ -139,7 +143,7 @@ def test_a_flush_on_demand_makes_the_snapshot_usable(play: Callable[..., Any]):
         session,
         "xr_1",
         upstream.publication,
-        requests=flush_requests(upstream.connect, _ids(upstream)),
+        requests=_requests(upstream, _ids(upstream)),
         timeout_seconds=10,
         clock=clock,
         sleep=clock.sleep,
@@ -171,7 +175,7 @@ def test_a_database_of_many_tables_is_flushed_by_one_statement(play: Callable[..
         session,
         "xr_1",
         upstream.publication,
-        requests=flush_requests(upstream.connect, many(upstream)),
+        requests=_requests(upstream, many(upstream)),
         timeout_seconds=0,
     )
     assert upstream.sent("mo_ctl") == 1
@@ -179,7 +183,7 @@ def test_a_database_of_many_tables_is_flushed_by_one_statement(play: Callable[..
         session,
         "xr_1",
         upstream.publication,
-        requests=flush_requests(upstream.connect, many(upstream)),
+        requests=_requests(upstream, many(upstream)),
         timeout_seconds=0,
     )
     assert upstream.sent("mo_ctl") == 1, "what is flushed is not asked for"
@@ -198,7 +202,7 @@ def test_a_checkpoint_that_is_refused_is_made_up_for_table_by_table(play: Callab
         session,
         "xr_1",
         upstream.publication,
-        requests=flush_requests(upstream.connect, many(upstream)),
+        requests=_requests(upstream, many(upstream)),
         timeout_seconds=0,
     )
     assert upstream.sent("mo_ctl") > 1
@@ -209,7 +213,7 @@ def test_a_checkpoint_that_did_not_do_it_is_made_up_for_table_by_table(play: Cal
     upstream = play("keys")
     session = upstream.connect()
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
-    _, by_table = flush_requests(upstream.connect, many(upstream))
+    _, by_table = _requests(upstream, many(upstream))
     wait_until_flushed(session, "xr_1", upstream.publication, requests=[lambda _: True, by_table], timeout_seconds=0)
     assert upstream.sent("mo_ctl") >= 1
     assert is_flushed(session, "xr_1", upstream.publication)

@@ -757,3 +757,26 @@ def test_c10_only_the_acknowledged_move(checkpoint: Checkpoint, fresh: Callable[
     later = fresh()
     assert [later.reached(table_id) for table_id in (A, B, C)] == [NOWHERE, at(1), NOWHERE]
     assert 999 not in later.table_points()
+
+
+def test_descriptions_that_are_not_read_stay_as_they_are_stored(
+    checkpoint: Checkpoint, fresh: Callable[[], Checkpoint], engine: sa.Engine, clock: Clock
+) -> None:
+    for table in (A, B):
+        checkpoint.save_table_point(table, at(1), schema="db", name=f"t{table}", info={"of": table})
+    checkpoint.save_global_point(at(1))
+    checkpoint.flush(checkpoint.snapshot() or 0, [A, B])
+    other = Checkpoint(engine, ID, clock)
+    other.load(described=False)
+    with pytest.raises(CheckpointNotLoaded):
+        _ = other.flushed_table_points()[A].info
+    other.save_table_point(A, at(2), schema="db", name="renamed")
+    other.save_table_point(B, at(2), schema="db", name="t", info={"of": "another"})
+    other.save_global_point(at(2))
+    other.flush(other.snapshot() or 0, [B])
+    stored = fresh()
+    found = {number: (point.location, point.name, point.info) for number, point in stored.table_points().items()}
+    assert found == {A: (at(1), f"t{A}", {"of": A}), B: (at(2), "t", {"of": "another"})}
+    assert stored.unfinished_tables() == {A}
+    other.flush(other.snapshot(forced=True) or 0, [A])
+    assert fresh().table_points()[A].info == {"of": A}

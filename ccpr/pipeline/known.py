@@ -1,0 +1,142 @@
+"""The catalog that is not read, since it is known to be what the last point shows (decision catalog-by-checksum)."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
+
+from ccpr.matrixone.client.capabilities import Capabilities
+from ccpr.matrixone.client.catalog import TEMPORARY, Catalog
+from ccpr.matrixone.client.errors import HistoryUnreadable
+from ccpr.matrixone.client.known_catalog import catalog_checksum, read_names
+from ccpr.matrixone.client.publication_offers import read_offer
+from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Table, zero_dates_of
+from ccpr.pipeline.catalog_diff import CatalogDiff, digest_of, relations_of
+from ccpr.pipeline.committing import IterationResult, Last
+from ccpr.pipeline.findings import RELEASE, is_measured
+from ccpr.pipeline.scope import is_whole
+from ccpr.state.context import MOST_UNREPLICATED, Context
+from ccpr.state.point_tables import DefinitionsOf
+from ccpr.state.settled import Settled, settled_digest
+from ccpr.state.subscription import Subscription
+
+_FORMAT = 1
+_MOST_ZERO_DATES = 200  # tables that have some; the context is read and written in every iteration
+
+
+def catalog_inputs(
+    session: Session, subscription: Subscription, capabilities: Capabilities | None, at: Timestamp
+) -> tuple[str, bool]:
+    """A digest of all that the subscription's catalog at a time follows from, but the last point: the rows of the
+    upstream's catalog, what the server prints texts of, what is published, what is asked for, and this release. Empty
+    if the upstream cannot say it. And whether the subscription is of the whole database.
+
+    Raises PublicationMissing, and what a lost connection raises.
+    """
+    if subscription.of_account or capabilities is None or not capabilities.checksums:
+        return "", False
+    publication, settings = subscription.publication, subscription.settings
+    checksum = catalog_checksum(session, publication, subscription.database, at)
+    if checksum is None:
+        return "", False
+    offer = read_offer(session, publication, at)
+    inputs = [
+        [_FORMAT, RELEASE],
+        [subscription.endpoint.address, capabilities.version, capabilities.zero_dates, checksum],
+        None if offer is None else [offer.database, offer.tables],
+        [asdict(publication), subscription.database, subscription.table, *subscription.chosen],
+        [settings.with_indexes, settings.consistency],
+    ]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest(), is_whole(subscription, offer)
+
+
+def known_catalog(
+    session: Session,
+    subscription: Subscription,
+    context: Context,
+    last: Last,
+    at: Timestamp,
+    inputs: str,
+    *,
+    whole: bool,
+) -> CatalogDiff | None:
+    """The catalog at a time, if what it follows from proves that the last point shows it; else None."""
+    settled = context.settled
+    if not inputs or settled is None or last.behind or settled.digest != settled_digest(inputs, last.tables.refs):
+        return None
+
+    def read() -> Catalog:
+        found = read_names(session, subscription.publication, subscription.database, at)
+        relations = digest_of(relations_of(found)) if whole else ""
+        if not last.tables.keys() <= {table.id for table in found.tables} or relations != context.relations:
+            raise HistoryUnreadable(
+                f"the catalog at {at} is not that of its checksum", subject=f"database {subscription.database}"
+            )
+        return found
+
+    return CatalogDiff(
+        cache(read),
+        DefinitionsOf(last.tables),
+        last.tables.refs,
+        (),
+        context.unreplicated,
+        relations_digest=context.relations,
+        is_whole=whole,
+        known=settled,
+        inputs=inputs,
+    )
+
+
+def settled_by(
+    subscription: Subscription, lsn: int, context: Context, catalog: CatalogDiff, last: Last, result: IterationResult
+) -> Settled | None:
+    """That the point which is there after the commit shows the catalog. None if it does not, or if more than names and
+    numbers would have to be known to say so.
+
+    Parameters
+    ----------
+    lsn : of the iteration.
+    context : as it is committed.
+    last : the point before.
+    """
+    points = result.points or ()
+    if not catalog.inputs or result.behind or result.failed:
+        return None
+    if catalog.known is not None and not points:
+        return catalog.known
+    after = last.tables.moved(lsn, points)
+    digest = settled_digest(catalog.inputs, after.refs)
+    if catalog.known is not None:
+        moved = [point.table for point in points]
+        names = {table.qualified_name for table in moved}
+        rest = {name: columns for name, columns in catalog.known.zero_dates.items() if name not in names}
+        return _settled(digest, {**rest, **zero_dates_of(moved)})
+    recorded = {number: point.table for number, point in after.items()}
+    same = (
+        not catalog.is_partitioned
+        and len(catalog.unreplicated) <= MOST_UNREPLICATED
+        and all(kind != TEMPORARY for _, kind in catalog.unreplicated)
+        and catalog.relations_digest == context.relations
+        and recorded.keys() == catalog.tables.keys()
+        and all(_is_same(table, recorded[number]) for number, table in catalog.tables.items())
+        and all(is_measured(table) for table in recorded.values() if subscription.copies(table))
+    )
+    return _settled(digest, zero_dates_of(recorded.values())) if same else None
+
+
+def _settled(digest: str, zero_dates: Mapping[str, Mapping[str, int]]) -> Settled | None:
+    return Settled(digest, zero_dates) if len(zero_dates) <= _MOST_ZERO_DATES else None
+
+
+def _is_same(table: Table, recorded: Table) -> bool:
+    """Whether the catalog has of the table what the point has, with what does not count when tables are compared."""
+    return (
+        table == recorded
+        and table.indexes == recorded.indexes
+        and all(
+            one.default_text == other.default_text for one, other in zip(table.columns, recorded.columns, strict=True)
+        )
+    )
