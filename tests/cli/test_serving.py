@@ -13,6 +13,8 @@ from ccpr.cli.serving import ServeOptions, Serving
 from ccpr.relay.server import Listen
 from ccpr.service.workspace import Workspace
 
+pytestmark = pytest.mark.integration  # the import of Dagster starts a process
+
 LEAST = ServeOptions(
     workers=1,
     host="127.0.0.1",

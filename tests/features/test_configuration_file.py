@@ -17,11 +17,12 @@ from ccpr.config.model import PARTS, Follower, Lake
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.sql.quoting import quote_name
+from ccpr.mirror.keys import new_key
 from ccpr.pipeline.spark.session import settings_of
 from ccpr.service.targets import address_of, records_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.setting_entry import FilePart, Setting
-from ccpr.state.setting_kinds import Url
+from ccpr.state.setting_kinds import DrillPlace, Url
 from ccpr.state.settings import SETTINGS, Settings
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
@@ -34,7 +35,6 @@ from tests.support.setting_values import allowed
 from tests.targets.target_database import Place, new_database
 
 SECRETS = {"UP": "up-secret", "OTHER_UP": "other-secret", "DOWN": "down-secret", "TOKEN": "token-secret"}
-KEY = "0123456789abcdef" * 4
 
 
 @dataclass
@@ -101,8 +101,9 @@ def servers(mariadb: MariaDb) -> Iterator[tuple[Storage, int, Place, str]]:
 @pytest.fixture
 def setting(home: Path, servers: tuple[Storage, int, Place, str], monkeypatch: pytest.MonkeyPatch) -> World:
     """With a new state folder. The servers are those of all tests here."""
-    for name, value in {**SECRETS, "KEY": KEY}.items():
+    for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("KEY", new_key())
     return World(*servers, home)
 
 
@@ -165,8 +166,8 @@ class Case:
 def _case(one: Setting) -> Case:
     """Another value than the default, for a setting of a subscription or of its target."""
     said, meant = next(pair for pair in allowed(one.kind, Path("/")) if pair[1] != one.default)
-    if type(one.kind) is Url:
-        said, meant = "/", "file:///"
+    if isinstance(one.kind, Url):
+        said, meant = "/", "/" if isinstance(one.kind, DrillPlace) else "file:///"
 
     def seen(found: Seen) -> Any:
         return one.of(found.settings if one.name in SETTINGS else found.target.settings)
