@@ -107,7 +107,8 @@ def export(
         size, kind = sum(known[one].bytes for one in files), next(iter(files.values()), out_file).suffix
         shown, began = RowProgress(sum(known[one].rows for one in files), quiet=as_json), time.monotonic()
         shown.announce(size, estimates.expected_seconds(workspace.home, kind, size))
-        with pinned(Pins(workspace.log.engine, row.task_id), point, workspace.clock):
+        pins = Pins(workspace.log.engine, row.task_id) if table is None else None  # one table is only read
+        with pinned(pins, point, workspace.clock):
             done = [
                 _export(mirror, point, one, file, reading, shown, parse_json=parse_json) for one, file in files.items()
             ]

@@ -18,7 +18,7 @@ def end_left(pins: Pins, prefix: str) -> None:
 
 @contextmanager
 def pinned(pins: Pins | None, point: Point, clock: Callable[[], float], prefix: str = "ccpr_work_") -> Iterator[None]:
-    """The point stays until the end of the block. `pins` is None for a mirror alone, without a catalog database.
+    """The point stays until the end of the block; if `pins` is None, as long as files stay for open readers.
 
     If the process is killed, a snapshot is left that `ccpr relay pins` shows. Raises PointGone.
     """
