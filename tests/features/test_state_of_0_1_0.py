@@ -258,8 +258,8 @@ SINCE_0_1_0 = {
     "context: capabilities": {"version zero_dates flush early_creates abort_column relay checksums"},
     "sync_config": {
         "sync_interval retain retain_for keep drill_every drill_into verify_within copy_to copy_every retain_files "
-        "with_indexes flush max_sessions max_mb_s mirror encrypt consistency resync_limit shared invalid_text zero_dates max_lag objects_from databases tables "
-        "exclude_tables allow_overlap"
+        "with_indexes flush max_sessions max_mb_s mirror encrypt consistency resync_limit shared invalid_text "
+        "zero_dates max_lag objects_from databases tables exclude_tables allow_overlap"
     },
     "work/copied.arrow": {"name size sha256 fetched failure found direct"},
     "ccpr_targets: behind": {"table failure statements again"},
