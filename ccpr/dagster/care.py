@@ -1,16 +1,23 @@
-"""The checks of whether second copies are up to date, and restores were tried and files read again in time. They read
-the catalog database and warn; they start nothing."""
+"""The checks of whether second copies are up to date, and restores were tried and files read again in time, for
+subscriptions that ask for it. They read the catalog database and warn; they start nothing. Ticks report news.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 import dagster as dg
 
 from ccpr.dagster.health import health_key
-from ccpr.dagster.keys import prefixed
+from ccpr.dagster.keys import Runless, prefixed
 from ccpr.dagster.replication import Replication, as_failure
+from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.service.care_status import Care, care_of
+from ccpr.service.care_status import CopyStatus, DrillStatus, ScrubStatus, care_of, with_care
+from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
+from ccpr.state.log_rows import LogRow
 
 RESTORE_TRIED, FILES_READ, COPIES = "restore_tried", "files_read_again", "copies_up_to_date"
 _RESTORE = (
@@ -25,47 +32,113 @@ _COPIES = (
     "The last attempt to bring each second copy to where the mirror is (`ccpr copy`) was good, that to `copy_to` not "
     "longer ago than two intervals of `copy_every`. Executing the check copies nothing; `ccpr serve` does."
 )
+_DESCRIPTIONS = {RESTORE_TRIED: _RESTORE, FILES_READ: _READ, COPIES: _COPIES}
+_WARN = dg.AssetCheckSeverity.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class CareHealth:
+    """What one of the checks says.
+
+    Attributes
+    ----------
+    check : its name.
+    trouble : what requires operator action; empty if nothing does.
+    well : what is said then.
+    facts : what it takes an event to change: no age, which grows with each tick.
+    """
+
+    subscription: str
+    check: str
+    trouble: str
+    well: str
+    facts: str = ""
+    shown: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        return f"{'trouble' if self.trouble else 'well'}, {self.facts}"
+
+    @property
+    def says(self) -> str:
+        return printable(self.trouble) or self.well
+
+    def result(self) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(
+            passed=not self.trouble, severity=_WARN, description=self.says, metadata=dict(self.shown)
+        )
+
+    def event(self) -> dg.AssetCheckEvaluation:
+        return dg.AssetCheckEvaluation(
+            asset_key=health_key(self.subscription),
+            check_name=self.check,
+            passed=not self.trouble,
+            severity=_WARN,
+            description=self.says,
+            metadata=dict(self.shown),
+        )
 
 
 def care_checks(subscription: str, prefix: Sequence[str] = ()) -> list[dg.AssetChecksDefinition]:
-    asset = prefixed(health_key(subscription), prefix)
-
-    @dg.asset_check(asset=asset, name=RESTORE_TRIED, description=_RESTORE)
-    def restore_tried(replication: Replication) -> dg.AssetCheckResult:
-        drill = _read(replication, subscription).drill
-        if drill is None:
-            return _result("", "no drills are asked for: `ccpr alter --drill-every`", {})
-        shown = {} if drill.last is None else {"lsn": drill.last.lsn, "seconds": drill.last.seconds}
-        return _result(drill.trouble, "the last drill was good", {**shown, "age_seconds": drill.age_seconds})
-
-    @dg.asset_check(asset=asset, name=FILES_READ, description=_READ)
-    def files_read_again(replication: Replication) -> dg.AssetCheckResult:
-        scrub = _read(replication, subscription).scrub
-        if scrub is None:
-            return _result("", "files are not read again by themselves: `ccpr alter --verify-within`", {})
-        return _result(scrub.trouble, "all files are as they were written", {"age_seconds": scrub.age_seconds})
-
-    @dg.asset_check(asset=asset, name=COPIES, description=_COPIES)
-    def copies_up_to_date(replication: Replication) -> dg.AssetCheckResult:
-        copies = _read(replication, subscription).copies
-        if not copies:
-            return _result("", "there is no second copy: `ccpr copy`", {})
-        lags = [one.lag_seconds for one in copies if one.lag_seconds is not None]
-        shown = {"copies": float(len(copies)), **({"lag_seconds": max(lags)} if lags else {})}
-        return _result("; ".join(one.trouble for one in copies if one.trouble), "each was copied to in time", shown)
-
-    return [restore_tried, files_read_again, copies_up_to_date]
+    """Of a subscription that has, or is to have, drills, scrubs or second copies."""
+    return [_check(name, description, subscription, prefix) for name, description in _DESCRIPTIONS.items()]
 
 
-def _read(replication: Replication, name: str) -> Care:
-    workspace = replication.workspace
-    try:
-        return care_of(workspace, workspace.log.row(name))
-    except CcprError as error:
-        raise as_failure(error) from error
+def _check(name: str, description: str, subscription: str, prefix: Sequence[str]) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=prefixed(health_key(subscription), prefix), name=name, description=description)
+    def check(replication: Replication) -> dg.AssetCheckResult:
+        workspace = replication.workspace
+        try:
+            return care_health(workspace, workspace.log.row(subscription))[name].result()
+        except CcprError as error:
+            raise as_failure(error) from error
+
+    return check
 
 
-def _result(trouble: str, well: str, shown: dict[str, float]) -> dg.AssetCheckResult:
-    says = printable(trouble) or well
-    warn = dg.AssetCheckSeverity.WARN
-    return dg.AssetCheckResult(passed=not trouble, severity=warn, description=says, metadata=shown)
+def care_events(instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow]) -> list[Runless]:
+    """News of all subscriptions that have care: checks whose reported verdict is another one, or missing. Raises
+    StateUnavailable."""
+    found: dict[str, CareHealth] = {}
+    for row in with_care(workspace, rows):
+        with suppress(StateUnreadable):  # its `replica_current` says so
+            healths = care_health(workspace, row)
+            found |= {verdict_key("care", f"{row.task_id} {name}"): one for name, one in healths.items()}
+    news = news_of(known_verdicts(instance, found), found) if found else {}
+    remember(instance, news)
+    return [health.event() for health in news.values()]
+
+
+def care_health(workspace: Workspace, row: LogRow) -> dict[str, CareHealth]:
+    """By the names of the checks. Raises StateUnreadable, StateUnavailable."""
+    care, name = care_of(workspace, row), row.subscription_name
+    found = _of_drill(name, care.drill), _of_scrub(name, care.scrub), _of_copies(name, care.copies)
+    return {one.check: one for one in found}
+
+
+def _of_drill(name: str, drill: DrillStatus | None) -> CareHealth:
+    if drill is None:
+        return CareHealth(name, RESTORE_TRIED, "", "no drills are asked for: `ccpr alter --drill-every`")
+    well, shown, last = "the first drill is not due yet", {"age_seconds": drill.age_seconds}, drill.last
+    if last is not None:
+        well, shown = "the last drill was good", {**shown, "lsn": last.lsn, "seconds": last.seconds}
+    facts = f"{None if last is None else last.started_at}, overdue: {drill.overdue}"
+    return CareHealth(name, RESTORE_TRIED, drill.trouble, well, facts, shown)
+
+
+def _of_scrub(name: str, scrub: ScrubStatus | None) -> CareHealth:
+    if scrub is None:
+        return CareHealth(name, FILES_READ, "", "files are not read again by themselves: `ccpr alter --verify-within`")
+    facts = f"{[] if scrub.scrub is None else sorted(scrub.scrub.damaged)}, overdue: {scrub.overdue}"
+    shown = {"age_seconds": scrub.age_seconds}
+    return CareHealth(name, FILES_READ, scrub.trouble, "all files are as they were written", facts, shown)
+
+
+def _of_copies(name: str, copies: Sequence[CopyStatus]) -> CareHealth:
+    if not copies:
+        return CareHealth(name, COPIES, "", "there is no second copy: `ccpr copy`")
+    lags = [one.lag_seconds for one in copies if one.lag_seconds is not None]
+    shown = {"copies": float(len(copies)), **({"lag_seconds": max(lags)} if lags else {})}
+    failed = [(one.copy.place, one.overdue, one.copy.failure and one.copy.failure.code) for one in copies]
+    trouble = "; ".join(one.trouble for one in copies if one.trouble)
+    return CareHealth(name, COPIES, trouble, "each was copied to in time", str(sorted(failed, key=str)), shown)

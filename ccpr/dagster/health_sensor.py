@@ -10,6 +10,7 @@ import dagster as dg
 
 from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
+from ccpr.dagster.care import care_events
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health import is_failing
 from ccpr.dagster.keys import Runless, remember_prefix, with_prefix
@@ -66,6 +67,7 @@ def build_health_sensor() -> dg.SensorDefinition:
             events = health_events(instance, workspace, news) if news else []
             events += target_events(instance, workspace, rows)
             events += follower_events(instance, workspace)
+            events += care_events(instance, workspace, rows)
         except (SubscriptionMissing, StateUnavailable):  # dropped meanwhile; the next tick looks again
             news, events = [], []
         text = f"{len(verdicts)} subscriptions" + (f"; changed: {', '.join(news)}" if news else ", nothing has changed")

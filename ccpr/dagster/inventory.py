@@ -11,6 +11,7 @@ from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.service.care_status import with_care
 from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import FollowerRecords
@@ -63,6 +64,7 @@ class KnownSubscription:
     followers : names and databases.
     tables : those for which there was room.
     left_out : how many there are besides.
+    has_care : whether there are, or are to be, drills, scrubs or second copies.
     """
 
     name: str
@@ -72,6 +74,7 @@ class KnownSubscription:
     followers: tuple[tuple[str, str], ...]
     tables: tuple[KnownTable, ...] = ()
     left_out: int = 0
+    has_care: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(replace(self, tables=())), "tables": [table.to_json() for table in self.tables]}
@@ -89,6 +92,7 @@ class KnownSubscription:
             tuple((text_of(name), text_of(database)) for name, database in value["followers"]),
             tuple(map(KnownTable.from_json, value["tables"])),
             integer_of(value["left_out"]),
+            bool(value.get("has_care", False)),
         )
 
 
@@ -125,10 +129,12 @@ def within(known: list[KnownSubscription], room: int) -> list[KnownSubscription]
 
 
 def _known(workspace: Workspace, rows: list[LogRow], room: int) -> Iterator[KnownSubscription]:
+    cared_for = {row.task_id for row in with_care(workspace, rows)}
     for row in rows:
         try:
             targets = TargetRecords(workspace.log.engine, row.task_id).all()
-            one = _with_tables(workspace, row, _subscription(workspace, row, targets), targets, room)
+            one = replace(_subscription(workspace, row, targets), has_care=row.task_id in cared_for)
+            one = _with_tables(workspace, row, one, targets, room)
         except CcprError:
             continue  # its row or a point cannot be read: the sensor's ticks and `ccpr status` say so
         room -= len(one.tables)

@@ -75,7 +75,9 @@ def define(known: Sequence[KnownSubscription], prefix: Sequence[str] = ()) -> Lo
         loaded.intervals.append(one.interval)
         loaded.left_out += one.left_out
         loaded.add(health_asset(one.name, one.interval), one.name)
-        loaded.checks += [health_check(one.name, loaded.prefix), *care_checks(one.name, loaded.prefix)]
+        loaded.checks.append(health_check(one.name, loaded.prefix))
+        if one.has_care:
+            loaded.checks += care_checks(one.name, loaded.prefix)
         for target in one.destinations:
             loaded.add(target_asset(one.name, target), one.name)
             loaded.checks.append(target_check(one.name, target.name, loaded.prefix))

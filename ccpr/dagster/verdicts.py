@@ -3,13 +3,19 @@ is reported."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import dagster as dg
 
-from ccpr.dagster.health import Health
 
-_Health = TypeVar("_Health", bound=Health)
+class Judged(Protocol):
+    """What has a verdict: a text that is another one when there is news."""
+
+    @property
+    def verdict(self) -> str: ...
+
+
+_Judged = TypeVar("_Judged", bound=Judged)
 
 
 def verdict_key(kind: str, name: str) -> str:
@@ -22,12 +28,12 @@ def known_verdicts(instance: dg.DagsterInstance, keys: Iterable[str]) -> Mapping
     return instance.daemon_cursor_storage.get_cursor_values(set(keys))
 
 
-def news_of(known: Mapping[str, str], found: Mapping[str, _Health]) -> dict[str, _Health]:
+def news_of(known: Mapping[str, str], found: Mapping[str, _Judged]) -> dict[str, _Judged]:
     """Those whose verdict is another than the known one."""
     return {key: health for key, health in found.items() if known.get(key) != health.verdict}
 
 
-def remember(instance: dg.DagsterInstance, news: Mapping[str, Health]) -> None:
+def remember(instance: dg.DagsterInstance, news: Mapping[str, Judged]) -> None:
     """They have been reported."""
     if news:
         instance.daemon_cursor_storage.set_cursor_values({key: health.verdict for key, health in news.items()})

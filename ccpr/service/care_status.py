@@ -1,15 +1,16 @@
 """Whether second copies were brought up to date, restores were tried and files read again as often as a subscription
 wants it: for `ccpr status`, Dagster and the figures of the service. Read from the catalog database alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from ccpr.base.wording import seconds_text
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecord, CopyRecords
-from ccpr.state.drills import Drill, DrillRecords
+from ccpr.state.copies import CopyRecord, CopyRecords, copied_tasks
+from ccpr.state.drills import Drill, DrillRecords, drilled_tasks
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.scrubs import Scrub, ScrubRecords
@@ -175,6 +176,20 @@ class Care:
             "scrub": None if self.scrub is None else self.scrub.to_json(),
             "copies": [one.to_json() for one in self.copies],
         }
+
+
+def with_care(workspace: Workspace, rows: Iterable[LogRow]) -> list[LogRow]:
+    """Those that have, or are to have, drills, scrubs or second copies; without rows that cannot be read."""
+    had = drilled_tasks(workspace.log.engine) | copied_tasks(workspace.log.engine)
+    return [row for row in rows if row.task_id in had or _asks_for_care(row)]
+
+
+def _asks_for_care(row: LogRow) -> bool:
+    try:
+        settings = Subscription.from_row(row).settings
+    except StateUnreadable:
+        return False
+    return bool(settings.drill_every or settings.verify_within or settings.copy_every)
 
 
 def care_of(workspace: Workspace, row: LogRow) -> Care:

@@ -96,6 +96,13 @@ class CopyRecords:
         return copies.c.task_id == self.task_id, copies.c.copy_id == copy_id(place)
 
 
+@repeatable
+def copied_tasks(engine: sa.Engine) -> set[str]:
+    """Task ids of the subscriptions that have a second copy."""
+    with transaction(engine) as connection:
+        return set(connection.scalars(sa.select(copies.c.task_id).distinct()))
+
+
 def copy_id(place: str) -> str:
     """Of a place: a key of a table cannot be as long as a URL."""
     return hashlib.sha256(place.encode()).hexdigest()[:16]

@@ -8,6 +8,8 @@ import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.dagster.care import FILES_READ, RESTORE_TRIED
+from ccpr.dagster.inventory import read_inventory
 from ccpr.dagster.replica_health import health_of
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.target_health import read_targets
@@ -19,7 +21,9 @@ from ccpr.service.status import ReadRow
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
+from ccpr.state.drills import Drill, DrillRecords
 from ccpr.state.history import GlobalPoint, PointHistory
+from ccpr.state.scrubs import Scrub, ScrubRecords
 from ccpr.state.states import State
 from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords
@@ -168,6 +172,34 @@ def test_the_lag_of_a_target_that_was_quiet_for_an_hour_does_not_jump_with_the_n
     waiting = LaggingTargetTable("d.t", Failure("DDL_WAITS", "it waits", "table d.t", "Look."))
     records.record_sync(records.get("report"), 7, watermark - second, 5, [waiting], now)
     assert older_by() == pytest.approx(2, abs=0.5), "so does that of a table that waits"
+
+
+def test_drills_and_scrubs_that_are_asked_for_are_reported_when_they_change(
+    subscribe: Subscribe, workspace: Workspace, tick: Tick
+) -> None:
+    def reported() -> dict[str, tuple[bool, str]]:
+        found = [event for event in tick().asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+        assert {event.asset_key.to_user_string() for event in found} <= {"replication_health/orders"}
+        return {event.check_name: (event.passed, event.description or "") for event in found}
+
+    subscribe("plain", **ran(10))
+    row = subscribe("orders", **ran(10), sync_config='{"drill_every": 3600, "verify_within": 86400}')
+    records, now = DrillRecords(workspace.log.engine, row.task_id), datetime.now(UTC)
+    tick()
+    assert [one.name for one in read_inventory(room=0) if one.has_care] == ["orders"]
+    assert reported() == {}, "what has not changed is no news, and nothing is said of others"
+    failure = Failure("OBJECT_DAMAGED", "a checksum differs", "object x", "Verify.")
+    records.add(Drill(now, now, 0, 1, "scratch", failure=failure))
+    assert reported() == {
+        RESTORE_TRIED: (False, "the last drill, of point 0, failed: OBJECT_DAMAGED: a checksum differs")
+    }
+    later = now + timedelta(seconds=1)
+    records.add(Drill(later, later, 0, 1, "scratch"))
+    assert reported() == {RESTORE_TRIED: (True, "the last drill was good")}
+    ScrubRecords(workspace.log.engine, row.task_id).put(Scrub("", now, last_began_at=now - timedelta(days=3)))
+    passed, says = reported()[FILES_READ]
+    assert (passed, says.startswith("not all files were read again for 3 d")) == (False, True), says
+    assert reported() == {}, "its age alone is no news"
 
 
 def test_settings_that_cannot_be_read_are_reported(subscribe: Subscribe, tick: Tick) -> None:
