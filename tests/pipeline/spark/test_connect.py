@@ -238,9 +238,8 @@ def test_an_error_of_who_watches_ends_the_job_and_nothing_else(
     warm: WarmSpark, recordings: Path, tmp_path: Path
 ) -> None:
     """As when a service is told to end in the middle of a copy."""
-    listed = [
-        entry.stats for entries in Snapshot(recordings / "dml/snapshot-002").objects.values() for entry in entries
-    ]
+    snapshot = Snapshot(recordings / "many_tables/snapshot-001")
+    listed = [entry.stats for entries in snapshot.objects.values() for entry in entries]
     columns = [[stats.name for stats in listed], [stats.size for stats in listed], [stats.raw for stats in listed]]
     size = sum(stats.size for stats in listed)
 
@@ -248,11 +247,12 @@ def test_an_error_of_who_watches_ends_the_job_and_nothing_else(
         raise InterruptedError("the service ends")
 
     copier = Copier(warm.home, "spark", settings=warm.settings, on_bytes=stop, cold_session=pytest.fail)
-    with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
+    with RecordedUpstream(recordings / "many_tables", password=PASSWORD) as emulator:
         endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
         sealed = Vault(warm.home / "key").seal(PASSWORD, endpoint)
         url = (tmp_path / "copied").as_uri()
-        job = CopyJob(endpoint, sealed, Publication("pub_dml", "sys", 0), url, Budget(sessions=1, mb_s=size / 1e6 / 60))
+        budget = Budget(sessions=1, mb_s=size / 1e6 / 60)
+        job = CopyJob(endpoint, sealed, Publication("pub_many_tables", "sys", 0), url, budget)
         with pytest.raises(InterruptedError):
             copy(job, pa.table(columns, schema=COPY_INPUT), copier)
         limit = time.monotonic() + _CLIENT_SECONDS
