@@ -80,7 +80,7 @@ def _json(done: "LoadedPoint") -> dict[str, Any]:
 
 
 def expected_text(size: int, seconds: float | None) -> str:
-    """How much is to be read, and how long it takes."""
+    """The bytes that will be read, and the time that this takes."""
     told = "how long it takes is not known yet" if seconds is None else f"takes some {seconds_text(seconds)}"
     return f"{size_text(size)} of the mirror: {told}{'' if seconds is None else ', by the last ones'}"
 

@@ -133,7 +133,7 @@ def _known(workspace: Workspace, rows: list[LogRow], room: int) -> Iterator[Know
     for row in rows:
         try:
             targets = TargetRecords(workspace.log.engine, row.task_id).all()
-            one = replace(_subscription(workspace, row, targets), has_care=row.task_id in cared_for)
+            one = _subscription(workspace, row, targets, has_care=row.task_id in cared_for)
             one = _with_tables(workspace, row, one, targets, room)
         except CcprError:
             continue  # its row or a point cannot be read: the sensor's ticks and `ccpr status` say so
@@ -141,7 +141,7 @@ def _known(workspace: Workspace, rows: list[LogRow], room: int) -> Iterator[Know
         yield one
 
 
-def _subscription(workspace: Workspace, row: LogRow, targets: list[Target]) -> KnownSubscription:
+def _subscription(workspace: Workspace, row: LogRow, targets: list[Target], *, has_care: bool) -> KnownSubscription:
     engine, subscription = workspace.log.engine, Subscription.from_row(row)
     return KnownSubscription(
         row.subscription_name,
@@ -149,6 +149,7 @@ def _subscription(workspace: Workspace, row: LogRow, targets: list[Target]) -> K
         printable(workspace.mirror_store(subscription.name, subscription.settings).url),
         tuple(map(_destination, targets)),
         tuple((one.name, one.database) for one in FollowerRecords(engine, row.task_id).all()),
+        has_care=has_care,
     )
 
 

@@ -27,7 +27,7 @@ class Swept:
     ----------
     points_dropped : points that are no longer readable.
     files_waiting : files that are recorded for deletion.
-    changed : whether the head is to be published again.
+    changed : whether the head has to be published again.
     """
 
     points_dropped: int

@@ -154,7 +154,7 @@ def check_same(store: Store, name: str, written: StoredFile) -> None:
 
 
 def pieces(content: Content) -> Iterator[memoryview]:
-    """A content, of which one piece at a time is in memory."""
+    """The pieces of a content; one at a time is in memory."""
     for offset in range(0, content.size, SUMMED_BYTES):
         yield memoryview(content.slice(offset, min(SUMMED_BYTES, content.size - offset)))
 

@@ -49,7 +49,7 @@ def add_target(workspace: Workspace, name: str, one: WantedTarget) -> None:
 def check_target(workspace: Workspace, name: str, one: WantedTarget, *, is_new: bool, leaving: Collection[str]) -> None:
     if not is_new:
         targets.check_new(workspace, name, one.name, one.address, one.settings, one.source_database, leaving=leaving)
-    targets.try_login(one.address, one.password)
+    check_new_login(workspace, one)
 
 
 def check_new_login(workspace: Workspace, one: WantedTarget) -> None:

@@ -1,4 +1,4 @@
-"""Work of which only one may be under way on a machine."""
+"""Work that a machine does once at a time."""
 
 import fcntl
 from collections.abc import Iterator

@@ -175,7 +175,7 @@ class Target:
         return self.state is TargetState.ACTIVE and self.lsn is not None and self.failing is None
 
     def is_to_verify(self, now: datetime) -> bool:
-        """Whether it is to be asked where it is, though it has nothing to do. A clock that was set back ends a wait."""
+        """Whether it was not asked for `VERIFY_SECONDS`. A clock that was set back ends the wait."""
         at = self.verified_at
         return at is None or not at <= now < at + timedelta(seconds=VERIFY_SECONDS)
 

@@ -89,10 +89,7 @@ def refused(fault: Fault, place: Path, *words: str) -> None:
 
 @pytest.fixture
 def shop(one_table: OneTable) -> OneTable:
-    one_table.source.subscribe()
-    for _ in range(4):
-        one_table.work()
-    return one_table
+    return one_table.replicated(4)
 
 
 @faults

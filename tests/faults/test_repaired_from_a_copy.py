@@ -20,10 +20,7 @@ def second(home: Path) -> Path:
 
 @pytest.fixture
 def shop(one_table: OneTable) -> OneTable:
-    one_table.source.subscribe()
-    for _ in range(3):
-        one_table.work()
-    return one_table
+    return one_table.replicated(3)
 
 
 @pytest.fixture

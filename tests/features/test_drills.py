@@ -25,10 +25,7 @@ from tests.targets.target_database import new_database
 
 @pytest.fixture
 def shop(one_table: OneTable) -> OneTable:
-    one_table.source.subscribe()
-    for _ in range(3):
-        one_table.work()
-    return one_table
+    return one_table.replicated(3)
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ class S3:
             self.client.put_object_retention(**name, Retention=retention)
 
     def steal(self) -> None:
-        """With all of our credentials: every version is to be deleted, every name gets rubbish, and is deleted."""
+        """With all of our credentials: overwrite every name with rubbish, delete it, and delete every version."""
         from botocore.exceptions import ClientError
 
         found = self.versions()

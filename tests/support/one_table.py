@@ -53,6 +53,13 @@ class OneTable:
         self.times[lsn] = next(one["snapshot_ts"] for one in command("points", "s") if one["lsn"] == lsn)
         return lsn
 
+    def replicated(self, points: int) -> "OneTable":
+        """Subscribe, and make so many points."""
+        self.source.subscribe()
+        for _ in range(points):
+            self.work()
+        return self
+
     def lsns(self) -> list[int]:
         return [point["lsn"] for point in command("points", "s")]
 

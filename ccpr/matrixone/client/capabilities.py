@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.errors import (
+    NO_ANSWER,
     AccountMissing,
-    BadAnswer,
     DatabaseMissing,
     NotPermitted,
     PublicationMissing,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # the value is read wherever a state is shown; only asking ne
     from ccpr.matrixone.objects.reader import ObjectFile
 
 _ANSWERED = (SnapshotGone, PublicationMissing, NotPermitted, AccountMissing, StatementFailed)
-_REFUSED = (StatementUnknown, StatementFailed, TableMissing, DatabaseMissing, BadAnswer)
 _LONGEST_VERSION = 200  # characters that are kept of the version's text
 _ZERO_DATE = b"0000-00-00"
 _RELAY = b"relay of MatrixOne"
@@ -169,7 +168,7 @@ def _may_flush(session: "Session") -> bool:
 def _gives_checksums(session: "Session") -> bool:
     try:
         rows = session.read(statements.probe_checksum()).rows
-    except (*_REFUSED, NotPermitted):
+    except NO_ANSWER:
         return False
     return len(rows) == 1 and len(rows[0]) == len(statements.SUM_COLUMNS) and len(rows[0][-1] or b"") == CHECKSUM_BYTES
 
@@ -178,6 +177,6 @@ def _cell(session: "Session", statement: str) -> bytes | None:
     """The only cell of the answer; None if there is none, or an error."""
     try:
         answer = session.read(statement)
-    except (*_REFUSED, NotPermitted):
+    except NO_ANSWER:
         return None
     return answer.rows[0][0] if len(answer.rows) == 1 and len(answer.rows[0]) == 1 else None

@@ -430,3 +430,7 @@ class BadCatalog(BadAnswer):
     """The upstream's catalog of tables and columns is in a form that cannot be read."""
 
     code = "CATALOG_MALFORMED"
+
+
+# Of an upstream that does not answer a statement: it does not know it, refuses it, or says what cannot be.
+NO_ANSWER = (StatementUnknown, StatementFailed, NotPermitted, TableMissing, DatabaseMissing, BadAnswer)

@@ -11,19 +11,12 @@ from datetime import UTC, datetime
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.catalog import TEMPORARY, kind_of, temporary_tables
 from ccpr.matrixone.client.errors import (
-    BadAnswer,
-    DatabaseMissing,
-    NotPermitted,
-    StatementFailed,
-    StatementUnknown,
-    TableMissing,
+    NO_ANSWER,
 )
 from ccpr.matrixone.client.partitions import PARTITION_PREFIX
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Session, integer, text
 from ccpr.matrixone.schema import Kind
-
-_NO_ANSWER = (StatementUnknown, StatementFailed, NotPermitted, TableMissing, DatabaseMissing, BadAnswer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +90,7 @@ def read_tables(session: Session, publication: Publication, database: str) -> Da
             for number, name, kind, parts in answer.select("rel_id", "relname", "relkind", "partitioned")
         ]
         temporary = temporary_tables(session, publication, database, answer)
-    except _NO_ANSWER:
+    except NO_ANSWER:
         return None
     found = [(number, name, TEMPORARY if number in temporary else kind, parts) for number, name, kind, parts in found]
     partitioned = tuple(sorted(name for _, name, _, parts in found if parts))
@@ -113,5 +106,5 @@ def _word(session: Session, statement: str) -> str | None:
     try:
         answer = session.read(statement)
         return text(answer.rows[0][0], statement) if len(answer.rows) == 1 and len(answer.rows[0]) == 1 else None
-    except _NO_ANSWER:
+    except NO_ANSWER:
         return None

@@ -12,32 +12,27 @@ from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.capabilities import CHECKSUM_BYTES
 from ccpr.matrixone.client.catalog import Catalog, kind_of, only_database
 from ccpr.matrixone.client.errors import (
+    NO_ANSWER,
     BadAnswer,
-    DatabaseMissing,
-    NotPermitted,
-    StatementFailed,
-    StatementUnknown,
-    TableMissing,
 )
 from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.session import Session, integer, text
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table
 
-_REFUSED = (BadAnswer, DatabaseMissing, NotPermitted, StatementFailed, StatementUnknown, TableMissing)
 _logger = logging.getLogger(__name__)
 
 
 def catalog_checksum(session: Session, publication: Publication, database: str, at: Timestamp) -> str | None:
     """Another one whenever the catalog of the database has other rows. None if the upstream does not answer it, or has
-    no table there: then the catalog itself is to be read.
+    no table there: the catalog itself is read then.
 
     Raises what a lost connection raises.
     """
     what = publication.publisher_id, database, at.physical
     try:
         found = [_sum_of(session, ask(*what)) for ask in (statements.checksum_tables, statements.checksum_columns)]
-    except _REFUSED as error:
+    except NO_ANSWER as error:
         _logger.info("the catalog of %s is read as a whole: %s", database, error)
         return None
     return None if any(number == 0 for number, _ in found) else " ".join(f"{number}:{value}" for number, value in found)
