@@ -1,21 +1,28 @@
 """What engines answer to questions that they may answer from statistics and vectors alone: counts, extremes, filters on
 rows that are gone. And that DuckDB and Spark read every version."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from ccpr.emulator.engine.storage import Storage
 from ccpr.mirror.points import Point
+from ccpr.targets.lake import publish
 from ccpr.targets.lake.rules import Mapped, TableRules
+from ccpr.targets.lake.vectors import CommitVectors
 from tests.support.lake_engines import Query, duckdb_reads, spark_reads
 from tests.support.lake_readers import assert_same_rows, changes_of, rows, truth
-from tests.support.lakes import Published
+from tests.support.lakes import Published, source
 
 pytestmark = pytest.mark.integration
 
@@ -29,6 +36,13 @@ QUESTIONS = (
     "SELECT count(*) FROM t WHERE name = 'n300'",
     "SELECT max(price) FROM t WHERE t.at >= '2026-01-02 03:04:05.678901'",
 )
+FLOATS = (
+    ("SELECT count(*) FROM t WHERE v > 2", "isnan(v) OR v > 2"),
+    ("SELECT count(*) FROM t WHERE v = 0", "v = 0"),
+    ("SELECT count(*) FROM t WHERE v < -2", "v < -2"),
+    ("SELECT count(*) FROM t WHERE v IS NULL", "v IS NULL"),
+)
+COPY_ON_WRITE = TableRules(copy_on_write=True)
 Reads = Callable[[Sequence[Query]], list[pa.Table]]
 
 
@@ -37,6 +51,16 @@ def delta_rs_reads(queries: Sequence[Query]) -> list[pa.Table]:
 
     tables = ((query, DeltaTable(query.uri, version=query.version)) for query in queries)
     return [pa.table(QueryBuilder().register("t", table).execute(query.sql)) for query, table in tables]
+
+
+EACH_ENGINE = pytest.mark.parametrize(
+    "reads",
+    [
+        pytest.param(delta_rs_reads, id="delta-rs"),
+        pytest.param(duckdb_reads, id="duckdb"),
+        pytest.param(spark_reads, id="spark", marks=pytest.mark.spark),
+    ],
+)
 
 
 def answers(rows: pa.Table) -> list[tuple]:
@@ -56,14 +80,7 @@ def answers(rows: pa.Table) -> list[tuple]:
     ]
 
 
-@pytest.mark.parametrize(
-    "reads",
-    [
-        pytest.param(delta_rs_reads, id="delta-rs"),
-        pytest.param(duckdb_reads, id="duckdb"),
-        pytest.param(spark_reads, id="spark", marks=pytest.mark.spark),
-    ],
-)
+@EACH_ENGINE
 def test_engines_count_what_exists(published: Published, points: list[Point], reads: Reads) -> None:
     for point in points:
         published.publish(point)
@@ -76,6 +93,28 @@ def test_engines_count_what_exists(published: Published, points: list[Point], re
     assert dict(enumerate(found)) == dict(enumerate(wanted))
 
 
+@EACH_ENGINE
+def test_engines_find_floats_that_no_statistics_have(tmp_path: Path, reads: Reads) -> None:
+    """NaN is greater than all else in each of them, and -0.0 is 0. Minimum and maximum of floats pass over both."""
+    storage = Storage()
+    with source(tmp_path, "CREATE TABLE shop.floats (id INT PRIMARY KEY, v DOUBLE, w FLOAT)", storage=storage) as found:
+        special = [math.nan, -0.0, 0.0, 1.5, -2.5, math.inf, -math.inf, None]
+        values = special * 40 + [1.0] * 600
+        ids = pa.array(range(len(values)), pa.int32())
+        columns = {"id": ids, "v": pa.array(values, pa.float64()), "w": pa.array(values, pa.float32())}
+        with storage.begin() as transaction:
+            transaction.insert("shop", "floats", pa.table(columns))
+        lake = Published(found.mirror, tmp_path / "lake")
+        lake.publish(found.point())
+        folder, version = next(iter(lake.shown.values()))["shop.floats"]
+        rows = pa.table(columns)
+    for column in ("v", "w"):
+        asked = [Query(str(lake.folder / folder), version, sql.replace("v", column)) for sql, _ in FLOATS]
+        answers = [answer.column(0)[0].as_py() for answer in reads(asked)]
+        kept = [duckdb.from_arrow(rows).filter(where.replace("v", column)) for _, where in FLOATS]
+        assert answers == [relation.shape[0] for relation in kept]
+
+
 @pytest.mark.parametrize(
     ("reads", "some"),
     [
@@ -83,10 +122,14 @@ def test_engines_count_what_exists(published: Published, points: list[Point], re
         pytest.param(spark_reads, 4, id="spark", marks=pytest.mark.spark),
     ],
 )
-def test_other_engines_read_every_version(published: Published, points: list[Point], reads: Reads, some: int) -> None:
-    """Of all three kinds of tables; of Spark, which takes a second for each, some."""
+def test_other_engines_read_every_version(
+    published: Published, points: list[Point], reads: Reads, some: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all kinds of tables, with vectors in the log and in files; of Spark, which takes a second for each, some."""
     queries, wanted = [], []
-    for number, rules in enumerate((TableRules(), TableRules(mapped=Mapped.NAME), TableRules(copy_on_write=True))):
+    kinds = ((TableRules(), 0), (TableRules(), 10**6), (TableRules(mapped=Mapped.NAME), 0), (COPY_ON_WRITE, 0))
+    for number, (rules, inline_bytes) in enumerate(kinds):
+        monkeypatch.setattr(publish, "CommitVectors", partial(CommitVectors, inline_bytes=inline_bytes))
         lake = replace(published, folder=published.folder / str(number), rules=rules, shown={})
         for point in points:
             lake.publish(point)
