@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-INLINE_BYTES = 512
+INLINE_BYTES = 4096
 _MAGIC = struct.pack("<I", 1681511377)
 _FILE_LETTERS = 20  # of a UUID in Z85
 _FORMAT = b"\x01"
