@@ -72,29 +72,27 @@ class FileCipher:
     def seal(self, chunks: Iterable[Chunk]) -> Iterator[memoryview]:
         """The file's bytes."""
         yield memoryview(self.header)
-        number, waiting = 0, bytearray()
+        number, waiting = 0, bytearray()  # what waits is a segment at most, as the last one has another nonce
         for chunk in chunks:
-            waiting += chunk
-            del chunk  # a chunk is large: it must not be held while the next one arrives
-            whole = (len(waiting) - 1) // SEGMENT_BYTES  # one stays, as the last has another nonce
-            if whole > 0:
-                yield self._sealed(memoryview(waiting)[: whole * SEGMENT_BYTES], number)
-                number, waiting = number + whole, waiting[whole * SEGMENT_BYTES :]
-        last = bytearray(len(waiting) + TAG_BYTES)
-        self.cipher.encrypt_into(_nonce(number, last=True), waiting, None, last)
-        yield memoryview(last)
+            data = memoryview(chunk).cast("B")
+            while len(waiting) + len(data) > SEGMENT_BYTES:
+                if waiting:
+                    taken = SEGMENT_BYTES - len(waiting)
+                    waiting += data[:taken]
+                    sealed, data = self._sealed(waiting, number), data[taken:]
+                    waiting.clear()
+                else:
+                    sealed, data = self._sealed(data[:SEGMENT_BYTES], number), data[SEGMENT_BYTES:]
+                number += 1
+                yield sealed
+            waiting += data
+            del chunk, data  # a chunk is large: it must not be held while the next one arrives
+        yield self._sealed(waiting, number, last=True)
 
-    def _sealed(self, data: memoryview, first: int) -> memoryview:
-        """Whole segments; none is the last."""
-        count = len(data) // SEGMENT_BYTES
-        sealed = bytearray(count * _SEALED_BYTES)
-        into = memoryview(sealed)
-        for number in range(count):
-            part = data[number * SEGMENT_BYTES : (number + 1) * SEGMENT_BYTES]
-            place = into[number * _SEALED_BYTES : (number + 1) * _SEALED_BYTES]
-            self.cipher.encrypt_into(_nonce(first + number, last=False), part, None, place)
-        data.release()
-        return into
+    def _sealed(self, data: bytearray | memoryview, number: int, *, last: bool = False) -> memoryview:
+        sealed = bytearray(len(data) + TAG_BYTES)
+        self.cipher.encrypt_into(_nonce(number, last=last), data, None, sealed)
+        return memoryview(sealed)
 
     def open(self, sealed: pa.Buffer, first: int, last: int, subject: str) -> pa.Buffer:
         """The content of whole segments; the file has `last` + 1. Raises MirrorDamaged."""
