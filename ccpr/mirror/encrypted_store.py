@@ -13,13 +13,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from ccpr.matrixone.objects.content import Content
 from ccpr.mirror.encryption import HEADER_BYTES, FileCipher, OpenedContent, plain_size
 from ccpr.mirror.errors import MirrorDamaged, MirrorNotEncrypted, StoreConflict
+from ccpr.mirror.key_urls import with_key
 from ccpr.mirror.keys import Keyring
 from ccpr.mirror.layout import ENCRYPTED, HEAD, IDENTITY
 from ccpr.mirror.ranged import BlockCache
@@ -33,8 +33,7 @@ class EncryptedStore:
 
     def __init__(self, store: Store, keys: Keyring) -> None:
         self._store, self._keys = store, keys
-        joint = "&" if "?" in store.url else "?"
-        self.url = f"{store.url}{joint}encrypt={quote(keys.reference, safe=':/')}"
+        self.url = with_key(store.url, keys.reference)
         self.folder: Path | None = store.folder
         self.shared = store.shared
         self._segments = BlockCache()

@@ -2,16 +2,15 @@
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from ccpr.mirror.errors import BadName
+from ccpr.mirror.key_urls import without_key
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import Store
 
 if TYPE_CHECKING:
     from ccpr.mirror.buckets import Credentials
-
-_ENCRYPT = "encrypt"
 
 
 def open_store(url: str, *, shared: bool = False, credentials: "Credentials | None" = None, encrypt: str = "") -> Store:
@@ -48,26 +47,6 @@ def _open(url: str, *, shared: bool = False, credentials: "Credentials | None" =
 def place_of(url: str) -> str:
     """The canonical URL of a place, without where its key is. Raises BadName."""
     return _open(without_key(url)[0]).url
-
-
-def without_key(url: str) -> tuple[str, str]:
-    """The URL without the option that says where the key is, and that."""
-    place, question, query = url.partition("?")
-    if "://" not in place and not query.startswith(f"{_ENCRYPT}="):
-        return url, ""  # a plain path, which may have any characters
-    options = parse_qsl(query, keep_blank_values=True)
-    others = [(name, value) for name, value in options if name != _ENCRYPT]
-    if not question or len(others) == len(options):
-        return url, ""
-    rest = f"?{urlencode(others, safe=':/')}" if others else ""
-    return f"{place}{rest}", dict(options)[_ENCRYPT]
-
-
-def with_key(place: str, encrypt: str) -> str:
-    """The inverse."""
-    if not encrypt:
-        return place
-    return f"{place}{'&' if '?' in place else '?'}{urlencode({_ENCRYPT: encrypt}, safe=':/')}"
 
 
 def folder_of(url: str) -> Path:

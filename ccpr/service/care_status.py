@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ccpr.base.wording import seconds_text
+from ccpr.mirror.key_urls import without_key
 from ccpr.service.workspace import Workspace
 from ccpr.state.copies import CopyRecord, CopyRecords, copied_tasks
 from ccpr.state.drills import Drill, DrillRecords, drilled_tasks
@@ -217,8 +218,6 @@ def copy_statuses(workspace: Workspace, subscription: Subscription, made_at: flo
 def _wanted_copy(settings: Settings) -> tuple[str, str]:
     if not settings.copy_to:
         return "", ""
-    from ccpr.mirror.open_store import without_key  # imports Arrow
-
     return without_key(settings.copy_to)
 
 

@@ -23,8 +23,9 @@ from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES
+from ccpr.mirror.key_urls import with_key, without_key
 from ccpr.mirror.keys import absolute_reference
-from ccpr.mirror.open_store import place_of, with_key, without_key
+from ccpr.mirror.open_store import place_of
 from ccpr.pipeline.errors import ScopeConflict
 from ccpr.service.errors import ScopeOverlap, UpstreamDiffers
 from ccpr.service.mirror_places import check_empty, check_place, check_writable, readable_subscriptions

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ccpr.base.loops import Loop
 from ccpr.maintenance.scrubbing import is_waiting, next_share, scrub_once
-from ccpr.mirror.open_store import without_key
+from ccpr.mirror.key_urls import without_key
 from ccpr.service.copies import copy
 from ccpr.service.drilling import drill, place_of
 from ccpr.service.verifying import verifier_of
