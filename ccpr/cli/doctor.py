@@ -15,7 +15,7 @@ from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.cli.scope import Account, Scope
 
 if TYPE_CHECKING:
-    from ccpr.service.doctor import Check
+    from ccpr.service.check import Check
 
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
@@ -47,18 +47,15 @@ def doctor(
     """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
     check failed."""
     from ccpr.service.bucket_check import check_buckets
-    from ccpr.service.doctor import (
+    from ccpr.service.machine_check import check_here, check_mirror_modes, check_mirror_room, check_mirror_store
+    from ccpr.service.storage_check import check_storage
+    from ccpr.service.upstream_check import (
         CheckedUpstream,
-        check_here,
-        check_mirror_modes,
-        check_mirror_room,
-        check_mirror_store,
         check_recorded_clock,
         check_upstream,
         connect_once,
         upstream_of,
     )
-    from ccpr.service.storage_check import check_storage
     from ccpr.service.workspace import Workspace
     from ccpr.state.settings import Settings
 

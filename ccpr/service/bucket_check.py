@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from ccpr.base.extras import absent
 from ccpr.mirror.buckets import open_client
 from ccpr.mirror.layout import HEAD
-from ccpr.service.doctor import Check, Verdict
+from ccpr.service.check import Check, Verdict
 from ccpr.service.workspace import Workspace
 from ccpr.state.copies import CopyRecords
 from ccpr.state.log_rows import LogRow

@@ -10,7 +10,8 @@ from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.mirror.errors import PointNotReached
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.storage import open_storage
-from ccpr.service.doctor import Check, Verdict, connect_once
+from ccpr.service.check import Check, Verdict
+from ccpr.service.upstream_check import connect_once
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ccpr.cli.main import app
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from ccpr.service import doctor
+from ccpr.service import machine_check
 from tests.support.replica import NAME, Replica, command, replaying, source_uri
 
 
@@ -183,7 +183,7 @@ def test_this_machine_is_checked(replica: Replica, monkeypatch: pytest.MonkeyPat
     replica.subscribe()
     home = replica.folder / "home"
     (home / "key").chmod(0o644)
-    monkeypatch.setattr(doctor, "find_java", no_java)
+    monkeypatch.setattr(machine_check, "find_java", no_java)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**12, 10**12, 10**6))
     document = replica.command("doctor", code=1)
     assert results(document, "here") == {
@@ -203,7 +203,7 @@ def test_this_machine_is_checked(replica: Replica, monkeypatch: pytest.MonkeyPat
 
 def test_a_machine_without_spark_needs_no_java(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.setattr(doctor, "find_java", no_java)
+    monkeypatch.setattr(machine_check, "find_java", no_java)
     check = found(replica.command("doctor"), "here")["Java for Spark"]
     assert (check["result"], check["code"]) == ("skipped", "")
     assert "Spark is not installed" in check["told"]

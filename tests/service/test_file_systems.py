@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.service.doctor import Verdict, check_file_system
+from ccpr.service.check import Verdict
 from ccpr.service.file_systems import network_file_system
+from ccpr.service.machine_check import check_file_system
 
 MOUNTS = """\
 /dev/sda1 / ext4 rw 0 0
