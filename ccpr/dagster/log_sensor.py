@@ -54,6 +54,7 @@ from ccpr.state.subscription import Subscription
 from ccpr.state.targets import is_lagging, may_be_restored, targets_to_verify
 
 RUNS_PER_TICK = 8
+FAILURES_PER_TICK = 100  # newly failed ones; recording each in Dagster takes a tenth of a second
 NEWS_PER_TICK = 10  # of subscriptions that this tick did not serve; the next one reports the rest
 # Of a tick's 60; one subscription that began within them may take what SHORT_TIMEOUTS allows on top.
 TICK_SECONDS = 20.0
@@ -101,8 +102,10 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
     tick = _Tick(failed={row.subscription_name: row.error for row in bad})
     due = _due(rows, in_flight, replication.workspace.clock(), tick)
     last_runs, failed_runs = _last_runs(context.instance, due)
+    most_failed = len(tick.failed) + FAILURES_PER_TICK
     for row in sorted(due, key=lambda row: (row.watermark, row.subscription_name)):
-        if len(tick.requests) == RUNS_PER_TICK or time.monotonic() >= end:
+        is_full = len(tick.requests) == RUNS_PER_TICK or len(tick.failed) == most_failed
+        if is_full or time.monotonic() >= end:
             tick.left += 1
         else:
             has_failed = iteration_tag(row) in failed_runs

@@ -18,6 +18,7 @@ from ccpr.dagster.log_sensor import RUNS_PER_TICK, IterationsFailed
 from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS, sync_partitions
 from ccpr.dagster.replication import Replication
+from ccpr.matrixone.client.errors import ConnectionLost
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
@@ -253,6 +254,25 @@ def test_a_tick_that_runs_out_of_time_says_that_it_leaves_the_rest_to_the_next(
     monkeypatch.setattr(log_sensor, "TICK_SECONDS", 0.0)
     assert message(tick()) == "no run to start: 3 due left for the next tick"
     assert not all_changed
+
+
+def test_a_tick_in_which_every_upstream_is_away_leaves_some_to_the_next(
+    subscribe: Subscribe, tick: Tick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster ends a tick after a minute, and recording a failure takes a tenth of a second. What cannot be read has
+    failed before and does not count."""
+
+    def away(workspace: Workspace, row: LogRow, end: float, in_run: bool) -> None:
+        raise ConnectionLost("line down", subject=row.subscription_name)
+
+    monkeypatch.setattr(log_sensor, "_finish_if_idle", away)
+    monkeypatch.setattr(log_sensor, "FAILURES_PER_TICK", 2)
+    subscribe("damaged", sync_config="{")
+    for name in ("orders", "parts", "stock"):
+        subscribe(name, **ran(200))
+    with pytest.raises(IterationsFailed) as failed:
+        tick()
+    assert [name in str(failed.value) for name in ("damaged", "orders", "parts", "stock")] == [True, True, True, False]
 
 
 def test_two_hundred_subscriptions_take_no_more_statements_than_twenty(
