@@ -296,3 +296,11 @@ def test_what_is_replicated_while_it_changes_is_equal_at_every_point(
             found = command(*check, *where)
             assert (found["equal"], found["complete"]) == (True, True)
             assert found["steps"] == player.record.acknowledged
+        of_target = (*check, "--target", f"{NAME}.db")
+        ((order,),) = place.query(f"SELECT max(id) FROM {ORDERS}")
+        place.query(f"UPDATE {ORDERS} SET note = 'other' WHERE id = {order}")
+        error = command(*of_target, code=1)["error"]
+        assert (error["code"], f"({order},)" in error["message"]) == ("LOAD_DIFFERS", True)
+        place.query(f"DROP TABLE {ORDERS}")
+        error = command(*of_target, code=1)["error"]
+        assert (error["code"], error["subject"]) == ("TARGET_UNAVAILABLE", f"target db at {place.address.masked()}")
