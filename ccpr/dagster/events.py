@@ -16,7 +16,7 @@ from ccpr.dagster import checks, metadata
 from ccpr.dagster.applied_shown import applied_metadata, idle_metadata
 from ccpr.dagster.keys import Runless
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.schema import Table
+from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import ObjectDiff
 from ccpr.pipeline.committing import Outcome
@@ -113,7 +113,7 @@ def catalog_read(record: IterationRecord) -> StepEvent:
     assert diff is not None
     kinds = [change.kind for change in diff.changes]
     shown = {
-        metadata.TABLES_TOTAL: len(diff.tables),
+        metadata.TABLES_TOTAL: sum(table.kind is not Kind.INDEX for table in diff.tables.values()),
         **{f"tables_{kind.value}": kinds.count(kind) for kind in ChangeKind},
         metadata.DDL_DIFF: metadata.ddl_diff(diff.changes),
         metadata.CHANGES: metadata.table(

@@ -51,7 +51,7 @@ class Outcome:
     ----------
     point : False for an idle iteration, which moves the watermark only.
     tables : that the mirror shows after it.
-    tables_changed : in their rows or definitions; without hidden index tables.
+    tables_changed : in their rows or definitions. Neither counts hidden index tables.
     objects_total, bytes_total : live in the mirror after it, what is shared counted once a table.
     lag_seconds : age of the replica's state when the iteration ended, see `ccpr.pipeline.lag`.
     clock_skew_seconds : our clock less the upstream's; None if not known.

@@ -121,4 +121,5 @@ def test_as_many_tables_have_changed_as_have_other_rows(shop: Source, storage: S
             chosen.choice(acts)(chosen.choice("abc"))
         outcome, after = iterate(shop.workspace), rows(shop)
         assert outcome.tables_changed == sum(before[name] != after[name] for name in "abc")
+        assert outcome.tables == 3, "its index table is none"
         before = after

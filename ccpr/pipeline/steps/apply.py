@@ -12,7 +12,7 @@ from ccpr.matrixone.client.definitions import read_definitions
 from ccpr.matrixone.definitions import Definitions
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.schema import zero_dates_of
+from ccpr.matrixone.schema import Kind, zero_dates_of
 from ccpr.pipeline.building import PointBuilder
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import IterationResult, Outcome
@@ -136,7 +136,7 @@ def _outcome(iteration: Iteration, ref: SnapshotRef, result: IterationResult, se
         lsn=iteration.lsn,
         point=result.points is not None,
         at=ref.at,
-        tables=len(refs),
+        tables=sum(table.kind is not Kind.INDEX for table in refs),
         tables_changed=result.tables_changed,
         objects_copied=report.objects_fetched,
         bytes_copied=report.bytes_fetched,
