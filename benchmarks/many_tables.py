@@ -12,7 +12,6 @@ import argparse
 import gc
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -25,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
+from benchmarks.shared.counted_files import count_files, peak_mb
 from ccpr.cli.iterations import start_arrow
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.mirror.local_store import LocalStore
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
@@ -106,53 +105,11 @@ def _iteration(emulator: "RecordedUpstream") -> dict[str, Any]:
 
 def _iterated() -> dict[str, Any]:
     """What an iteration took here, and the files that it read and wrote."""
-    workspace, files = Workspace(), _count_files()
+    workspace, files = Workspace(), count_files()
     started = time.perf_counter()
     outcome = iterate(workspace, NAME)
     seconds = time.perf_counter() - started
-    return {"tables_changed": outcome.tables_changed, **files, "seconds": seconds, "memory_mb": _peak_mb()}
-
-
-def _peak_mb() -> float:
-    """The most memory that this process has had. (`getrusage` begins with that of the process which started it.)"""
-    status = Path("/proc/self/status")
-    if not status.is_file():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) / 1000
-
-
-_COUNTS: Counter[str] = Counter()
-
-
-def _count_files() -> Counter[str]:
-    """A counter of the store's reads and writes from now on."""
-    global _COUNTS
-    _COUNTS = Counter(files_read=0, files_written=0, bytes_read=0, bytes_written=0)
-    return _COUNTS
-
-
-def _patched_read(self: LocalStore, name: str):
-    content = _READ(self, name)
-    _COUNTS.update(files_read=1, bytes_read=content.size)
-    return content
-
-
-def _patched_put(self: LocalStore, name: str, chunks, *, check=None):
-    stored = _PUT(self, name, chunks, check=check)
-    _COUNTS.update(files_written=1, bytes_written=stored.size)
-    return stored
-
-
-def _patched_put_together(self: LocalStore, contents):
-    stored = _PUT_TOGETHER(self, contents)
-    _COUNTS.update(files_written=len(stored), bytes_written=sum(file.size for file in stored))
-    return stored
-
-
-_READ, _PUT, _PUT_TOGETHER = LocalStore.read, LocalStore.put, LocalStore.put_together
-LocalStore.read, LocalStore.put = _patched_read, _patched_put  # pyright: ignore[reportAttributeAccessIssue]
-LocalStore.put_together = _patched_put_together  # pyright: ignore[reportAttributeAccessIssue]
+    return {"tables_changed": outcome.tables_changed, **files, "seconds": seconds, "memory_mb": peak_mb()}
 
 
 def _recording(source: Path, target: Path, tables: int) -> Path:

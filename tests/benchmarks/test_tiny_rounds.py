@@ -26,6 +26,7 @@ TINY = {
     "large_object": ("--mb", "8"),
     "latency": ("--commits", "2", "--runs", "1"),
     "many_databases": ("--databases", "2", "--tables", "2"),
+    "many_objects": ("--objects", "3000", "--tables", "3"),
     "many_tables": ("--tables", "5"),
     "query": ("--rounds", "1", "--rows", "5000"),
     "ranged_read": ("--mb", "8"),

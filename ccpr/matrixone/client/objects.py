@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,7 +16,7 @@ from ccpr.matrixone.client.errors import (
 )
 from ccpr.matrixone.client.limits import ListLimit
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Answer, Session, integer
+from ccpr.matrixone.client.session import Session, integer
 from ccpr.matrixone.client.single_row import Cells
 from ccpr.matrixone.objects.stats import STATS_SIZE, check_object_name, without_delete_mark
 
@@ -36,6 +37,7 @@ OBJECT_LIST_SCHEMA = pa.schema(
 )
 _CHUNK_COLUMNS = ("data", "total_size", "chunk_index", "total_chunks", "is_complete")
 _LONGEST_NUMBER = 32  # longer than any valid number
+_PHYSICAL_DIGITS, _LOGICAL_DIGITS = 19, 10
 _LIST_COLUMNS = ("db name", "table name", "stats", "create_at", "delete_at", "is_tombstone")
 
 
@@ -43,7 +45,7 @@ def object_list(
     session: Session, snapshot: str, publication: Publication, *, against: str | None, longest: int = ListLimit().bytes
 ) -> Iterator[pa.RecordBatch]:
     """The objects of the snapshot (`against` None), or those created or deleted since the older snapshot `against`, in
-    batches of about 10,000.
+    batches of some thousands.
 
     Columns as in OBJECT_LIST_SCHEMA: `stats` are 154 raw bytes; times are nanoseconds and a tie-breaker, null for "not
     deleted". An object may occur twice: the row with a delete is valid. There are no retries: after ConnectionLost
@@ -52,21 +54,19 @@ def object_list(
     """
     statement = statements.object_list(snapshot, against, publication.publisher, publication.name)
     try:
-        for answer in session.stream(statement, longest=longest):
-            places = answer.places(*_LIST_COLUMNS)
-            if answer.rows:
-                yield _batch(answer, places, snapshot)
+        for columns in session.stream(statement, longest=longest):
+            cells = columns.select(*_LIST_COLUMNS)
+            if columns.rows:
+                yield _batch(cells, snapshot)
     except AnswerTooLong as error:
         raise ObjectListTooLong(
             f"the object list is longer than {longest} bytes", subject=f"snapshot {snapshot}"
         ) from error
 
 
-def _batch(answer: Answer, places: tuple[int, ...], snapshot: str) -> pa.RecordBatch:
+def _batch(cells: list[pa.BinaryArray], snapshot: str) -> pa.RecordBatch:
     subject = f"object list of snapshot {snapshot}"
-    database, table, stats, create, delete, tombstone = (
-        pa.array([row[place] for row in answer.rows], type=pa.binary()) for place in places
-    )
+    database, table, stats, create, delete, tombstone = cells
     if stats.null_count or not pc.all(pc.equal(pc.binary_length(stats), STATS_SIZE)).as_py():
         raise UnreadableObjectList(f"an object's stats are not {STATS_SIZE} bytes long", subject=subject)
     stats = without_delete_mark(stats)
@@ -98,15 +98,39 @@ def _strings(cells: pa.Array, what: str, subject: str) -> pa.Array:
         raise UnreadableObjectList(f"{what} is not UTF-8", subject=subject) from error
 
 
-def _times(cells: pa.Array, what: str, subject: str) -> tuple[pa.Array, pa.Array]:
-    """Two int64 columns from `physical-logical` texts; for a text of another form the pattern gives null."""
-    parts = pc.extract_regex(_strings(cells, what, subject), r"^(?P<physical>[0-9]{1,19})-(?P<logical>[0-9]{1,10})$")
-    if parts.null_count:
+def _times(cells: pa.BinaryArray, what: str, subject: str) -> tuple[pa.Array, pa.Array]:
+    """Two int64 columns from texts `physical-logical`, all digits but one."""
+    if cells.null_count:
+        raise UnreadableObjectList(f"{what} is NULL", subject=subject)
+    _, offsets, data = cells.buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(cells) + 1, 4 * cells.offset)
+    text = np.frombuffer(data or b"", np.uint8)
+    dashes = bounds[0] + np.flatnonzero(~_are_digits(text[bounds[0] : bounds[-1]]))
+    if len(dashes) != len(cells) or not (
+        (text[dashes] == ord("-")).all()
+        and _are_between(dashes - bounds[:-1], 1, _PHYSICAL_DIGITS)
+        and _are_between(bounds[1:] - dashes - 1, 1, _LOGICAL_DIGITS)
+    ):
         raise UnreadableObjectList(f"{what} is not of the form physical-logical", subject=subject)
+    ends = np.append(np.stack([bounds[:-1], dashes, dashes + 1], axis=1).ravel(), bounds[-1]).astype(np.int32)
+    parts = pa.Array.from_buffers(pa.string(), 3 * len(cells), [None, pa.py_buffer(ends), data])
     try:
-        return parts.field("physical").cast(pa.int64()), parts.field("logical").cast(pa.int64())
+        return _every_third(parts, 0).cast(pa.int64()), _every_third(parts, 2).cast(pa.int64())
     except pa.ArrowInvalid as error:
         raise UnreadableObjectList(f"{what} lies beyond 64 bits", subject=subject) from error
+
+
+def _are_digits(text: np.ndarray) -> np.ndarray:
+    return text - np.uint8(ord("0")) < 10  # what is less has become greater than 200
+
+
+def _are_between(values: np.ndarray, least: int, greatest: int) -> bool:
+    return bool(((values >= least) & (values <= greatest)).all())
+
+
+def _every_third(parts: pa.StringArray, first: int) -> pa.StringArray:
+    places = pa.py_buffer(np.arange(first, len(parts), 3))
+    return parts.take(pa.Array.from_buffers(pa.int64(), len(parts) // 3, [None, places]))
 
 
 def _is_none(physical: pa.Array, logical: pa.Array) -> pa.Array:

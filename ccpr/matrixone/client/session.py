@@ -5,17 +5,19 @@ Source: docs/upstream.md 2, 5.1 and 13. A session belongs to one thread at a tim
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import pymysql
 from pymysql.constants import COMMAND, CR
-from pymysql.cursors import SSCursor
 
+from ccpr.matrixone.client.answer_packets import too_long
 from ccpr.matrixone.client.classification import classify
+from ccpr.matrixone.client.column_stream import Columns, column_places, read_columns
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.matrixone.client.errors import AnswerTooLong, BadAnswer, UpstreamError
+from ccpr.matrixone.client.errors import BadAnswer, UpstreamError
 from ccpr.matrixone.client.limits import StallLimit, stall_limit
 from ccpr.matrixone.client.login_guard import NOT_THE_PROTOCOL, GuardedConnection, out_of_step, tls_arguments
 from ccpr.matrixone.client.progress import WatchedReader
@@ -25,7 +27,6 @@ from ccpr.matrixone.errors import Terminal
 
 Row = tuple[bytes | None, ...]
 _Result = TypeVar("_Result")
-ROWS_A_CHUNK, BYTES_A_CHUNK = 10_000, 32 << 20
 READ_SECONDS = 120.0  # an object list that the upstream reads from checkpoints can take a minute to its first byte
 LONGEST_ANSWER = 1 << 30  # bytes; a catalog with a million columns is far smaller
 _PACKET = 128 << 20  # above the 100 MiB of an object's chunk
@@ -49,17 +50,8 @@ class Answer:
     rows: list[Row]
 
     def places(self, *names: str) -> tuple[int, ...]:
-        """The positions of these columns; the letter case of names does not matter, as everywhere in MySQL. Raises
-        BadAnswer for a missing column; additional columns are allowed.
-        """
-        found = {name.lower(): place for place, name in reversed(list(enumerate(self.columns)))}
-        missing = [name for name in names if name.lower() not in found]
-        if missing:
-            raise BadAnswer(
-                f"the answer has no column {', '.join(missing)}",
-                subject=f"answer with columns {', '.join(self.columns)}",
-            )
-        return tuple(found[name.lower()] for name in names)
+        """The positions of these columns, as `column_places`. Raises BadAnswer."""
+        return column_places(self.columns, names)
 
     def select(self, *names: str) -> Iterator[Row]:
         """The rows with only these columns, in this order."""
@@ -197,35 +189,23 @@ class Session:
                 self._drop()
         return result
 
-    def stream(self, sql: str, rows: int = ROWS_A_CHUNK, *, longest: int | None = None) -> Iterator[Answer]:
-        """Run one statement, without retries, and yield its answer in chunks of `rows` rows, or fewer where they are
-        long: no more than a chunk is in memory. An empty answer is one chunk without rows. Raises AnswerTooLong for
-        more than `longest` bytes.
+    def stream(self, sql: str, *, longest: int = LONGEST_ANSWER) -> Iterator[Columns]:
+        """Run one statement, without retries, and yield its answer as columns, some MB at a time: no more is in
+        memory. An empty answer is one piece without rows. Raises AnswerTooLong for more than `longest` bytes.
 
         Nothing else can run on the session until the end. If the stream fails, or is closed before its end, the
         connection is closed.
         """
         connection = self._open()
-        cursor = connection.cursor(_Stream)
         self._streaming = True
         done = False
-        connection.left_in_stream = longest
         try:
-            cursor.execute(sql)
-            columns, types = _columns(cursor.description)
-            chunk = _whole(cursor.fetch_chunk(rows), len(columns))
-            yield Answer(columns, types, chunk)
-            while chunk:
-                chunk = _whole(cursor.fetch_chunk(rows), len(columns))
-                if chunk:
-                    yield Answer(columns, types, chunk)
+            yield from connection.read_columns(sql, longest)
             done = True
         except (pymysql.err.MySQLError, *NOT_THE_PROTOCOL) as error:
             raise _typed(error, sql) from error
         finally:
             self._streaming = False
-            connection.left_in_stream = None
-            cursor.abandon()
             if not done:
                 self._drop()
 
@@ -313,38 +293,13 @@ class _Allowance:
         self._connection.left = None
 
 
-class _Stream(SSCursor):
-    """An unbuffered cursor that can be closed in the middle: PyMySQL's own would read the rest of the answer first."""
-
-    _result: Any
-    connection: Any
-    read_next: Any
-
-    def fetch_chunk(self, rows: int) -> list[Row]:
-        """The next rows: at most so many, and no more after BYTES_A_CHUNK."""
-        chunk: list[Row] = []
-        size = 0
-        while len(chunk) < rows and size < BYTES_A_CHUNK:
-            row = self.read_next()
-            if row is None:
-                break
-            chunk.append(row)
-            size += sum(map(len, filter(None, row)))
-        return chunk
-
-    def abandon(self) -> None:
-        if self._result is not None:
-            self._result.unbuffered_active = False
-        self.connection = None
-
-
 # PyMySQL has no public way to do the following, so private members of it are overridden and used here. Tests in
 # tests/matrixone/client/test_session.py fail if a version of PyMySQL no longer has them, or uses them differently.
 #   _read_bytes, _read_packet                         limit how many bytes of an answer, and of one packet, are read
 #   _execute_command, _rfile                          watch how fast an answer comes
-#   _execute_command, _rfile, _sock, _current_timeout read a large row without PyMySQL's copies of it
+#   _execute_command, _rfile, _sock, _current_timeout read a large row, or many rows, without PyMySQL's copies of them
 #   _force_close                                      hang up in the middle of an answer
-#   _result, _result.unbuffered_active                release a large result; leave a stream in the middle
+#   _result                                           release a large result
 
 
 class _Connection(GuardedConnection):
@@ -352,7 +307,6 @@ class _Connection(GuardedConnection):
     answer."""
 
     left: int | None = None  # bytes that may still be read; None for no limit
-    left_in_stream: int | None = None  # likewise, of all packets of an answer that is read in chunks
     _reader: io.BufferedReader | None = None
     _watched: WatchedReader | None = None
 
@@ -397,13 +351,23 @@ class _Connection(GuardedConnection):
         return _Allowance(self, size)
 
     def read_single_row(self, sql: str, longest: int) -> Cells:
+        with self._answer_to(sql) as stream:
+            return read_single_row(stream, longest)
+
+    def read_columns(self, sql: str, longest: int) -> Iterator[Columns]:
+        with self._answer_to(sql) as stream:
+            yield from read_columns(stream, longest)
+
+    @contextmanager
+    def _answer_to(self, sql: str) -> Iterator[Any]:
+        """Sends the statement; what comes is read from the stream. A timeout and a reset are a lost connection."""
         self._execute_command(COMMAND.COM_QUERY, sql)
         if self._current_timeout != self._read_timeout:
             self._sock.settimeout(self._read_timeout)
             self._current_timeout = self._read_timeout
         try:
-            return read_single_row(self._rfile, longest)
-        except OSError as error:  # a timeout or a reset
+            yield self._rfile
+        except OSError as error:
             raise pymysql.err.OperationalError(
                 CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({error})"
             ) from error
@@ -419,11 +383,9 @@ class _Connection(GuardedConnection):
     def _read_bytes(self, num_bytes: int) -> bytes:
         if self.left is not None:
             self.left -= num_bytes
-        if self.left_in_stream is not None:
-            self.left_in_stream -= num_bytes
-        if (self.left or 0) < 0 or (self.left_in_stream or 0) < 0:
-            self._force_close()
-            raise AnswerTooLong("the answer is longer than it can be", subject="answer of the upstream")
+            if self.left < 0:
+                self._force_close()
+                too_long()
         return super()._read_bytes(num_bytes)
 
 

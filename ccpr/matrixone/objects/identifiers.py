@@ -11,14 +11,17 @@ NAME_SIZE = 42
 UUID_TEXT_SIZE = 36
 UUID_DASHES = np.array([8, 13, 18, 23])
 UUID_DIGITS = np.delete(np.arange(UUID_TEXT_SIZE), UUID_DASHES)  # setdiff1d imports NumPy's masked arrays
-_HEX_PAIRS = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+_HEX_PAIRS = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
+_GROUPS = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)]  # digits of a UUID; a dash follows each but the last
 
 
 def uuid_text(raw: np.ndarray) -> np.ndarray:
     """Canonical lower-case text of UUIDs: uint8 of shape (n, 16) to uint8 of shape (n, 36)."""
     text = np.empty((len(raw), UUID_TEXT_SIZE), np.uint8)
     text[:, UUID_DASHES] = ord("-")
-    text[:, UUID_DIGITS] = _HEX_PAIRS[raw].reshape(len(raw), 32)
+    digits = _HEX_PAIRS[raw].view(np.uint8)
+    for dashes, (first, end) in enumerate(_GROUPS):
+        text[:, first + dashes : end + dashes] = digits[:, first:end]
     return text
 
 
