@@ -124,11 +124,15 @@ class Workspace:
         timeouts = timeouts or DEFAULT_OPTIONS.timeouts
         return Session.connect(
             subscription.endpoint,
-            self.vault.open(subscription.sealed_password, subscription.endpoint),
+            self.password_of(subscription),
             connect_timeout=timeouts.connect,
             read_timeout=timeouts.read,
             retry=timeouts.retry,
         )
+
+    def password_of(self, subscription: Subscription) -> str | None:
+        """Of its upstream."""
+        return self.vault.open(subscription.sealed_password, subscription.endpoint)
 
     @contextmanager
     def lease(self, name: str) -> Iterator[Lease]:

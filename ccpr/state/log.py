@@ -109,9 +109,18 @@ class CcprLog:
 
     @repeatable
     def claim(
-        self, name: str, owner: str, ttl_seconds: float, is_dead: Callable[[str], bool], *, task_id: str | None = None
+        self,
+        name: str,
+        owner: str,
+        ttl_seconds: float,
+        is_dead: Callable[[str], bool],
+        *,
+        task_id: str | None = None,
+        known: LogRow | None = None,
     ) -> Claim:
-        """Become the owner. With `task_id`, only of that subscription and of no later one of its name.
+        """Become the owner. With `task_id`, only of that subscription and of no later one of its name. With `known`,
+        the row by which an iteration is due, only if no iteration has ended since: another executor did it then, and
+        the row says when the next one is due (decision one-iteration-a-due-time).
 
         An iteration that a dead executor left pending or running is set to complete (O4): it is run again from its
         recorded snapshot, which gives the same result. The owner may claim again and gets a new claim, so repeating
@@ -124,6 +133,11 @@ class CcprLog:
             row = read_row(connection, name=name, lock=True)
             if row is None or task_id not in (None, row.task_id):
                 raise _missing(connection, name)
+            if known is not None and (row.iteration_lsn, row.error_message) != (
+                known.iteration_lsn,
+                known.error_message,
+            ):
+                raise SubscriptionBusy("an iteration of it has ended meanwhile", subject=f"subscription {name}")
             pair = after(Event.CLAIM, row.pair, name)
             now = self._now()
             if row.cn_uuid not in (None, owner) and row.is_held(self._clock()) and not is_dead(row.cn_uuid):

@@ -9,13 +9,14 @@ A row that cannot be read concerns one subscription only: the others are read wi
 unreadable-rows-apart).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from ccpr.matrixone.schema import integer_of
-from ccpr.state.database import fetch
+from ccpr.state.database import batches, fetch
 from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
 from ccpr.state.states import IterationState, Pair, State
 from ccpr.state.tables import mo_ccpr_log
@@ -25,7 +26,17 @@ LONGEST_LEASE_SECONDS = 300.0
 _READ = tuple(column for column in mo_ccpr_log.columns if column.name != "live_name")
 _BY_NAME = sa.select(*_READ).where(mo_ccpr_log.c.live_name == sa.bindparam("key"))
 _BY_TASK = sa.select(*_READ).where(mo_ccpr_log.c.task_id == sa.bindparam("key"))
+_LIVE = sa.select(*_READ).where(mo_ccpr_log.c.live_name.is_not(None)).order_by(mo_ccpr_log.c.live_name)
+_SOME = sa.select(*_READ).where(mo_ccpr_log.c.task_id.in_(sa.bindparam("keys", expanding=True)))
+# Each write of a row by this program changes one of these (`CcprLog`); values as the driver gives them, not converted.
+_MARKS = sa.select(
+    *(
+        sa.type_coerce(mo_ccpr_log.c[name], sa.String)
+        for name in ("task_id", "fence", "lease_expires_at", "updated_at", "state")
+    )
+).where(mo_ccpr_log.c.live_name.is_not(None))
 _LOCKING = {query: query.with_for_update() for query in (_BY_NAME, _BY_TASK)}
+_ROWS_A_STATEMENT = 500
 _NUMBERS = ("account_id", "state", "iteration_state", "iteration_lsn", "watermark", "fence", "lease_expires_at")
 
 
@@ -119,17 +130,39 @@ class BadRow:
     error: StateUnreadable
 
 
+Mark = tuple[object, ...]
+
+
 def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
     """The subscriptions that are not dropped, by name: those that can be read, and those that cannot."""
-    live = mo_ccpr_log.c.live_name.is_not(None)
     try:
-        return [
-            _row(row) for row in fetch(connection, sa.select(*_READ).where(live).order_by(mo_ccpr_log.c.live_name))
-        ], []
+        return [_row(row) for row in fetch(connection, _LIVE)], []
     except StateUnreadable:
         pass  # one bad row fails the whole query, so each is read by itself
-    rows, bad = [], []
-    keys = sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.live_name).where(live).order_by(mo_ccpr_log.c.live_name)
+    live = mo_ccpr_log.c.live_name.is_not(None)
+    return _one_by_one(connection, live)
+
+
+def read_some(connection: sa.Connection, task_ids: Sequence[str]) -> tuple[list[LogRow], list[BadRow]]:
+    """`read_rows`, of these task ids."""
+    rows, bad = list[LogRow](), list[BadRow]()
+    for keys in batches(task_ids, _ROWS_A_STATEMENT):
+        try:
+            rows += [_row(row) for row in fetch(connection, _SOME, keys=list(keys))]
+        except StateUnreadable:
+            read, unreadable = _one_by_one(connection, mo_ccpr_log.c.task_id.in_(keys))
+            rows, bad = rows + read, bad + unreadable
+    return rows, bad
+
+
+def read_marks(connection: sa.Connection) -> dict[str, Mark]:
+    """By task id, of the subscriptions that are not dropped: what is another one after each write of the row."""
+    return {str(row[0]): tuple(row) for row in connection.execute(_MARKS)}
+
+
+def _one_by_one(connection: sa.Connection, where: sa.ColumnElement[bool]) -> tuple[list[LogRow], list[BadRow]]:
+    rows, bad = list[LogRow](), list[BadRow]()
+    keys = sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.live_name).where(where).order_by(mo_ccpr_log.c.live_name)
     for task_id, name in connection.execute(keys).all():
         try:
             found = read_row(connection, task_id=task_id)

@@ -38,7 +38,7 @@ def replica(recordings: Path, home: Path) -> Iterator[Replica]:
 
 def iterate(workspace: Workspace, reporter: DagsterReporter, times: int) -> None:
     replicator = Replicator(workspace, [reporter])
-    holding = Holding(workspace, workspace.log.row(NAME))
+    holding = Holding(workspace, workspace.log.row(NAME), replicator._sessions)
     reporter.subscriptions_read(workspace.log.rows())
     for _ in range(times):
         replicator._iterate(workspace.log.row(NAME), holding)

@@ -45,7 +45,7 @@ class Service:
         self.reporter.start()
         listeners: list[Listener] = [self.metrics, self.notifier, self.reporter]
         self._replicator = Replicator(workspace, listeners)
-        self._holding = Holding(workspace, workspace.log.row(NAME))
+        self._holding = Holding(workspace, workspace.log.row(NAME), self._replicator._sessions)
 
     def iterate(self) -> None:
         rows = self.workspace.log.rows()

@@ -3,6 +3,7 @@
 Source: docs/upstream.md 2, 5.1 and 13. A session belongs to one thread at a time.
 """
 
+import errno
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from ccpr.matrixone.client.answer_packets import too_long
 from ccpr.matrixone.client.classification import classify
 from ccpr.matrixone.client.column_stream import Columns, column_places, read_columns
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.matrixone.client.errors import BadAnswer, UpstreamError
+from ccpr.matrixone.client.errors import BadAnswer, UpstreamError, UpstreamUnreachable
 from ccpr.matrixone.client.limits import StallLimit, stall_limit
 from ccpr.matrixone.client.login_guard import NOT_THE_PROTOCOL, GuardedConnection, out_of_step, tls_arguments
 from ccpr.matrixone.client.progress import WatchedReader
@@ -32,6 +33,8 @@ LONGEST_ANSWER = 1 << 30  # bytes; a catalog with a million columns is far small
 _PACKET = 128 << 20  # above the 100 MiB of an object's chunk
 _SERVER_NUMBERS = 1000, 2000, 3000  # server errors start at 1000; 2000 to 2999 are the client library's own
 _PANIC = 1105
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_MORE_DESCRIPTORS = "Let the process have more open files: `ulimit -n` of its shell, or LimitNOFILE= of its unit."
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +417,10 @@ def _connect(
             **tls_arguments(endpoint.tls),
         )
     except pymysql.err.MySQLError as error:
+        if getattr(getattr(error, "original_exception", None), "errno", None) in _NO_DESCRIPTORS:
+            raise UpstreamUnreachable(
+                "no descriptor is free for the connection", subject=about, remedy=_MORE_DESCRIPTORS
+            ) from error
         raise classify(error, "connect", connecting=True, subject=about) from error
     except NOT_THE_PROTOCOL as error:
         raise classify(out_of_step(error), "connect", connecting=True, subject=about) from error

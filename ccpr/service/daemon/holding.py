@@ -8,10 +8,12 @@ the fences show: each claim raises the fence by one (decision one-lease-for-targ
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from ccpr.matrixone.client.session import Session
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.committing import Last
+from ccpr.service.daemon.kept_sessions import KeptSessions, Login
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import LeaseLost
 from ccpr.state.lease import TTL_SECONDS, Lease
@@ -34,30 +36,36 @@ class SyncRight:
 class Holding:
     """One subscription's lease, session and last point within one process. Several threads use it."""
 
-    def __init__(self, workspace: Workspace, row: LogRow) -> None:
+    def __init__(self, workspace: Workspace, row: LogRow, sessions: KeptSessions) -> None:
         self.name, self._task_id = row.subscription_name, row.task_id
         self.last: Last | None = None
         self.asked = False  # whether this process has asked the targets where they are
-        self._workspace = workspace
+        self._workspace, self._sessions = workspace, sessions
         self._lock = threading.Lock()
         self._lease: Lease | None = None
         self._users = 0
         self._fence = 0  # of our last claim
         self._chain = 0  # raised when another executor has had the lease
-        self._session: tuple[object, Session] | None = None
+        self._login: tuple[object, Login] | None = None
+        self._session: tuple[Login, Session] | None = None
 
     @contextmanager
-    def iteration(self) -> Iterator[tuple[Lease, Last | None]]:
-        """A claim of one's own, for an iteration, and the last point if it is known. Raises SubscriptionBusy,
-        SubscriptionPaused, SubscriptionMissing."""
+    def iteration(self, row: LogRow | None = None) -> Iterator[tuple[Lease, Last | None]]:
+        """A claim of one's own, for the iteration that is due by the row, and the last point if it is known.
+
+        After the block others may take the session; after an error it is closed: what its next answer would be is not
+        known. Raises SubscriptionBusy, SubscriptionPaused, SubscriptionMissing.
+        """
         with self._lock:
-            lease = self._claim()
+            lease = self._claim(row)
             known = self.last
             self.last = None
             self._users += 1
         try:
             yield lease, known
+            self._give_session()
         finally:
+            self._drop_session()
             self._leave()
 
     @contextmanager
@@ -82,27 +90,32 @@ class Holding:
             self._lease.confirm()
 
     def session(self, subscription: Subscription) -> Session:
-        """The session with the upstream, connected. One of an address or a password that is no longer the
-        subscription's is closed. Only the iteration uses it."""
-        address = subscription.endpoint, subscription.sealed_password
-        if self._session is not None and self._session[0] != address:
-            self.drop_session()
+        """A session with the upstream, connected, until the end of the iteration. Only the iteration uses it."""
         if self._session is None:
-            self._session = address, self._workspace.connect(subscription)
-        else:
-            self._session[1].wake()
+            login = self._login_of(subscription)
+            self._session = login, self._sessions.take(login, partial(self._workspace.connect, subscription))
         return self._session[1]
 
-    def drop_session(self) -> None:
-        """After a failure: what the session's next answer would be is not known."""
+    def _login_of(self, subscription: Subscription) -> Login:
+        """It is unsealed once."""
+        address = subscription.endpoint, subscription.sealed_password
+        if self._login is None or self._login[0] != address:
+            self._login = address, Login(subscription.endpoint, self._workspace.password_of(subscription))
+        return self._login[1]
+
+    def _give_session(self) -> None:
         if self._session is not None:
-            _, session = self._session
-            self._session = None
+            (login, session), self._session = self._session, None
+            self._sessions.give(login, session)
+
+    def _drop_session(self) -> None:
+        if self._session is not None:
+            (_, session), self._session = self._session, None
             session.close()
 
-    def _claim(self) -> Lease:
+    def _claim(self, row: LogRow | None = None) -> Lease:
         log, executor = self._workspace.log, self._workspace.executor
-        claim = log.claim(self.name, executor.id, TTL_SECONDS, executor.is_dead, task_id=self._task_id)
+        claim = log.claim(self.name, executor.id, TTL_SECONDS, executor.is_dead, task_id=self._task_id, known=row)
         if claim.fence != self._fence + 1:
             self._chain += 1
             self.last = None

@@ -26,6 +26,7 @@ from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.spark.choice import Choice
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.service.daemon.holding import Holding
+from ccpr.service.daemon.kept_sessions import KeptSessions
 from ccpr.service.daemon.listening import Listener, Listeners
 from ccpr.service.daemon.schedule import Schedule
 from ccpr.service.target_sync import TargetOutcome, pin_points, sync_target
@@ -50,6 +51,7 @@ from ccpr.state.targets import (
     targets_to_verify,
     tasks_to_try_again,
 )
+from ccpr.state.watched_rows import WatchedRows
 
 POLL_SECONDS = 1.0  # between two looks at all subscriptions' rows
 MEMORY_SECONDS = 60.0  # between two times that free memory is returned
@@ -113,10 +115,15 @@ class Replicator:
         self._stopping, self._wake, self._ended = self.loop.ending, threading.Event(), threading.Event()
         self._iterations = ThreadPoolExecutor(self._schedule.most_at_once, "iteration")
         self._syncs = ThreadPoolExecutor(MOST_TARGETS, "target")
+        self._watched = WatchedRows(workspace.log, steady)
+        self._unread = True  # the listeners know of no subscription yet
+        self._sessions = KeptSessions(steady)
         self._holdings: dict[str, Holding] = {}
+        self._gone: set[str] = set()  # task ids of subscriptions that are forgotten when nothing of them runs
         self._running: dict[str, Future[_Ended]] = {}
         self._syncing: dict[tuple[str, str], Future[bool]] = {}
-        self._lock = threading.Lock()  # of `_syncing`
+        self._known, self._known_tables = dict[str, int](), 0  # tables by task id, and of all
+        self._lock = threading.Lock()  # of `_syncing` and `_known`
         self._polled, self._returned, self._beat = float("-inf"), steady(), 0.0
         self._database: CcprError | None = None
 
@@ -137,9 +144,7 @@ class Replicator:
             _log.warning("cut off: %s did not end in time, and goes on with the next start", ", ".join(left))
         self._iterations.shutdown(wait=False, cancel_futures=True)
         self._syncs.shutdown(wait=False, cancel_futures=True)
-        for holding in self._holdings.values():
-            if not left:
-                holding.drop_session()
+        self._sessions.close()
 
     def ask_to_stop(self) -> None:
         """No iteration begins any more, and those that run end after their step."""
@@ -195,6 +200,7 @@ class Replicator:
             self._polled = self._steady()
         if self._steady() - self._returned >= MEMORY_SECONDS:
             return_free_memory()
+            self._sessions.close_old()
             self._returned = self._steady()
         for row in self._schedule.due():
             name = row.subscription_name
@@ -217,9 +223,10 @@ class Replicator:
             return False
 
     def _poll(self) -> bool:
-        """Read all rows. False if the state database cannot be read: then nothing begins until it can."""
+        """Read which rows have changed. False if the state database cannot be read: then nothing begins until it
+        can."""
         try:
-            rows, bad = self._workspace.log.all_rows()
+            changes = self._watched.read()
         except (StateUnavailable, StateUnreadable) as error:
             if self._database is None:
                 _log.error("the state database cannot be read, waiting for it: %s", error)
@@ -229,20 +236,31 @@ class Replicator:
         if self._database is not None:
             self._database = None
             self.listeners.tell(lambda listener: listener.database_lost(None))
-        for row in bad:
+        for row in changes.bad:
             _log.error("subscription %s is not run: %s", row.subscription_name, row.error)
-        self._schedule.update(rows)
-        self._try_targets_again(rows)
-        live = {row.task_id for row in rows}
-        for task_id in [task_id for task_id in self._holdings if task_id not in live]:
-            if task_id not in self._running:
-                self._holdings.pop(task_id).drop_session()
-        self.listeners.tell(lambda listener: listener.subscriptions_read(rows))
+        self._schedule.update(changes.rows, changes.gone)
+        self._try_targets_again()
+        self._gone.update(changes.gone)
+        self._gone.difference_update(row.task_id for row in changes.rows)
+        for task_id in self._gone - self._running.keys():
+            self._gone.remove(task_id)
+            self._holdings.pop(task_id, None)
+            with self._lock:
+                self._known_tables -= self._known.pop(task_id, 0)
+        if changes or self._unread:
+            self._unread, rows = False, list(self._watched.rows.values())
+            self.listeners.tell(lambda listener: listener.subscriptions_read(rows))
         return True
+
+    def _holding(self, row: LogRow) -> Holding:
+        holding = self._holdings.get(row.task_id)
+        if holding is None:
+            holding = self._holdings[row.task_id] = Holding(self._workspace, row, self._sessions)
+        return holding
 
     def _begin(self, row: LogRow) -> None:
         late = self._schedule.lateness(row)
-        holding = self._holdings.setdefault(row.task_id, Holding(self._workspace, row))
+        holding = self._holding(row)
         self._schedule.began(row.task_id)
         self.listeners.tell(lambda listener: listener.iteration_began(row, late))
         future = self._iterations.submit(self._iterate, row, holding)
@@ -272,21 +290,17 @@ class Replicator:
     def _iterate(self, row: LogRow, holding: Holding) -> _Ended:
         began, name = self._steady(), row.subscription_name
         try:
-            with unexpected(), holding.iteration() as (lease, known):
+            with unexpected(), holding.iteration(row) as (lease, known):
                 subscription = Subscription.from_row(lease.claim.row)
                 session = partial(holding.session, subscription)
-                try:
-                    under = self._workspace.iteration_under(lease, self._options, session=session, known=known)
-                    with under as iteration, unexpected():
-                        engine = self._copier.reporting(self._on_bytes, partial(_chosen, iteration))
-                        record = drive(iteration, engine, between=self._check)
-                        ask = not holding.asked or may_be_restored(
-                            iteration.pause_seconds, subscription.settings.sync_interval
-                        )
-                        behind = self._pinned(row, ask=ask)
-                except BaseException:
-                    holding.drop_session()
-                    raise
+                under = self._workspace.iteration_under(lease, self._options, session=session, known=known)
+                with under as iteration, unexpected():
+                    engine = self._copier.reporting(self._on_bytes, partial(_chosen, iteration))
+                    record = drive(iteration, engine, between=self._check)
+                    ask = not holding.asked or may_be_restored(
+                        iteration.pause_seconds, subscription.settings.sync_interval
+                    )
+                    behind = self._pinned(row, ask=ask)
                 self._keep(holding, iteration)
         except _NOT_FAILED as error:
             _log.info("subscription %s is not run: %s", name, error)
@@ -317,10 +331,12 @@ class Replicator:
 
     def _keep(self, holding: Holding, iteration: Iteration) -> None:
         """Keep the last point for the next iteration, unless there are too many tables in all of them."""
-        known = sum(len(other.last.tables) for other in list(self._holdings.values()) if other.last is not None)
-        last = iteration.last_read
-        if last is not None and known + len(last.tables) <= MOST_KNOWN_TABLES:
-            holding.last = last
+        last, task_id = iteration.last_read, iteration.subscription.task_id
+        with self._lock:
+            self._known_tables -= self._known.pop(task_id, 0)
+            if last is not None and self._known_tables + len(last.tables) <= MOST_KNOWN_TABLES:
+                holding.last, self._known[task_id] = last, len(last.tables)
+                self._known_tables += len(last.tables)
 
     def _pinned(self, row: LogRow, *, ask: bool) -> list[str]:
         """The targets to sync; all of them, to `ask` where they are. Retention keeps the points that they need from now
@@ -352,7 +368,7 @@ class Replicator:
 
     # ---- targets
 
-    def _try_targets_again(self, rows: Sequence[LogRow]) -> None:
+    def _try_targets_again(self) -> None:
         """Sync those whose wait after a failure is over, and ask those that have nothing to do where they are: an
         iteration, after which they are synced in any case, may be far away, or fail."""
         now = self._workspace.clock()
@@ -362,13 +378,14 @@ class Replicator:
         except (StateUnavailable, StateUnreadable) as error:
             _log.warning("targets are not tried again now: %s", error)
             return
-        for row in rows:
+        rows = self._watched.rows
+        for row in [rows[task_id] for task_id in failed | quiet.keys() if task_id in rows]:
             again = row.task_id in failed and row.task_id not in self._running
             if not again and row.task_id not in quiet:
                 continue
             if row.state != State.RUNNING or (row.is_held(now) and row.cn_uuid != self._workspace.executor.id):
                 continue
-            holding = self._holdings.setdefault(row.task_id, Holding(self._workspace, row))
+            holding = self._holding(row)
             try:
                 self._soon(row, holding, self._lagging(row) if again else (), self._sync)
                 self._soon(row, holding, quiet.get(row.task_id, ()), self._verify)

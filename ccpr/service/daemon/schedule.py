@@ -3,8 +3,11 @@
 When one is due says `ccpr.pipeline.due`, as for the sensor. Two kinds of iterations must not keep others
 waiting: those of subscriptions that are failing, which may hang until a timeout, and those that take long. They do not
 count against the workers, up to a number of their own.
+
+What is due is found in heaps: a look costs what is due, not what there is (decision ticks-follow-what-is-due).
 """
 
+import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -17,6 +20,7 @@ from ccpr.state.states import IterationState, State
 
 LONG_SECONDS = 5.0  # an iteration that has run for so long does not count against the workers any more
 LONG_PER_WORKER = 4
+_MOST_PASSED_OVER = 1000  # places of entries that are elsewhere, besides as many as there are entries
 
 
 @dataclass(slots=True)
@@ -28,6 +32,7 @@ class _Entry:
     failures : attempts in a row that the row may not know.
     not_before : on the steady clock.
     began : on the steady clock, of the iteration that runs; None if none does.
+    ticket : of its place in a queue; a place with another ticket is no longer its own.
     """
 
     row: LogRow
@@ -35,6 +40,42 @@ class _Entry:
     failures: int = 0
     not_before: float = 0.0
     began: float | None = None
+    ticket: int = 0
+
+    @property
+    def is_failing(self) -> bool:
+        return bool(self.failures) or Failures.of(self.row.error_message) is not None
+
+
+_Place = tuple[float, str, int]  # a time, the task id, the ticket
+
+
+class _Queue:
+    """Entries by time, the first first. One that has been put elsewhere since is passed over when its time comes."""
+
+    def __init__(self, entries: dict[str, _Entry]) -> None:
+        self._entries, self._places = entries, list[_Place]()
+
+    def put(self, when: float, task_id: str, ticket: int) -> None:
+        heapq.heappush(self._places, (when, task_id, ticket))
+        if len(self._places) > 2 * len(self._entries) + _MOST_PASSED_OVER:
+            self._places = [place for place in self._places if self._entry(place) is not None]
+            heapq.heapify(self._places)
+
+    def first(self) -> tuple[float, _Entry] | None:
+        while self._places:
+            if (entry := self._entry(self._places[0])) is not None:
+                return self._places[0][0], entry
+            heapq.heappop(self._places)
+        return None
+
+    def take(self) -> _Entry:
+        """The one that `first` has returned."""
+        return self._entries[heapq.heappop(self._places)[1]]
+
+    def _entry(self, place: _Place) -> _Entry | None:
+        entry = self._entries.get(place[1])
+        return entry if entry is not None and entry.ticket == place[2] else None
 
 
 class Schedule:
@@ -57,30 +98,44 @@ class Schedule:
     ) -> None:
         self._workers, self._clock, self._steady, self._is_open = workers, clock, steady, is_open
         self._entries: dict[str, _Entry] = {}
+        self._running: dict[str, _Entry] = {}
+        self._gone: set[str] = set()  # those that run, and are forgotten at their end
+        self._sound, self._failing = _Queue(self._entries), _Queue(self._entries)  # by the clock
+        self._resting = _Queue(self._entries)  # by the steady clock: until `not_before`
+        self._tickets = 0
         self._first = True
 
     @property
     def most_at_once(self) -> int:
         return self._workers * (1 + LONG_PER_WORKER)
 
-    def update(self, rows: Iterable[LogRow]) -> None:
-        """All subscriptions as they are now. Those that are not among them are gone."""
-        found = {row.task_id: row for row in rows}
-        for task_id in [task_id for task_id in self._entries if task_id not in found]:
-            if self._entries[task_id].began is None:
-                del self._entries[task_id]
-        for row in found.values():
+    def update(self, rows: Iterable[LogRow], gone: Iterable[str] = ()) -> None:
+        """Subscriptions that are new or have changed, and task ids of those that are gone."""
+        for task_id in gone:
+            if task_id in self._running:
+                self._gone.add(task_id)
+            else:
+                self._entries.pop(task_id, None)
+        for row in rows:
+            self._gone.discard(row.task_id)
             self._put(row)
         self._first = False
 
     def began(self, task_id: str) -> None:
-        self._entries[task_id].began = self._steady()
+        entry = self._running[task_id] = self._entries[task_id]
+        entry.began = self._steady()
+        entry.ticket = self._ticket()
 
     def ended(self, task_id: str, row: LogRow | None, *, failed: bool, later: bool = False) -> None:
         """The iteration has ended. `row` is how it left the subscription's, None if that could not be read. `later`:
         another executor has the subscription."""
         entry = self._entries.get(task_id)
+        self._running.pop(task_id, None)
         if entry is None:
+            return
+        if task_id in self._gone:
+            self._gone.remove(task_id)
+            del self._entries[task_id]
             return
         entry.began = None
         entry.failures = entry.failures + 1 if failed else 0
@@ -92,50 +147,31 @@ class Schedule:
             entry.not_before = 0.0
         if row is not None:
             self._put(row)
+        self._line_up(entry)
 
     def due(self) -> list[LogRow]:
         """Those to start now, the longest due first; no more than may run at once."""
-        now, steady = self._clock(), self._steady()
-        ready = [
-            entry
-            for entry in self._entries.values()
-            if entry.began is None and entry.due is not None and entry.due <= now and entry.not_before <= steady
-        ]
-        ready.sort(key=lambda entry: (entry.due, entry.row.task_id))
-        apart = [entry for entry in self._running() if self._is_apart(entry, steady)]
-        counted = len(self._running()) - len(apart)
-        apart_left = self._workers * LONG_PER_WORKER - len(apart)
-        free = self._workers - counted + min(apart_left, 0)
-        found = []
-        for entry in ready:
-            if self._is_held(entry.row, now):
-                continue
-            if _is_failing(entry):
-                if apart_left <= 0:
-                    continue
-                apart_left -= 1
-            elif free <= 0:
-                continue
-            else:
-                free -= 1
-            found.append(entry.row)
-        return found
+        steady = self._steady()
+        while (rested := self._resting.first()) is not None and rested[0] <= steady:
+            self._line_up(self._resting.take())
+        free, apart_left = self._room(steady)
+        found = self._startable(self._sound, free) + self._startable(self._failing, apart_left)
+        found.sort(key=lambda entry: (entry.due, entry.row.task_id))
+        return [entry.row for entry in found]
 
     def wait_seconds(self) -> float | None:
         """Until the next one is due, or an iteration no longer counts against the workers; None if nothing is known to
         happen. Never negative."""
         now, steady = self._clock(), self._steady()
-        waits = []
-        for entry in self._entries.values():
-            if entry.began is not None:
-                left = entry.began + LONG_SECONDS - steady
-                if left > 0:
-                    waits.append(left)
-            elif entry.due is not None:
-                left = max(entry.due - now, entry.not_before - steady)
-                if left > 0:  # one that is due and was not started waits for another to end
-                    waits.append(left)
-        return min(waits, default=None)
+        waits = [entry.began + LONG_SECONDS - steady for entry in self._running.values() if entry.began is not None]
+        if (rested := self._resting.first()) is not None:
+            waits.append(rested[0] - steady)
+        free, apart_left = self._room(steady)
+        # One that is due and was not started waits for another to end, or for its holder.
+        for queue, room in ((self._sound, free), (self._failing, apart_left)):
+            if room > 0 and (due := self._next_due(queue, now)) is not None:
+                waits.append(due - now)
+        return min((wait for wait in waits if wait > 0), default=None)
 
     def lateness(self, row: LogRow) -> float:
         """By how many seconds it begins later than it was due; 0 for the first iteration, which is due at any time."""
@@ -147,11 +183,59 @@ class Schedule:
     def _put(self, row: LogRow) -> None:
         entry = self._entries.get(row.task_id)
         if entry is None:
-            self._entries[row.task_id] = _Entry(row, self._due_at(row))
-        elif entry.row != row:
+            entry = self._entries[row.task_id] = _Entry(row, self._due_at(row))
+        elif entry.row == row:
+            return
+        else:
             if entry.row.error_message and not row.error_message:
                 entry.failures, entry.not_before = 0, 0.0  # resumed, or run by another executor
             entry.row, entry.due = row, self._due_at(row)
+        self._line_up(entry)
+
+    def _line_up(self, entry: _Entry) -> None:
+        """Put it where its time comes. One that runs, or requires operator action, is in no queue."""
+        entry.ticket = self._ticket()
+        if entry.began is not None or entry.due is None:
+            return
+        rest = entry.not_before - self._steady()
+        if rest > 0 and rest >= entry.due - self._clock():
+            self._resting.put(entry.not_before, entry.row.task_id, entry.ticket)
+        else:
+            queue = self._failing if entry.is_failing else self._sound
+            queue.put(entry.due, entry.row.task_id, entry.ticket)
+
+    def _startable(self, queue: _Queue, most: int) -> list[_Entry]:
+        """The first that are due and that nobody else holds. All stay in the queue until they begin: those that are
+        held are looked at again."""
+        now, steady = self._clock(), self._steady()
+        found, seen = list[_Entry](), list[_Entry]()
+        while len(found) < most and (first := queue.first()) is not None and first[0] <= now:
+            entry = queue.take()
+            seen.append(entry)
+            if entry.not_before <= steady and not self._is_held(entry.row, now):
+                found.append(entry)
+        for entry in seen:
+            self._line_up(entry)
+        return found
+
+    def _next_due(self, queue: _Queue, now: float) -> float | None:
+        """The first due time after now."""
+        passed = list[_Entry]()
+        while (first := queue.first()) is not None and first[0] <= now:
+            passed.append(queue.take())
+        for entry in passed:
+            self._line_up(entry)
+        return None if first is None else first[0]
+
+    def _room(self, steady: float) -> tuple[int, int]:
+        """How many more may begin: that count against the workers, and that do not."""
+        apart = sum(self._is_apart(entry, steady) for entry in self._running.values())
+        apart_left = self._workers * LONG_PER_WORKER - apart
+        return self._workers - (len(self._running) - apart) + min(apart_left, 0), apart_left
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
 
     def _due_at(self, row: LogRow) -> float | None:
         if row.state != State.RUNNING:
@@ -169,12 +253,5 @@ class Schedule:
         """By a living executor elsewhere, or by a command."""
         return row.is_held(now) and row.cn_uuid is not None and not self._is_open(row.cn_uuid)
 
-    def _running(self) -> list[_Entry]:
-        return [entry for entry in self._entries.values() if entry.began is not None]
-
     def _is_apart(self, entry: _Entry, steady: float) -> bool:
-        return _is_failing(entry) or (entry.began is not None and steady - entry.began >= LONG_SECONDS)
-
-
-def _is_failing(entry: _Entry) -> bool:
-    return bool(entry.failures) or Failures.of(entry.row.error_message) is not None
+        return entry.is_failing or (entry.began is not None and steady - entry.began >= LONG_SECONDS)

@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -83,6 +84,17 @@ def test_an_unreachable_port_is_tried_once(caplog: pytest.LogCaptureFixture):
         Session.connect(endpoint, "p")
     assert "attempt 1 failed" not in caplog.text
     assert raised.value.number == 2003
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_without_a_free_descriptor_the_error_says_so(monkeypatch: pytest.MonkeyPatch, number: int):
+    def none_left(*_: object, **__: object) -> None:
+        raise OSError(number, "Too many open files")
+
+    monkeypatch.setattr(socket, "create_connection", none_left)
+    with pytest.raises(UpstreamUnreachable, match="no descriptor is free") as raised:
+        Session.connect(Endpoint("127.0.0.1", 6001, "sys", "dump"), PASSWORD)
+    assert "ulimit -n" in raised.value.remedy
 
 
 def test_an_unknown_host_is_unreachable():

@@ -91,17 +91,21 @@ def test_an_idle_iteration_does_few_transactions_and_leaves_no_files_of_its_step
     workspace: Workspace, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch, counted, row = Watch(), Counter[str](), workspace.log.row("s")
-    replicator, holding = Replicator(workspace, [watch]), Holding(workspace, row)
+    replicator = Replicator(workspace, [watch])
+    holding = Holding(workspace, row, replicator._sessions)
     kept: list[Listed] = []
     keep = StepResults.keep_listed
     monkeypatch.setattr(StepResults, "keep_listed", lambda self, listed: (kept.append(listed), keep(self, listed))[1])
     for _ in range(3):
-        assert not replicator._iterate(row, holding).failed
+        ended = replicator._iterate(row, holding)
+        assert ended.row is not None
+        row = ended.row
     event.listen(workspace.log.engine, "begin", lambda _: counted.update(["transactions"]))
     kept.clear()
     for _ in range(3):
         ended = replicator._iterate(row, holding)
-        assert ended.row == workspace.log.row("s"), "as the iteration left it"
+        row = workspace.log.row("s")
+        assert ended.row == row, "as the iteration left it"
     looked = 3  # of this test
     assert not any(record.outcome.point for record in watch.records[3:])
     assert (counted["transactions"] - looked) / 3 <= MOST_TRANSACTIONS
@@ -110,7 +114,6 @@ def test_an_idle_iteration_does_few_transactions_and_leaves_no_files_of_its_step
     replicator._iterate(row, holding)
     assert watch.records[-1].outcome.point
     assert rows(workspace) == [1, 2]
-    holding.drop_session()
     replicator.stop()
 
 
@@ -123,15 +126,49 @@ def test_an_executor_of_whom_nothing_can_be_said_does_not_end_the_service(worksp
     replicator.start()
     until(lambda: watch.records or replicator.defect, "its lease has ended, and the subscription is run")
     assert not replicator.defect
-    assert watch.reads > 1
+    until(lambda: watch.reads > 1 or replicator.defect, "the row has changed, and is read again")
     replicator.stop()
     assert rows(workspace) == [1]
     assert workspace.log.row("s").fence > row.fence + 1
 
 
+def test_an_iteration_that_another_executor_has_done_meanwhile_is_not_done_again(workspace: Workspace) -> None:
+    row, watch = workspace.log.row("s"), Watch()
+    replicator = Replicator(workspace, [watch])
+    holding = Holding(workspace, row, replicator._sessions)
+    with closing(Workspace(workspace.home)) as elsewhere:
+        other = Replicator(elsewhere, [])
+        done = other._iterate(row, Holding(elsewhere, row, other._sessions))
+        other.stop()
+    ended = replicator._iterate(row, holding)
+    assert (ended.elsewhere, ended.row, watch.records) == (True, done.row, [])
+    assert workspace.log.row("s").fence == row.fence + 1, "it was not even claimed"
+    assert ended.row is not None
+    assert not replicator._iterate(ended.row, holding).elsewhere
+    replicator.stop()
+    assert rows(workspace) == [1]
+
+
+def test_subscriptions_of_one_login_share_few_sessions(workspace: Workspace) -> None:
+    first = workspace.log.row("s")
+    for number in range(12):
+        workspace.log.insert(replace(first, task_id=str(uuid.uuid4()), subscription_name=f"s{number}"))
+    watch = Watch()
+    replicator = Replicator(workspace, [watch], workers=2)
+    replicator.start()
+    until(lambda: len({record.subscription for record in watch.records}) == 13, "each is run")
+    assert not replicator.defect
+    replicator.ask_to_stop()
+    until(lambda: not replicator.unfinished, "those that run end")
+    assert 1 <= replicator._sessions.idle <= replicator._schedule.most_at_once
+    replicator.stop()
+    assert replicator._sessions.idle == 0
+
+
 def test_what_was_kept_of_a_subscription_is_not_used_for_a_later_one_of_its_name(workspace: Workspace) -> None:
     row, watch = workspace.log.row("s"), Watch()
-    replicator, holding = Replicator(workspace, [watch]), Holding(workspace, row)
+    replicator = Replicator(workspace, [watch])
+    holding = Holding(workspace, row, replicator._sessions)
     assert not replicator._iterate(row, holding).failed
     workspace.log.drop("s")
     later = replace(row, task_id=str(uuid.uuid4()), fence=row.fence)
@@ -142,7 +179,6 @@ def test_what_was_kept_of_a_subscription_is_not_used_for_a_later_one_of_its_name
         pass
     assert workspace.log.row("s") == later, "nobody has claimed it"
     assert rows(workspace) == [1]
-    holding.drop_session()
     replicator.stop()
 
 
@@ -195,7 +231,7 @@ def test_an_error_that_nothing_expects_is_red_from_the_first_and_tried_again(
 
 def test_a_copied_object_that_is_not_in_the_store_fails_the_iteration_and_makes_no_point(workspace: Workspace) -> None:
     replicator, row = Replicator(workspace, [Watch()]), workspace.log.row("s")
-    holding = Holding(workspace, row)
+    holding = Holding(workspace, row, replicator._sessions)
     with losing_objects() as lost:
         assert replicator._iterate(row, holding).failed
     assert f"MIRROR_DAMAGED: 1 copied objects are not in the store as copied [object {lost[0]}]" in str(
@@ -204,7 +240,6 @@ def test_a_copied_object_that_is_not_in_the_store_fails_the_iteration_and_makes_
     assert PointHistory(workspace.log.engine, row.task_id).newest() is None
     assert not replicator._iterate(workspace.log.row("s"), holding).failed
     assert rows(workspace) == [1]
-    holding.drop_session()
     replicator.stop()
 
 

@@ -1,6 +1,7 @@
 """What the service starts when, with a clock that the test moves: random subscriptions, durations and failures."""
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.pipeline.due import back_off, due_at
+from ccpr.service.daemon import schedule as schedule_module
 from ccpr.service.daemon.schedule import LONG_PER_WORKER, LONG_SECONDS, Schedule
 from ccpr.state.context import Context
 from ccpr.state.credentials import Vault
@@ -182,7 +184,7 @@ def test_paused_stopped_held_and_dropped_ones_do_not_begin(vault: Vault) -> None
     held = replace(due[2], cn_uuid="another", lease_expires_at=round((START + 20) * 1000))
     schedule.update([paused, stopped, held, due[3]])
     assert schedule.due() == [due[3]]
-    schedule.update([due[0], stopped, held])
+    schedule.update([due[0], stopped, held], gone=[due[3].task_id])
     assert schedule.due() == [due[0]], "resumed; and one is gone"
     dead.add("another")
     assert schedule.due() == [due[0], held] or schedule.due() == [held, due[0]]
@@ -231,3 +233,143 @@ def test_a_first_copy_that_takes_days_keeps_no_worker(vault: Vault) -> None:
         begun += 1
         clock.go_on(LONG_SECONDS + 0.1)
     assert begun == LONG_PER_WORKER + 1
+
+
+@dataclass
+class Plain:
+    """What a schedule answers, found by looking at every subscription."""
+
+    clock: Clock
+    rows: dict[str, LogRow] = field(default_factory=dict)
+    not_before: dict[str, float] = field(default_factory=dict)
+    began: dict[str, float] = field(default_factory=dict)
+
+    def due_of(self, row: LogRow) -> float | None:
+        return due_at(row, self.clock.now) if row.state == State.RUNNING else None
+
+    def due(self, workers: int, dues: dict[str, float | None]) -> list[str]:
+        ready = sorted(
+            (due, task_id)
+            for task_id, due in dues.items()
+            if due is not None
+            and due <= self.clock.now
+            and task_id not in self.began
+            and self.not_before.get(task_id, 0.0) <= self.clock.steady
+            and not self.rows[task_id].is_held(self.clock.now)
+        )
+        apart = sum(self._apart(task_id) for task_id in self.began)
+        left = workers * LONG_PER_WORKER - apart
+        free = workers - (len(self.began) - apart) + min(left, 0)
+        found = []
+        for _, task_id in ready:
+            if self.rows[task_id].error_message:
+                if left > 0:
+                    left -= 1
+                    found.append(task_id)
+            elif free > 0:
+                free -= 1
+                found.append(task_id)
+        return found
+
+    def _apart(self, task_id: str) -> bool:
+        return bool(self.rows[task_id].error_message) or self.clock.steady - self.began[task_id] >= LONG_SECONDS
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_heaps_find_what_a_look_at_every_subscription_finds(vault: Vault, seed: int) -> None:
+    chance, clock = random.Random(seed), Clock()
+    plain, dues, fails = Plain(clock), dict[str, float | None](), Counter[str]()
+    schedule = Schedule(2, lambda: clock.now, lambda: clock.steady)
+
+    def put(row: LogRow) -> None:
+        if plain.rows.get(row.task_id) != row:
+            plain.rows[row.task_id] = row
+            dues[row.task_id] = plain.due_of(row)
+
+    def update(rows: list[LogRow], gone: list[str]) -> None:
+        for task_id in gone:
+            del plain.rows[task_id], dues[task_id]
+            plain.not_before.pop(task_id, None)
+        for row in rows:
+            if (before := plain.rows.get(row.task_id)) and before.error_message and not row.error_message:
+                plain.not_before.pop(row.task_id, None)
+            put(row)
+        schedule.update(rows, gone)
+
+    update([began_at(new_row(vault, number, chance.choice((1, 5, 30))), START - 40) for number in range(15)], [])
+    for step in range(200):
+        kind = chance.choice(("time", "time", "jump", "hold", "pause", "new", "gone", "end", "end", "fail"))
+        idle = [task_id for task_id in plain.rows if task_id not in plain.began]
+        task_id = chance.choice(idle) if idle else None
+        if kind == "time":
+            clock.go_on(chance.choice((0.01, 0.5, 3.0)))
+        elif kind == "jump" and chance.random() < 0.2:
+            clock.jump(chance.choice((-20.0, 20.0)))
+        elif kind == "hold" and task_id:
+            until = 0 if plain.rows[task_id].lease_expires_at else round((clock.now + 4) * 1000)
+            update([replace(plain.rows[task_id], cn_uuid="another", lease_expires_at=until)], [])
+        elif kind == "pause" and task_id:
+            state = State.RUNNING if plain.rows[task_id].state == State.PAUSED else State.PAUSED
+            update([replace(plain.rows[task_id], state=state)], [])
+        elif kind == "new":
+            update([began_at(new_row(vault, 100 + step, 5), clock.now)], [])
+        elif kind == "gone" and task_id:
+            update([], [task_id])
+        elif kind in ("end", "fail") and plain.began:
+            task_id = chance.choice(list(plain.began))
+            began, row = plain.began.pop(task_id), plain.rows[task_id]
+            if kind == "end":
+                row = began_at(row, clock.now - (clock.steady - began))
+                plain.not_before.pop(task_id, None)
+                fails[task_id] = 0
+            else:
+                fails[task_id] += 1
+                row = failed_at(row, clock.now, fails[task_id])
+                plain.not_before[task_id] = clock.steady + back_off(row, fails[task_id])
+            put(row)
+            schedule.ended(task_id, row, failed=kind == "fail")
+        expected = plain.due(2, dues)
+        assert [row.task_id for row in schedule.due()] == expected
+        for task_id in expected:
+            schedule.began(task_id)
+            plain.began[task_id] = clock.steady
+        wait = schedule.wait_seconds()
+        assert wait is None or wait > 0
+
+
+def test_a_look_costs_what_is_due_and_not_what_there_is(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, looked = Clock(), Counter[str]()
+    rows = [began_at(new_row(vault, number, 3600), START - 1) for number in range(2000)]
+    schedule = Schedule(4, lambda: clock.now, lambda: clock.steady)
+    schedule.update(rows)
+    entry_at = schedule_module._Queue._entry
+    monkeypatch.setattr(
+        schedule_module._Queue, "_entry", lambda self, place: (looked.update(["places"]), entry_at(self, place))[1]
+    )
+    assert schedule.due() == []
+    assert schedule.wait_seconds() is not None
+    assert looked["places"] <= 8
+    clock.go_on(3600)
+    assert len(schedule.due()) == 4, "as many as there are workers, of 2,000 that are due"
+    assert looked["places"] <= 24
+
+
+def test_what_is_gone_while_it_runs_is_forgotten_at_its_end(vault: Vault) -> None:
+    clock = Clock()
+    schedule = Schedule(1, lambda: clock.now, lambda: clock.steady)
+    row = began_at(new_row(vault, 0, 10), START - 100)
+    schedule.update([row])
+    schedule.began(row.task_id)
+    schedule.update([], gone=[row.task_id])
+    schedule.ended(row.task_id, None, failed=False, later=True)
+    clock.go_on(100)
+    assert (schedule.due(), schedule.wait_seconds()) == ([], None)
+
+
+def test_places_that_were_left_are_cleared_away(vault: Vault) -> None:
+    clock = Clock()
+    schedule = Schedule(1, lambda: clock.now, lambda: clock.steady)
+    row = began_at(new_row(vault, 0, 3600), START)
+    for lease in range(20_000):
+        schedule.update([replace(row, lease_expires_at=lease)])
+    assert len(schedule._sound._places) < 2000
