@@ -42,9 +42,11 @@ class Budget:
     sessions: int = 4
     mb_s: float = 0.0
 
-    def part(self, number: int) -> "Budget":
-        """What each of a number of workers may take of it, one session at least."""
-        return Budget(max(1, self.sessions // number), self.mb_s / number)
+    def part(self, number: int, workers: int) -> "Budget":
+        """What the worker `number`, from 0, of so many may take of it: its share of the sessions, one at least, and of
+        the rate as many parts."""
+        sessions = max(1, -(-(self.sessions - number) // workers))
+        return Budget(sessions, self.mb_s * sessions / max(self.sessions, workers))
 
 
 _INVALID_TEXT = Choice(one.value for one in InvalidText)

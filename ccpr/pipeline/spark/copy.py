@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ _COPY_REQUEST = pa.schema(
         pa.field("task", pa.int32()),
     ]
 )
+# In one job: so many travel with its tasks, and no task waits for rows that another has distributed.
+_JOB_OBJECTS: Final = 16_384
 # Spark has no fixed-size binary. A task's error is returned as a row: of an exception Spark would lose the class, and
 # with it whether trying again may help.
 _COPY_ROWS = pa.schema(
@@ -54,26 +56,34 @@ def copy_with_spark(
     *,
     on_progress: Callable[[int], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Copy objects (COPY_INPUT) in `tasks` tasks, each with its part of the job's budget: of four sessions two tasks
-    have two each, and no task has less than one. Returns COPY_OUTPUT when all are done; `on_progress` is called
-    meanwhile with the bytes of objects that are in the store since the last call.
+    """Copy objects (COPY_INPUT) in `tasks` tasks, each with its part of the job's budget: of five sessions two tasks
+    have three and two, and no task has less than one. Yields COPY_OUTPUT when all of a job of Spark are done;
+    `on_progress` is called meanwhile with the bytes of objects that are in the store since the last call.
 
     Objects that were copied by a task that then fails stay in the store. Raises what a task raised, in its own class:
     the first terminal error, else the first; what `on_progress` raises, which ends the job; SparkCodeDiffers;
     SparkSessionLost and SparkRefused of a session that others keep; SparkJobFailed if Spark itself failed;
     StoreNotShared.
     """
+    for first in range(0, objects.num_rows, _JOB_OBJECTS):
+        yield from _copy_in_job(spark, job, objects.slice(first, _JOB_OBJECTS), tasks, on_progress)
+
+
+def _copy_in_job(
+    spark: "SparkSession",
+    job: CopyJob,
+    objects: pa.Table,
+    tasks: int,
+    on_progress: Callable[[int], None] | None,
+) -> Iterator[pa.RecordBatch]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException, PythonException
 
-    if objects.num_rows == 0:
-        return
     tasks = min(tasks, objects.num_rows)
-    share = replace(job, budget=job.budget.part(tasks))
-    assigned, tag, watch = assign_tasks(objects, tasks), f"ccpr-{uuid.uuid4()}", None
+    assigned, tag, watch = assign_tasks(objects, tasks, job.budget.sessions), f"ccpr-{uuid.uuid4()}", None
     try:
         refuse_unshared_store(spark, job.store_url)
-        frame = in_tasks(spark, assigned, partial(_copy_share, share, loaded_code()), _COPY_ROWS)
+        frame = in_tasks(spark, assigned, partial(_copy_share, job, tasks, loaded_code()), _COPY_ROWS)
         with ExitStack() as held:
             spark.addTag(tag)
             held.callback(spark.removeTag, tag)
@@ -99,24 +109,26 @@ def copy_with_spark(
     yield from rows.select(COPY_OUTPUT.names).cast(COPY_OUTPUT).to_batches()
 
 
-def assign_tasks(objects: pa.Table, tasks: int) -> pa.Table:
-    """The objects with a task number, about the same number of bytes for each task.
+def assign_tasks(objects: pa.Table, tasks: int, sessions: int = 1) -> pa.Table:
+    """The objects with a task number, about the same number of bytes for each of the sessions, which the tasks share
+    as `Budget.part` says.
 
-    Sorted by size, largest first, the objects go to the tasks in turn, in one direction and then in the other.
+    Sorted by size, largest first, the objects go to the sessions in turn, in one direction and then in the other.
     """
-    ordered = objects.sort_by([("size", "descending"), ("name", "ascending")])
-    turn, place = np.divmod(np.arange(ordered.num_rows), tasks)
-    numbers = np.where(turn % 2 == 0, place, tasks - 1 - place).astype(np.int32)
+    ordered, sessions = objects.sort_by([("size", "descending"), ("name", "ascending")]), max(sessions, tasks)
+    turn, place = np.divmod(np.arange(ordered.num_rows), sessions)
+    numbers = (np.where(turn % 2 == 0, place, sessions - 1 - place) % tasks).astype(np.int32)
     return ordered.append_column("task", pa.array(numbers)).cast(_COPY_REQUEST)
 
 
-def _copy_share(job: CopyJob, code: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _copy_share(job: CopyJob, tasks: int, code: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
         if difference := difference_of_code(code):
             raise SparkCodeDiffers(difference, subject="Spark")
-        rows = (batch.select(COPY_INPUT.names).cast(COPY_INPUT) for batch in batches)
-        objects = pa.Table.from_batches(rows, COPY_INPUT)
-        for done in copy_in_process(job, objects):
+        share = pa.Table.from_batches(batches)  # a task has an object at least
+        number = share.column("task")[0].as_py()
+        job = replace(job, budget=job.budget.part(number, tasks))
+        for done in copy_in_process(job, share.select(COPY_INPUT.names).cast(COPY_INPUT)):
             values = [column.cast(field.type) for column, field in zip(done.columns, _COPY_ROWS, strict=False)]
             yield pa.RecordBatch.from_arrays([*values, pa.nulls(done.num_rows, pa.binary())], schema=_COPY_ROWS)
     except CcprError as error:

@@ -33,6 +33,7 @@ from ccpr.pipeline.spark.rates import CONNECT, START, Rates
 from ccpr.pipeline.spark.server import WarmSpark, answering
 from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState
 from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, spark_session
+from ccpr.pipeline.spark.slots import await_executors, slots_of
 from ccpr.pipeline.spark.watching import Tally
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ class Copier:
         tally = Tally(on_bytes)
         try:
             with self._session_at(choice.place, found) as session:
-                at_once = self._settings.slots or job.budget.sessions  # a task that waits for another brings nothing
+                # A task that waits for another brings nothing.
+                at_once = self._settings.slots or slots_of(session) or job.budget.sessions
                 tasks = max(1, min(job.budget.sessions, at_once, size // _TASK_BYTES))
                 copied = copy_with_spark(session, job.for_workers(), objects, tasks, on_progress=tally)
                 yield from self._measured("spark", job.source, size, copied)
@@ -175,6 +177,8 @@ class Copier:
             if self._session is None or self._of != (server or self._settings):
                 began = time.monotonic()
                 self._session = self._cold_session() if server is None else answering(server)
+                if server is None and self._settings.slots is None:
+                    await_executors(self._session)
                 self._of = server or self._settings
                 if self._settings.remote is None:
                     kind = START if server is None else CONNECT

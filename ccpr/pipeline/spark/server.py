@@ -27,6 +27,7 @@ from ccpr.pipeline.spark.machine import boot, free_port, is_ours
 from ccpr.pipeline.spark.server_process import END_SECONDS, POLL_SECONDS, ServerProcess
 from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState, settings_digest
 from ccpr.pipeline.spark.session import SparkSettings, SparkUnavailable, settings_of
+from ccpr.pipeline.spark.slots import await_executors, slots_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,6 +190,15 @@ class WarmSpark:
         finally:
             session.stop()
 
+    def _awaited(self, server: ServerRecord) -> int:
+        """How many tasks run at once on a cluster, whose executors are waited for."""
+        session = warm_connection(server.port, server.token, server.session_id)
+        try:
+            await_executors(session)
+            return slots_of(session) or 1
+        finally:
+            session.stop()
+
     def _launch(self, *, warm_up: bool, supervised: bool, cancelled: threading.Event) -> ServerRecord | None:
         """A server in which a job has run; None if its process ended before (the port was taken).
 
@@ -219,10 +229,11 @@ class WarmSpark:
                     raise self.process.did_not_start(f"{what} after {time.monotonic() - begun:.0f} s")
                 cancelled.wait(POLL_SECONDS)
             self._check(server)
+            slots = self.settings.slots or self._awaited(server)
             for _ in range(_WARM_UP_JOBS if warm_up else 0):
                 if cancelled.is_set():
                     break
-                self._check(server, self.settings.slots or 1)
+                self._check(server, slots)
             server = replace(server, start_seconds=time.monotonic() - begun)
             self._record(server)
         except BaseException:

@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import json
 import os
-import sys
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
@@ -99,5 +98,5 @@ class Found:
 def settings_digest(settings: SparkSettings, token: str) -> str:
     """Of master, settings and environment, keyed with the token of the server."""
     environment = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_PASSED_ON) and value}
-    text = json.dumps([sys.executable, settings.spark_config(), environment], sort_keys=True)
+    text = json.dumps([settings.python, settings.spark_config(), environment], sort_keys=True)
     return hmac.new(token.encode(), text.encode(), hashlib.sha256).hexdigest()

@@ -31,6 +31,7 @@ MASTER_VARIABLE = "CCPR_SPARK_MASTER"
 REMOTE_VARIABLE = "CCPR_SPARK_REMOTE"
 CONF_PREFIX = "CCPR_SPARK_CONF_"
 LOCAL_MASTER = "local[*]"
+_PYTHON_VARIABLE = "PYSPARK_PYTHON"  # Spark's own
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,.*)?\])?")
 PACKAGES = ("pyspark", "pandas")  # without which there is no session; a server's client needs more
 _starting = threading.Lock()  # the environment is changed meanwhile
@@ -47,8 +48,8 @@ class SparkSettings:
     master : ``local[*]`` = all cores of this machine; not used with `remote`.
     remote : a Spark Connect server, ``sc://host:port``; None = a session with its own JVM.
     ui : show Spark's web page on the loopback address, port 4040.
-    key_file : path of the key that opens sealed passwords; workers get the path, never the key (decision
-        sealed-secrets).
+    key_file : path of the key that opens sealed passwords; workers on this machine get the path, never the key
+        (decision sealed-secrets). Others have their own path.
     config : further Spark settings, which take precedence over ours.
     """
 
@@ -73,8 +74,8 @@ class SparkSettings:
         }
         if is_here(self.master):  # executors elsewhere must be able to reach the driver
             config |= {"spark.driver.bindAddress": LOOPBACK_ADDRESS, "spark.driver.host": LOOPBACK_ADDRESS}
-        if self.key_file is not None:
-            config[f"spark.executorEnv.{KEY_FILE_VARIABLE}"] = str(self.key_file.absolute())
+            if self.key_file is not None:
+                config[f"spark.executorEnv.{KEY_FILE_VARIABLE}"] = str(self.key_file.absolute())
         return {**config, **self.config}
 
     @property
@@ -90,6 +91,12 @@ class SparkSettings:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
 
     @property
+    def python(self) -> str:
+        """What workers run: else the `python3` of PATH. On other machines it may have another path."""
+        here = self.remote is not None or is_here(self.master)
+        return (None if here else os.environ.get(_PYTHON_VARIABLE)) or sys.executable
+
+    @property
     def place(self) -> str:
         """The master or server for people, without a token."""
         return shown_url(self.remote or self.master)
@@ -99,7 +106,7 @@ class SparkSettings:
 
         Raises JavaMissing.
         """
-        os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers run the `python3` of PATH
+        os.environ[_PYTHON_VARIABLE] = self.python
         if self.key_file is not None:
             os.environ[KEY_FILE_VARIABLE] = str(self.key_file.absolute())
         if self.remote is None:

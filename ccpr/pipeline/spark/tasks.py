@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TaskFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _LONGEST_REASON = 400
-_FEW_BYTES = 128 << 10
+_FEW_BYTES = 4 << 20
 _masters: "WeakKeyDictionary[SparkSession, str]" = WeakKeyDictionary()
 LOOPBACK_ADDRESS = "127.0.0.1"
 LOOPBACK = frozenset(("localhost", LOOPBACK_ADDRESS, "::1", "[::1]"))
@@ -44,7 +44,7 @@ def reason_of(error: Exception) -> str:
 def in_tasks(spark: "SparkSession", rows: pa.Table, function: TaskFunction, schema: pa.Schema) -> "DataFrame":
     """What `function` makes of the rows (of `schema`), in a task for each number in the column `task`. It is pickled.
 
-    A few rows travel with it, which saves the stage that distributes them (decision few-rows-with-the-task).
+    Up to some MB of rows travel with it, which saves the stage that distributes them (decision few-rows-with-the-task).
     """
     tasks = 1 + (pc.max(rows.column("task")).as_py() or 0)
     if rows.nbytes <= _FEW_BYTES:

@@ -3,6 +3,7 @@ class."""
 
 import os
 import shutil
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
@@ -59,7 +62,7 @@ def test_two_tasks_copy_with_sessions_of_their_own(
         assert (tmp_path / "mirror/objects" / name).read_bytes() == (recordings / "dml/objects" / name).read_bytes()
 
 
-@pytest.mark.parametrize(("sessions", "used"), [(1, 2), (3, 2), (5, 4)])
+@pytest.mark.parametrize(("sessions", "used"), [(1, 2), (3, 3), (5, 5)])
 def test_tasks_share_the_sessions_of_the_job(
     spark: "SparkSession", key_file: Path, recordings: Path, tmp_path: Path, sessions: int, used: int
 ) -> None:
@@ -78,10 +81,26 @@ def test_tasks_share_the_sessions_of_the_job(
         assert (tmp_path / "mirror/objects" / name).read_bytes() == (recordings / "keys/objects" / name).read_bytes()
 
 
-def test_the_parts_of_a_budget_are_no_more_than_it() -> None:
-    assert Budget(8, 100.0).part(2) == Budget(4, 50.0)
-    assert Budget(5).part(2) == Budget(2)
-    assert Budget(1, 10.0).part(4) == Budget(1, 2.5)
+@given(st.integers(1, 64), st.integers(1, 64), st.floats(0, 1000))
+def test_the_parts_of_a_budget_are_all_of_it_and_differ_by_one_session(
+    sessions: int, workers: int, mb_s: float
+) -> None:
+    parts = [Budget(sessions, mb_s).part(number, workers) for number in range(workers)]
+    found = [part.sessions for part in parts]
+    assert sum(found) == max(sessions, workers)
+    assert 1 <= max(found) <= min(found) + 1
+    assert sum(part.mb_s for part in parts) == pytest.approx(mb_s)
+
+
+@given(st.integers(1, 20), st.integers(1, 30), st.integers(1, 200))
+def test_each_session_has_as_many_objects_of_a_size(tasks: int, sessions: int, count: int) -> None:
+    """Tasks with more sessions have more bytes."""
+    rows = {"name": [f"o{n:03}" for n in range(count)], "size": [10] * count, "stats": [b"x" * 154] * count}
+    assigned = assign_tasks(pa.table(rows, COPY_INPUT), tasks, sessions)
+    for task, objects in Counter(assigned.column("task").to_pylist()).items():
+        own = Budget(sessions).part(task, tasks).sessions
+        fair = count / max(sessions, tasks)
+        assert own * int(fair) <= objects <= own * -(-count // max(sessions, tasks))
 
 
 def test_tasks_read_storage_and_ask_the_upstream_for_what_is_not_there(

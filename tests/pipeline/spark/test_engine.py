@@ -47,6 +47,13 @@ def job(recordings: Path, tmp_path: Path) -> Iterator[CopyJob]:
         yield CopyJob(endpoint, sealed, Publication("pub_dml", "sys", 0), store, key_file=tmp_path / "key")
 
 
+@pytest.fixture(autouse=True)
+def two_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cluster would say."""
+    monkeypatch.setattr(engine, "slots_of", lambda spark: 2)
+    monkeypatch.setattr(engine, "await_executors", lambda spark: None)
+
+
 class Failing:
     """Spark, which copies two objects and fails, as often as it is asked."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ccpr.pipeline.spark.server_record import settings_digest
 from ccpr.pipeline.spark.session import SparkSettings, settings_of
 from ccpr.state.credentials import KEY_FILE_VARIABLE
 from tests.support.process_list import process_list
@@ -153,6 +154,18 @@ def test_settings_say_loopback_only_for_a_local_master_and_never_hold_the_key(tm
     remote = SparkSettings(tmp_path, remote="sc://127.0.0.1:15002").spark_config()
     assert remote["spark.remote"] == "sc://127.0.0.1:15002"
     assert "spark.master" not in remote
+
+
+def test_workers_on_other_machines_have_paths_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far, here = (SparkSettings(tmp_path, master, key_file=tmp_path / "key") for master in ("spark://far:7077", "local"))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert far.python == here.python == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/there/bin/python")
+    assert (far.python, here.python) == ("/opt/there/bin/python", sys.executable)
+    assert f"spark.executorEnv.{KEY_FILE_VARIABLE}" not in far.spark_config()
+    of_there = settings_digest(far, "t")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/another/bin/python")
+    assert settings_digest(far, "t") != of_there  # a warm session of the former does not fit
 
 
 @pytest.mark.parametrize(

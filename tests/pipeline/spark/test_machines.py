@@ -1,0 +1,206 @@
+"""A cluster whose machines share nothing: three workers, each with an address, a folder and a key file of its own, and
+a mirror in a bucket. One of them loses its power in the middle of a copy."""
+
+import json
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ccpr
+from ccpr.emulator.engine.storage import Storage
+from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.mirror.open_store import open_store
+from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.spark.choice import Choice, Place
+from ccpr.pipeline.spark.engine import Copier
+from ccpr.pipeline.spark.server import WarmSpark
+from ccpr.pipeline.spark.session import SparkSettings
+from ccpr.pipeline.spark.slots import slots_of
+from ccpr.service.workspace import Workspace
+from ccpr.state.credentials import KEY_FILE_VARIABLE
+from tests.support.driving import iterate
+from tests.support.process_list import process_list
+from tests.support.replica import command, source_uri
+from tests.support.slow_line import slow_line
+from tests.support.spark_cluster import Cluster, running_cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+PASSWORD, KEY_OF_BUCKET = "hush-2f61-upstream", "hush-77d0-bucket"
+MASTER, HOSTS = "127.0.0.2", ("127.0.0.3", "127.0.0.4", "127.0.0.5")
+ROWS, OBJECT_ROWS = 240_000, 8192
+LATENCY_MS, MB_S = 20, 1.0
+LIMIT_SECONDS = 120.0
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for eight processes that do little
+
+
+@dataclass(frozen=True)
+class Machines:
+    cluster: Cluster
+    storage: Storage
+    emulator: SimulatedUpstream
+    warm: WarmSpark
+    url: str
+    events: Path
+
+
+@pytest.fixture(scope="module")
+def machines(s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """A subscription of which nothing has been copied, and a warm session of the cluster."""
+    folder = tmp_path_factory.mktemp("machines")
+    url = f"s3://mirrors/machines?endpoint_override=http://{s3_server}&region=us-east-1"
+    storage = Storage(object_rows=OBJECT_ROWS)
+    storage.create_database("d")
+    storage.create_publication("p", "d")
+    storage.create_table(
+        "d", "t", {"n": "bigint", **{f"v{number}": "double" for number in range(6)}}, primary_key=["n"]
+    )
+    insert(storage, np.arange(ROWS))
+    environment = {"CCPR_HOME": str(folder / "home"), "UPSTREAM_PASSWORD": PASSWORD}
+    environment |= {"AWS_SECRET_ACCESS_KEY": KEY_OF_BUCKET, "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    with pytest.MonkeyPatch.context() as patching, SimulatedUpstream(storage, password=PASSWORD) as emulator:
+        for name, value in environment.items():
+            patching.setenv(name, value)
+        patching.delenv(KEY_FILE_VARIABLE, raising=False)
+        patching.delenv("PYSPARK_PYTHON", raising=False)
+        with slow_line(emulator.port, LATENCY_MS, MB_S) as port:
+            scope = ("--from", source_uri(port), "--database", "d", "--publication", "p", "--publisher", "sys")
+            command("subscribe", "s", *scope, "--mirror", url, "--max-sessions", "6")
+            with running_cluster(folder, 0, host=MASTER) as cluster:
+                warm = warm_session(cluster, folder)
+                try:
+                    yield Machines(cluster, storage, emulator, warm, url, folder / "events")
+                finally:
+                    warm.stop()
+
+
+def warm_session(cluster: Cluster, folder: Path) -> WarmSpark:
+    """Each worker has the key file somewhere else."""
+    home = folder / "home"
+    cluster.start_workers(3, *HOSTS, environment={KEY_FILE_VARIABLE: "{folder}/secrets/key", "TMPDIR": "{folder}"})
+    for number in range(3):
+        (cluster.worker_folder(number) / "secrets").mkdir()
+        shutil.copy(home / "key", cluster.worker_folder(number) / "secrets/key")
+    (folder / "events").mkdir()
+    config = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (folder / "events").as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    warm = WarmSpark(home, SparkSettings(home / "java", cluster.master, key_file=home / "key", config=config))
+    warm.start()
+    return warm
+
+
+def insert(storage: Storage, keys: np.ndarray) -> None:
+    values = np.random.default_rng(len(keys)).random((6, len(keys)))
+    with storage.begin() as transaction:
+        transaction.insert("d", "t", pa.table({"n": keys, **{f"v{n}": column for n, column in enumerate(values)}}))
+
+
+def truth(machines: Machines) -> pa.Table:
+    return machines.storage.rows_at("d", "t", machines.storage.now)
+
+
+def assert_same(found: pa.Table, expected: pa.Table) -> None:
+    """The same rows, in any order."""
+    found, expected = (table.sort_by("n").combine_chunks() for table in (found, expected))
+    assert found.num_rows == expected.num_rows
+    assert found.column_names == expected.column_names
+    for ours, theirs in zip(found.columns, expected.columns, strict=True):
+        assert ours.equals(theirs)
+
+
+def copied_by_cluster(machines: Machines) -> tuple[list[Choice], Outcome]:
+    choices = list[Choice]()
+    copier = Copier(machines.warm.home, "spark", settings=machines.warm.settings, on_choice=choices.append)
+    with Workspace() as workspace:
+        return choices, iterate(workspace, "s", engine=copier)
+
+
+def lose_power(machines: Machines, lost_at: list[int]) -> None:
+    """Of the first machine, as soon as each has copied some objects."""
+    store, until = open_store(machines.url), time.monotonic() + LIMIT_SECONDS
+    while (found := sum(1 for _ in store.names("objects"))) < 9 and time.monotonic() < until:
+        time.sleep(0.05)
+    machines.cluster.kill_worker(0)
+    lost_at.append(found)
+
+
+def tasks_of(events: Path) -> tuple[set[tuple[int, int]], set[tuple[int, int]], Counter]:
+    """By stage and number: tasks that were started again, and those that the lost machine did not finish; and how many
+    tasks of the widest stage each machine began with."""
+    lines = [json.loads(line) for path in events.rglob("events*") if path.is_file() for line in path.open()]
+    started = [event for event in lines if event["Event"] == "SparkListenerTaskStart"]
+    done = {e["Task Info"]["Task ID"] for e in lines if e["Event"] == "SparkListenerTaskEnd" and succeeded(e)}
+    first = [event for event in started if event["Task Info"]["Attempt"] == 0]
+    widest = max(Counter(event["Stage ID"] for event in first).items(), key=lambda found: found[1])[0]
+    hosts = Counter(event["Task Info"]["Host"] for event in first if event["Stage ID"] == widest)
+    again = {place_of(event) for event in started if event["Task Info"]["Attempt"] > 0}
+    of_lost = [event for event in started if event["Task Info"]["Host"] == HOSTS[0]]
+    return again, {place_of(event) for event in of_lost if event["Task Info"]["Task ID"] not in done}, hosts
+
+
+def succeeded(event: dict) -> bool:
+    return event["Task End Reason"]["Reason"] == "Success"
+
+
+def place_of(event: dict) -> tuple[int, int]:
+    return event["Stage ID"], event["Task Info"]["Index"]
+
+
+def test_a_machine_that_is_lost_costs_its_tasks_only(machines: Machines) -> None:
+    session = machines.warm.session()
+    assert session is not None
+    assert slots_of(session) == 3
+    lost_at = list[int]()
+    losing = threading.Thread(target=lose_power, args=(machines, lost_at))
+    losing.start()
+    with process_list() as seen:
+        choices, outcome = copied_by_cluster(machines)
+    losing.join()
+    status = machines.emulator.status()
+    assert [choice.place for choice in choices] == [Place.WARM]
+    assert machines.cluster.master in choices[0].why
+    assert 0 < lost_at[0] < outcome.objects_total
+    assert status.sessions_open == 0
+    again, unfinished, hosts = tasks_of(machines.events)
+    assert again == unfinished
+    assert len(again) == 1  # each machine had one of three
+    assert hosts == dict.fromkeys(HOSTS, 1)
+    total = outcome.objects_total
+    assert total <= status.objects_fetched <= total + 2  # the lost task had two sessions, with an object each
+    assert not [line for line in seen if PASSWORD in line or KEY_OF_BUCKET in line]
+    assert_same(ccpr.read_table(session, machines.url, "d.t").toArrow(), truth(machines))
+
+
+def test_the_machines_that_are_left_find_what_changed(machines: Machines) -> None:
+    session = machines.warm.session()
+    assert session is not None
+    assert slots_of(session) == 2
+    before = truth(machines)
+    insert(machines.storage, np.arange(ROWS, ROWS + 20_000))
+    copied_by_cluster(machines)
+    changes = ccpr.read_changes(session, machines.url, "d.t", since=0).toArrow()
+    assert set(changes.column("__ccpr_kind").to_pylist()) == {"upsert"}
+    assert_same(pa.concat_tables([before, changes.drop(["__ccpr_kind"])]), truth(machines))
+    assert_same(ccpr.read_table(session, machines.url, "d.t").toArrow(), truth(machines))
+
+
+def test_no_password_is_in_a_log_of_the_cluster_or_in_its_events(machines: Machines) -> None:
+    """The last test: all of them have run."""
+    files = [path for path in machines.cluster.folder.rglob("*") if path.is_file() and path.suffix != ".jar"]
+    secrets = (PASSWORD.encode(), KEY_OF_BUCKET.encode(), (machines.warm.home / "key").read_bytes())
+    keys = {machines.warm.home / "key", *machines.cluster.folder.glob("machine-*/secrets/key")}
+    assert len(files) > 20
+    assert not [path for path in files if path not in keys and any(secret in path.read_bytes() for secret in secrets)]
