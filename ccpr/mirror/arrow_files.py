@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ccpr.mirror.errors import MirrorDamaged
 
+_BATCH_ROWS = 1 << 16
 _MAGIC_SIZE = 8  # "ARROW1" and padding, before the stream of messages
 _LZ4_BEST_RATIO = 255
 _SCHEMA, _RECORD_BATCH = "schema", "record batch"
@@ -23,11 +24,13 @@ _STORED_AS_IS = -1  # the inflated size of a buffer that is not compressed
 
 
 def arrow_file(table: pa.Table) -> bytes:
-    """A table as a file, in one batch as a rule: each more has a cost of its own wherever it is read, and manifests
-    that are made of the ones before would get one with each point."""
+    """A table as a file, in batches of _BATCH_ROWS, so in one as a rule: each more has a cost of its own wherever it is
+    read, and manifests that are made of the ones before would get one with each point. A larger table is not copied as
+    a whole."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(table.combine_chunks())
+        for first in range(0, max(table.num_rows, 1), _BATCH_ROWS):
+            writer.write_table(table.slice(first, _BATCH_ROWS).combine_chunks())
     return sink.getvalue().to_pybytes()
 
 

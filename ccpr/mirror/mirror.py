@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from ccpr.base.wording import first_names, meant
 from ccpr.matrixone.definitions import Definitions, definitions_json, definitions_of
 from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
+from ccpr.matrixone.objects.stats import ObjectStats, are_appendable, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import arrow_schema, check_readable
 from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
@@ -82,6 +82,11 @@ class Manifest:
         stored = stats_columns(self.objects.column("stats").combine_chunks()).column("name")
         wanted = pc.is_in(stored, names if isinstance(names, pa.Array) else pa.array(names, pa.string()))
         return Manifest(self.table, self.objects.filter(pc.or_(self.objects.column("is_tombstone"), wanted)))
+
+    @property
+    def appendable(self) -> "Manifest":
+        """The table with its appendable objects, of which it has few."""
+        return Manifest(self.table, self.objects.filter(are_appendable(self.objects.column("stats"))))
 
     def listed_objects(self) -> list[ListedObject]:
         """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.matrixone.objects.identifiers import OBJECT_ID_SIZE
 from ccpr.matrixone.objects.stats import STATS_SIZE, stats_columns
 from ccpr.mirror.layout import MANIFEST_SCHEMA, MANIFEST_SCHEMA_1
 
@@ -88,7 +89,27 @@ def as_listed(table_id: int, manifest: pa.Table) -> pa.Table:
 
 def as_manifest(listed: pa.Table) -> pa.Table:
     """The objects of one table, with their checksums, in the schema of manifests."""
-    return listed.select(MANIFEST_SCHEMA.names).cast(MANIFEST_SCHEMA)
+    return listed.select(MANIFEST_SCHEMA.names).replace_schema_metadata(None).cast(MANIFEST_SCHEMA)
+
+
+def named_in(manifest: pa.Table, listed: pa.Table) -> pa.Table:
+    """Those objects of a manifest that a list of the same table names. Nothing of the others is decoded (decision
+    undecoded-manifests)."""
+    return manifest.filter(_are_in(manifest, listed))
+
+
+def not_named_in(manifest: pa.Table, listed: pa.Table) -> pa.Table:
+    """The other ones."""
+    return manifest.filter(pc.invert(_are_in(manifest, listed))) if listed.num_rows else manifest
+
+
+def _are_in(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+    """By the ids of objects, which are in the stats and from which names are derived."""
+    return pc.is_in(_object_ids(rows), value_set=_object_ids(others).combine_chunks(), skip_nulls=True)
+
+
+def _object_ids(rows: pa.Table) -> pa.ChunkedArray:
+    return pc.binary_slice(rows.column("stats"), 0, OBJECT_ID_SIZE).cast(pa.binary())
 
 
 def with_checksums(listed: pa.Table, copied: pa.Table) -> pa.Table:

@@ -2,7 +2,7 @@
 (docs/architecture.md, "One commit").
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,29 +11,24 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.objects.stats import ObjectStats, are_appendable, stats_view
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import not_after
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror, files_of
-from ccpr.mirror.object_rows import (
-    CHECKSUM,
-    LISTED_SCHEMA,
-    as_listed,
-    as_manifest,
-    without_objects,
-)
+from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, as_manifest, named_in, not_named_in
 from ccpr.mirror.points import TableRef
 from ccpr.pipeline.findings import Findings, is_measured, with_findings
 from ccpr.state.history import TablePoint
 
 
-def known_objects(mirror: Mirror, points: Iterable[TablePoint]) -> pa.Table:
-    """The live objects of some tables as the last point has them (LISTED_SCHEMA): reads the manifests of these tables
-    only."""
-    parts = [as_listed(point.table.id, mirror.manifest(point.ref).objects) for point in points if point.ref is not None]
-    return pa.concat_tables(parts) if parts else LISTED_SCHEMA.empty_table()
+def known_objects(mirror: Mirror, point: TablePoint, listed: pa.Table | None = None) -> pa.Table:
+    """The live objects of a table as its point has them (LISTED_SCHEMA): all, or those that a list of it names."""
+    if point.ref is None:
+        return LISTED_SCHEMA.empty_table()
+    objects = mirror.manifest(point.ref).objects
+    return as_listed(point.table.id, objects if listed is None else named_in(objects, listed))
 
 
 def holds_later_rows(mirror: Mirror, ref: TableRef, last: Timestamp, now: Timestamp) -> bool:
@@ -42,25 +37,25 @@ def holds_later_rows(mirror: Mirror, ref: TableRef, last: Timestamp, now: Timest
     table has few. Raises MirrorDamaged, ObjectDamaged.
     """
     with files_of(ref.qualified_name):
-        appendable = (listed.stats for listed in mirror.manifest(ref).listed_objects() if listed.stats.appendable)
-        return any(may_have_commits(mirror, stats, last, now) for stats in appendable)
+        appendable = mirror.manifest(ref).appendable.listed_objects()
+        return any(may_have_commits(mirror, listed.stats, last, now) for listed in appendable)
 
 
 def live_objects(mirror: Mirror, before: TablePoint | None, added: pa.Table, removed: pa.Table) -> pa.Table:
-    """Step 4: the objects that make one table at the snapshot, with their checksums (LISTED_SCHEMA and CHECKSUM).
+    """Step 4: the objects that make one table at the snapshot (MANIFEST_SCHEMA).
 
     Parameters
     ----------
     before : None for a table whose added objects are all that it has.
-    added, removed : of this table since then (LISTED_SCHEMA, the added ones with CHECKSUM).
+    added, removed : of this table since then (LISTED_SCHEMA, the added ones with CHECKSUM of `object_rows`).
 
     Raises MirrorDamaged.
     """
+    new = as_manifest(added)
     if before is None or before.ref is None:
-        return added
-    manifest = mirror.manifest(before.ref).objects
-    kept = as_listed(before.table.id, manifest).append_column(CHECKSUM, manifest.column(CHECKSUM.name))
-    return pa.concat_tables([without_objects(kept, removed), added])
+        return new
+    kept = mirror.manifest(before.ref).objects.replace_schema_metadata(None)
+    return pa.concat_tables([not_named_in(kept, removed), new])
 
 
 def with_found(
@@ -80,8 +75,8 @@ def with_found(
 
     Parameters
     ----------
-    added, removed, objects : the objects that came and went since `before`, and all (LISTED_SCHEMA). All of them count
-        where `before` was not measured by this release.
+    added, removed, objects : the objects that came and went since `before` (LISTED_SCHEMA), and all (MANIFEST_SCHEMA).
+        All of them count where `before` was not measured by this release.
     found : JSON of `Findings` by object name, where the copying looked. Other objects are opened.
     """
     known = {} if before is None else {column.seqnum: column for column in before.table.columns}
@@ -108,16 +103,13 @@ def _found_in(mirror: Mirror, stats: ObjectStats, found: Mapping[str, str | None
 
 
 def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.Table) -> TablePoint:
-    """Step 5: write the manifest of a table that changed; the point to commit."""
+    """Step 5: write the manifest of a table that changed; the point to commit. `objects` has the columns of
+    MANIFEST_SCHEMA."""
     name = mirror.write_manifest(table, as_manifest(objects), lsn, fence)
-    numbers = (
-        objects.num_rows,
-        _total(objects.filter(pc.invert(objects.column("is_tombstone"))), "rows"),
-        _total(objects, "size"),
-    )
-    ref = TableRef(table.id, table.database, table.name, table.kind, lsn, name, *numbers)
+    rows, size, appendable = _totals(objects)
+    ref = TableRef(table.id, table.database, table.name, table.kind, lsn, name, objects.num_rows, rows, size)
     mirror.store.sync(name.rpartition("/")[0])
-    return TablePoint(table, ref, lsn, _total(objects, "appendable"))
+    return TablePoint(table, ref, lsn, appendable)
 
 
 def may_have_commits(mirror: Mirror, stats: ObjectStats, last: Timestamp, now: Timestamp) -> bool:
@@ -133,5 +125,13 @@ def _commits_between(file: ObjectFile, last: Timestamp, now: Timestamp) -> bool:
     return any(t is not None and bool(np.any(not_after(t, now) & ~not_after(t, last))) for t in times)
 
 
-def _total(objects: pa.Table, column: str) -> int:
-    return pc.sum(objects.column(column)).as_py() or 0
+def _totals(objects: pa.Table) -> tuple[int, int, int]:
+    """Rows of the data objects, bytes of all, and how many are appendable."""
+    rows = size = appendable = 0
+    for batch in objects.select(["stats", "is_tombstone"]).to_batches():
+        facts = stats_view(batch.column("stats"))
+        is_data = ~batch.column("is_tombstone").to_numpy(zero_copy_only=False)
+        rows += int(facts["rows"].sum(dtype=np.int64, where=is_data))
+        size += int(facts["size"].sum(dtype=np.int64))
+        appendable += pc.sum(are_appendable(batch.column("stats"))).as_py() or 0
+    return rows, size, appendable

@@ -107,13 +107,15 @@ class PointBuilder:
 
     def _result(self, points: tuple[TablePoint, ...] | None, listed: Listed, report: CopyReport) -> IterationResult:
         failed = {table_id: (self.catalog.tables[table_id], failure) for table_id, failure in listed.failures.items()}
-        return IterationResult(points, listed, report, failed, self._late(listed), self.kept, self._changed(points))
+        changed = self._changed(points, listed)
+        return IterationResult(points, listed, report, failed, self._late(listed), self.kept, changed)
 
-    def _changed(self, points: tuple[TablePoint, ...] | None) -> int:
+    def _changed(self, points: tuple[TablePoint, ...] | None, listed: Listed) -> int:
         last = self.last.point
         redefined = {change.table.id for change in self.catalog.changes} | self.last.behind.keys()
         since = None if last is None else last.at
-        return count_changed_tables(self.mirror, points or (), self.last.tables, since, self.at, redefined)
+        merged = set(pc.unique(listed.diff.removed.column("table_id")).to_pylist())
+        return count_changed_tables(self.mirror, points or (), self.last.tables, since, self.at, redefined, merged)
 
     def _write(self, listed: Listed, report: CopyReport, failures: TableFailures) -> list[TablePoint]:
         """The manifest of each table that has changed; one whose own files are damaged fails."""

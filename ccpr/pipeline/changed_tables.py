@@ -4,8 +4,6 @@ and the same rows. Source: decision merges-are-no-changes."""
 
 from collections.abc import Collection, Iterable, Mapping
 
-import pyarrow.compute as pc
-
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
@@ -23,6 +21,7 @@ def count_changed_tables(
     since: Timestamp | None,
     at: Timestamp,
     redefined: Collection[int],
+    merged: Collection[int],
 ) -> int:
     """A truncated table, which went under one id and came under another, counts once; hidden index tables do not count.
 
@@ -31,6 +30,7 @@ def count_changed_tables(
     points : of the tables that have a row in the point at the time `at`, those that are gone included.
     before : the tables of the last point, by id, whose time is `since`; None if there is none.
     redefined : ids of tables with another definition than there, and of those that it does not show.
+    merged : ids of tables that have lost objects. Of others, what came are rows, or deletions.
     """
     changed = set[int]()
     for point in points:
@@ -39,7 +39,8 @@ def count_changed_tables(
             continue
         then = None if last is None or last.ref is None or since is None else TableAt(last.ref, since)
         now = None if point.ref is None else TableAt(point.ref, at)
-        if then is None or now is None or table.id in redefined or _differs(mirror, then, now):
+        certain = table.id in redefined or table.id not in merged
+        if certain or then is None or now is None or _differs(mirror, then, now):
             changed.add(table.logical_id)
     return len(changed)
 
@@ -49,9 +50,6 @@ def _differs(mirror: Mirror, then: TableAt, now: TableAt) -> bool:
     if mirror.store.folder is None:
         return True  # each object would be downloaded
     try:
-        before, after = (mirror.manifest(one.ref).objects.column("stats") for one in (then, now))
-        if pc.all(pc.is_in(before, after)).as_py():
-            return True  # nothing was merged: what came are rows, or deletions
         delta = table_delta(mirror, then, now)
         if delta.bytes > MOST_BYTES:
             return True

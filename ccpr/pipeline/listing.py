@@ -162,7 +162,7 @@ class Listing:
         touched = (
             tables if base is None else set(pc.unique(listed.column("table_id")).to_pylist())
         ) - found.failures.keys()
-        known = self._known(touched, self._asked(tables, resync), found)
+        known = self._known(touched, self._asked(tables, resync), found, None if base is None else listed)
 
         def check_both(rows: pa.Table, subject: str) -> pa.Table:
             check_known(rows, known, subject)
@@ -212,13 +212,14 @@ class Listing:
                 failures[table_id] = Failure.of(error)
         return pa.concat_tables(passed) if passed else LISTED_SCHEMA.empty_table()
 
-    def _known(self, touched: set[int], asked: set[int], found: "_Found") -> pa.Table:
-        """The live objects of tables as their manifests have them. A manifest that is lost fails its table, but for a
-        resync of it."""
+    def _known(self, touched: set[int], asked: set[int], found: "_Found", listed: pa.Table | None) -> pa.Table:
+        """The live objects of tables as their manifests have them: all, or those that a difference names, as it says
+        nothing of the others. A manifest that is lost fails its table, but for a resync of it."""
         parts = [LISTED_SCHEMA.empty_table()]
         for table_id in sorted(touched & self.last.tables.keys()):
             try:
-                parts.append(known_objects(self.mirror, [self.last.tables[table_id]]))
+                its = None if listed is None else rows_of(listed, [table_id])
+                parts.append(known_objects(self.mirror, self.last.tables[table_id], its))
             except MirrorDamaged as error:
                 if table_id in asked:
                     found.rebuilt.add(table_id)
@@ -241,7 +242,8 @@ class Listing:
 
 @dataclass(slots=True)
 class _Found:
-    """What a comparison has come to so far; `known` has the objects of the tables that were looked at."""
+    """What a comparison has come to so far; `known` has the objects of the tables that were looked at: of a full list
+    all, of a difference those that it names."""
 
     diff: ObjectDiff = field(
         default_factory=lambda: ObjectDiff(LISTED_SCHEMA.empty_table(), LISTED_SCHEMA.empty_table())

@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA_1, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, with_checksums
 from ccpr.mirror.points import TableRef
-from ccpr.pipeline.applying import holds_later_rows, live_objects, write_table
+from ccpr.pipeline.applying import holds_later_rows, known_objects, live_objects, write_table
 from ccpr.state.history import TablePoint
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
 from tests.support.values import a_table
@@ -71,3 +73,49 @@ def test_a_manifest_made_of_many_before_is_one_batch(tmp_path: Path) -> None:
         assert point.ref is not None
         found = mirror.manifest(point.ref).objects
         assert (found.num_rows, found.column("stats").num_chunks) == (number, 1)
+
+
+numbers = st.sets(st.integers(0, 40), max_size=30)
+
+
+def rows_of(numbers: set[int]) -> pa.Table:
+    """Objects as a list has them: each third one is a tombstone, each fourth appendable."""
+    rows = [
+        {
+            "stats": stats_bytes(
+                b"x" * (500 + number),
+                rows=number,
+                blocks=1,
+                flags=number % 4 == 0,
+                object_id=number.to_bytes(18),
+            ),
+            "create_physical": number + 1,
+            "create_logical": 0,
+            "is_tombstone": number % 3 == 0,
+        }
+        for number in sorted(numbers)
+    ]
+    return as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA_1))
+
+
+@given(before=numbers, added=numbers, removed=numbers, named=numbers)
+def test_what_comes_and_goes_makes_the_next_manifest(
+    before: set[int], added: set[int], removed: set[int], named: set[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    added, removed = added - before, removed & before
+    mirror, nothing = Mirror(LocalStore(tmp_path_factory.mktemp("mirror"))), LEDGER_SCHEMA.empty_table()
+    point: TablePoint | None = None
+    for number, (come, gone) in enumerate([(before, set[int]()), (added, removed)]):
+        objects = live_objects(mirror, point, with_checksums(rows_of(come), nothing), rows_of(gone))
+        point = write_table(mirror, number, 1, a_table(1, "t"), objects)
+    assert point is not None
+    live = before - removed | added
+    assert known_objects(mirror, point).sort_by("name") == rows_of(live).sort_by("name")
+    assert known_objects(mirror, point, rows_of(named)).sort_by("name") == rows_of(live & named).sort_by("name")
+    assert point.ref is not None
+    found = (point.ref.objects, point.ref.rows, point.ref.bytes, point.appendable)
+    sizes = rows_of(live).column("size").to_pylist()
+    data, appendable = [n for n in live if n % 3], [n for n in live if n % 4 == 0]
+    assert found == (len(live), sum(data), sum(sizes), len(appendable))
+    kept = mirror.manifest(point.ref).appendable.objects.column("stats").combine_chunks()
+    assert sorted(stats_columns(kept).column("rows").to_pylist()) == sorted(appendable)

@@ -190,7 +190,7 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
     is not the one of the id). Raises `ObjectDamaged` if any value is null or not 154 bytes long. Nothing else is
     checked here: see `are_sound`.
     """
-    table = np.frombuffer(_stats_bytes(stats), STATS_DTYPE)
+    table = stats_view(stats)
     plain = table.view(np.uint8).reshape(len(table), STATS_SIZE)
     names = name_text(plain[:, :18])
     meta = table["meta"]
@@ -208,6 +208,11 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
         "name_agrees": _array((names == plain[:, 18:60]).all(axis=1)),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def stats_view(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> np.ndarray:
+    """The stats as they are in memory (STATS_DTYPE). Raises as `stats_columns`."""
+    return np.frombuffer(_stats_bytes(stats), STATS_DTYPE)
 
 
 def _array(values: np.ndarray) -> pa.Array:
@@ -238,7 +243,7 @@ def without_unknown_flags(stats: pa.ChunkedArray) -> pa.ChunkedArray:
     )
 
 
-def are_appendable(stats: pa.BinaryArray) -> pa.BooleanArray:
+def are_appendable(stats: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
     """For each value whether it describes an appendable object, without decoding the rest; true for what has another
     length and describes none, so that it is not skipped before it is checked."""
     flags = pc.binary_slice(stats, STATS_SIZE - 1, STATS_SIZE)
