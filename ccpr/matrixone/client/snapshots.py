@@ -173,10 +173,23 @@ def flush_requests(
     whole cluster; if it is refused, or was not enough, the tables are flushed one by one.
     """
 
-    def by_table(enough: threading.Event) -> bool:
-        return flush_tables(connect, table_ids(), enough)
-
+    by_table = _ByTable(connect, table_ids)
     return (partial(flush_everything, connect), by_table) if tables >= CHECKPOINT_FROM_TABLES else (by_table,)
+
+
+class _ByTable:
+    """Flushes tables one by one. The ids are asked for by `prepare`, on the thread that waits: they may be read with
+    its session, which no other thread may use meanwhile."""
+
+    def __init__(self, connect: Callable[[], Session], table_ids: Callable[[], Collection[int]]) -> None:
+        self._connect, self._table_ids = connect, table_ids
+        self._ids: Collection[int] | None = None
+
+    def prepare(self) -> None:
+        self._ids = self._table_ids()
+
+    def __call__(self, enough: threading.Event) -> bool:
+        return flush_tables(self._connect, self._table_ids() if self._ids is None else self._ids, enough)
 
 
 def flush_everything(connect: Callable[[], Session], _enough: threading.Event) -> bool:
@@ -287,7 +300,10 @@ def wait_until_flushed(
             if opened != session.opened:
                 opened, left = session.opened, deque(requests)
             if asking is None and left:
-                asking, pause = _Asking(left.popleft(), enough), _FIRST_PAUSE
+                request = left.popleft()
+                if isinstance(request, _ByTable):
+                    request.prepare()
+                asking, pause = _Asking(request, enough), _FIRST_PAUSE
             if asking is not None:
                 if not asking.goes_on(pause):
                     asking, pause = None, _FIRST_PAUSE

@@ -153,6 +153,21 @@ def test_a_flush_on_demand_makes_the_snapshot_usable(play: Callable[..., Any]):
     assert 1 <= upstream.sent("mo_ctl") <= len(_ids(upstream)), "nothing waits for the last of them"
 
 
+def test_the_ids_are_read_with_the_waiting_session_while_no_other_thread_uses_it(play: Callable[..., Any]):
+    upstream = play("keys")
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+    threads = []
+
+    def ids() -> list[int]:
+        threads.append(threading.current_thread())
+        return _ids(upstream)
+
+    requests = flush_requests(upstream.connect, ids, tables=1)
+    wait_until_flushed(session, "xr_1", upstream.publication, requests=requests, timeout_seconds=10)
+    assert threads == [threading.current_thread()]
+
+
 def test_each_table_is_flushed_once_and_none_needs_no_connection(play: Callable[..., Any]):
     upstream = play("keys")
     one, two = _ids(upstream)[:2]
