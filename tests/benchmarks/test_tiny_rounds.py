@@ -40,8 +40,9 @@ TINY = {
     "source": ("--rounds", "1", "--copies", "1"),
     "spark_read": ("--rounds", "1", "--rows", "10000"),
     "startup": ("--repeat", "1", "--helps", "1", "--no-dagster"),
+    "workers": ("--rounds", "1", "--workers", "2", "--copies", "2", "--rows", "5000", "--mbs", "100"),
 }
-WITH_SPARK = {"engines", "spark_read"}
+WITH_SPARK = {"engines", "spark_read", "workers"}
 LAST_LINE = re.compile(r"(?:[\w ]+:? )?\w+=[^ ]+(?: \w+=[^ ]+)*")  # `name=value …`, perhaps behind words
 
 

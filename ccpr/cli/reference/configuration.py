@@ -93,6 +93,8 @@ def variables() -> Mapping[str, str]:
         "`/;use_ssl=true;token=…` if it asks for one",
         f"{CONF_PREFIX}*": f"a setting of Spark: `{CONF_PREFIX}spark_executor_memory=2g` is `spark.executor.memory`; "
         "two underscores are one in the name. Upper and lower case count",
+        "PYSPARK_PYTHON": "the path of Python on the workers of a cluster, if it has another one there; Spark's own "
+        "variable",
         limits.STALL_SECONDS_VARIABLE: "seconds of waiting within which an answer of the upstream must bring "
         f"`{limits.STALL_BYTES_VARIABLE}`, after its first byte; else it is CONNECTION_STALLED "
         f"({stall.seconds:.0f})",
