@@ -106,9 +106,14 @@ class Ledger:
             connection.execute(references.insert(), batch)
 
     def _record_objects(self, connection: sa.Connection, copied: pa.Table) -> None:
+        has_any = any(  # a first load may copy a million objects: none of them can be here
+            connection.scalar(sa.select(sa.exists().where(table.c.task_id == self.task_id)))
+            for table in (objects, garbage)
+        )
         for batch in copied.to_batches(_ROWS):
             names, sizes, sums = (batch.column(name).to_pylist() for name in ("name", "size", "sha256"))
-            for page in batches(names, _NAMES):  # an object that is copied again is neither an old one nor garbage
+            # An object that is copied again is neither an old one nor garbage.
+            for page in batches(names, _NAMES) if has_any else ():
                 paths = [object_path(name) for name in page]
                 connection.execute(
                     objects.delete().where(objects.c.task_id == self.task_id, objects.c.object_name.in_(page))
