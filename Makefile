@@ -77,6 +77,9 @@ bench: $(INSTALLED) ## measure decoding, encoding, serving, copying, and an iter
 service-hour: $(INSTALLED) ## 200 subscriptions on one `ccpr serve` for an hour in fast motion: due times missed, memory
 	$(BIN)/python benchmarks/service.py --minutes $(or $(MINUTES),60)
 
+scale: $(INSTALLED) ## cost against size, of tables, objects, points, subscriptions, rows: writes docs/scale.md; some 15 minutes
+	$(BIN)/python benchmarks/scale.py --write docs
+
 soak: $(INSTALLED) ## 100 changes a second for an hour, replicated each second: equal rows, memory, disk; MINUTES=60 RATE=100
 	$(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),60) --rate $(or $(RATE),100) --sample 60
 
@@ -144,4 +147,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean
+.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench scale service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean
