@@ -19,9 +19,10 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,9 @@ SIZES = {
     "rows": (10_000, 100_000, 1_000_000),
     "workers": (1, 2, 3),
 }
-# What others measure: the benchmark, the word before the size, and the figures of its `--json` by their names here.
-# `workers` is drawn when its benchmark is there.
-OTHERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
-    "workers": ("workers", ("--workers",), {"mb_s": "mb_s"}),
-}
 
 
+@cache
 def run(benchmark: str, *words: str) -> Any:
     """The document of `--json`."""
     done = subprocess.run(
@@ -70,12 +67,17 @@ def tables(size: int) -> Figures:
 
 
 def objects(size: int) -> Figures:
+    """What the lists take, upstream and wire included; and an iteration of ten new objects, less the upstream's own."""
     found = run("appendable_list", "--objects", str(size))[str(size)]
+    ten = run("many_objects", "--objects", str(size))["spread"]["ten"]
     return {
         "list_s": found["full_ms"] / 1000,
         "appendable_s": found["appendable_ms"] / 1000,
         "difference_s": found["difference_ms"] / 1000,
         "list_mb": found["list_mb"],
+        "ten_new_s": ten["own_seconds"],
+        "ten_new_mb": ten["memory_mb"],
+        "ten_new_bytes": ten["bytes_written"],
     }
 
 
@@ -140,21 +142,23 @@ def rows(size: int) -> Figures:
     return {"delta_s": found["changed_s"], "twice_s": found["twice_s"], "changed_rows": found["rows"]}
 
 
-def other(name: str) -> Callable[[int], Figures]:
-    benchmark, words, figures = OTHERS[name]
-
-    def measure(size: int) -> Figures:
-        found = run(benchmark, *words, str(size))
-        return {ours: found[theirs] for ours, theirs in figures.items() if theirs in found}
-
-    return measure
+def workers(size: int, most: int) -> Figures:
+    """The rate of so many workers, of so many times that of one; all up to `most` are measured together."""
+    found = run("workers", "--workers", str(most))
+    return {"ratio": 1.0 if size == 1 else found[f"ratio_{size}"]}
 
 
 def dimensions(sizes: dict[str, tuple[int, ...]], minutes: float | None) -> list[Dimension]:
     """With the slopes up to which their figures may grow."""
+    most = max(sizes["workers"], default=0)
     found = [
         Dimension("tables", sizes["tables"], tables, {"first_s": 1, "idle_s": 1, "idle_mb": 1, "idle_statements": 0}),
-        Dimension("objects", sizes["objects"], objects, {"list_s": 1, "appendable_s": 1, "difference_s": 0}),
+        Dimension(
+            "objects",
+            sizes["objects"],
+            objects,
+            {"list_s": 1, "appendable_s": 1, "difference_s": 0, "ten_new_s": 1, "ten_new_mb": 1, "ten_new_bytes": 0},
+        ),
         Dimension("points", sizes["points"], points, {"row_ms": 0, "idle_ms": 0, "state_bytes": 1}),
         Dimension(
             "subscriptions",
@@ -164,8 +168,8 @@ def dimensions(sizes: dict[str, tuple[int, ...]], minutes: float | None) -> list
         ),
         Dimension("schedule", sizes["schedule"], schedule, {"decide_ms": 0.25}),
         Dimension("table rows, 1 % changed", sizes["rows"], rows, {"delta_s": 1}),
+        Dimension("workers", sizes["workers"], lambda size: workers(size, most)),
     ]
-    found += [Dimension(name, sizes[name], other(name)) for name in OTHERS if (FOLDER / f"{name}.py").exists()]
     return [dimension for dimension in found if dimension.sizes]
 
 
