@@ -9,9 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from ccpr.matrixone.client.column_stream import Columns
 from ccpr.matrixone.client.objects import object_list
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Answer, Session
+from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectDamaged
 from ccpr.matrixone.objects.stats import STATS_SIZE, ObjectStats, check_object_name, stats_columns
@@ -93,15 +94,16 @@ class Stats:
 
 
 class _Upstream:
-    """Stands in for a session: `stream` gives the hostile rows, in two answers."""
+    """Stands in for a session: `stream` gives the hostile rows, in two pieces."""
 
     def __init__(self, columns: list[str], rows: list[tuple[bytes | None, ...]]) -> None:
         self._columns, self._rows = tuple(columns), rows
 
-    def stream(self, sql: str, **_options: object) -> Iterator[Answer]:
+    def stream(self, sql: str, **_options: object) -> Iterator[Columns]:
         middle = len(self._rows) // 2
         for part in (self._rows[:middle], self._rows[middle:]):
-            yield Answer(self._columns, (253,) * len(self._columns), part)
+            cells = ([row[place] for row in part] for place in range(len(self._columns)))
+            yield Columns(self._columns, tuple(pa.array(column, pa.binary()) for column in cells))
 
 
 class ObjectLists:
@@ -169,7 +171,8 @@ class ObjectLists:
         first, *cells = unpacked(data)
         columns = json.loads(first)
         values = [None if cell == b"\0" else cell[1:] for cell in cells]
-        rows = [tuple(values[at : at + 6]) for at in range(0, len(values), 6)]
+        values += [None] * (-len(values) % len(columns))
+        rows = [tuple(values[at : at + len(columns)]) for at in range(0, len(values), len(columns))]
         session = cast(Session, _Upstream(columns, rows))
         batches = list(object_list(session, "xr_a_1_0", Publication("p", "sys", 0), against=None))
         listed = read_list(batches, self._names, "list")
