@@ -1,5 +1,5 @@
-"""What an iteration over 1,000,000 live objects costs of which ten are new, and one in which none is: seconds without
-the upstream's own, memory, what is read and written. `--json` prints the figures as one JSON object.
+"""What an iteration over 1,000,000 live objects costs, with ten new ones and with none: seconds without the upstream's
+own, memory, what is read and written. `--json` prints the figures as one JSON object.
 
 The upstream is a simulated one in another process. Its lists have, besides what its tables really hold, objects that
 are made up; the first iteration takes these for copied, so that no file of theirs has to be there. Ten INSERTs, each
@@ -22,7 +22,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +32,7 @@ import pymysql
 
 from benchmarks.shared.counted_files import count_files, peak_mb
 from benchmarks.shared.listed_objects import serve
+from benchmarks.shared.simulated import serving
 from ccpr.cli.iterations import start_arrow
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.objects import object_list
@@ -87,7 +88,8 @@ def _line(figures: dict[str, Any]) -> str:
 
 
 def _round(objects: int, tables: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as home, _upstream(objects, tables) as port:
+    words = ("--step", "serve", "--objects", str(objects), "--tables", str(tables))
+    with tempfile.TemporaryDirectory() as home, serving(__file__, *words) as port:
         os.environ["CCPR_HOME"] = home
         _subscribe(port)
         figures: dict[str, Any] = {"first": _step("fill", port)}
@@ -101,18 +103,6 @@ def _round(objects: int, tables: int) -> dict[str, Any]:
         assert (figures["ten"]["copied"], figures["idle"]["copied"]) == (NEW, 0)
         assert figures["full"].pop("listed") == figures["ten"]["objects"] == objects + NEW
         return figures
-
-
-@contextmanager
-def _upstream(objects: int, tables: int) -> Iterator[int]:
-    """The port of one that runs until the end of the block."""
-    command = [sys.executable, __file__, "--step", "serve", "--objects", str(objects), "--tables", str(tables)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield int(process.stdout.readline())
-        finally:
-            process.terminate()
 
 
 def _step(step: str, port: int) -> dict[str, Any]:
@@ -173,7 +163,7 @@ def _iterated(_port: int) -> dict[str, Any]:
 
 
 def _listed(port: int) -> dict[str, Any]:
-    """The full list, of which nothing is kept but the number of rows."""
+    """The full list; only the number of its rows is kept."""
     waited = _count_waiting()
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
     with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:

@@ -55,7 +55,14 @@ class SlowFlush(EngineBacking):
 @contextmanager
 def upstream(databases: int, tables: int = 1) -> Iterator[int]:
     """The port of one that runs until the end of the block."""
-    command = [sys.executable, __file__, "--databases", str(databases), "--tables", str(tables)]
+    with serving(__file__, "--databases", str(databases), "--tables", str(tables)) as port:
+        yield port
+
+
+@contextmanager
+def serving(program: str, *words: str) -> Iterator[int]:
+    """The port that a Python program prints, which runs until the end of the block."""
+    command = [sys.executable, program, *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

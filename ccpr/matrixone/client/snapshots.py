@@ -39,8 +39,9 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 5.0  # seconds between two checks whether a snapshot is flushed
 _GROWTH = 1.5  # of the pause: it is looked at no later than half as long again after it was flushed
 CHECKPOINT_FROM_TABLES = 1_000  # tables to be flushed; from here on one statement instead of one for each table
-# Its argument is set when no more of it is needed.
-FlushRequest = Callable[[threading.Event], bool]
+# Called by the thread that waits, as it may read with that thread's session. Gives what another thread does, whose
+# argument is set when no more of it is needed.
+FlushRequest = Callable[[], Callable[[threading.Event], bool]]
 _log = logging.getLogger(__name__)
 
 
@@ -173,23 +174,13 @@ def flush_requests(
     whole cluster; if it is refused, or was not enough, the tables are flushed one by one.
     """
 
-    by_table = _ByTable(connect, table_ids)
-    return (partial(flush_everything, connect), by_table) if tables >= CHECKPOINT_FROM_TABLES else (by_table,)
+    def checkpoint() -> Callable[[threading.Event], bool]:
+        return partial(flush_everything, connect)
 
+    def by_table() -> Callable[[threading.Event], bool]:
+        return partial(flush_tables, connect, table_ids())
 
-class _ByTable:
-    """Flushes tables one by one. The ids are asked for by `prepare`, on the thread that waits: they may be read with
-    its session, which no other thread may use meanwhile."""
-
-    def __init__(self, connect: Callable[[], Session], table_ids: Callable[[], Collection[int]]) -> None:
-        self._connect, self._table_ids = connect, table_ids
-        self._ids: Collection[int] | None = None
-
-    def prepare(self) -> None:
-        self._ids = self._table_ids()
-
-    def __call__(self, enough: threading.Event) -> bool:
-        return flush_tables(self._connect, self._table_ids() if self._ids is None else self._ids, enough)
+    return (checkpoint, by_table) if tables >= CHECKPOINT_FROM_TABLES else (by_table,)
 
 
 def flush_everything(connect: Callable[[], Session], _enough: threading.Event) -> bool:
@@ -254,7 +245,7 @@ def _flush_table(session: Session, table_id: int) -> None:
 class _Asking(threading.Thread):
     """A request under way. A daemon: nothing waits for its end once the snapshot is flushed."""
 
-    def __init__(self, request: FlushRequest, enough: threading.Event) -> None:
+    def __init__(self, request: Callable[[threading.Event], bool], enough: threading.Event) -> None:
         super().__init__(name="flush request", daemon=True)
         self._request, self._enough = request, enough
         self._error: CcprError | None = None
@@ -300,10 +291,7 @@ def wait_until_flushed(
             if opened != session.opened:
                 opened, left = session.opened, deque(requests)
             if asking is None and left:
-                request = left.popleft()
-                if isinstance(request, _ByTable):
-                    request.prepare()
-                asking, pause = _Asking(request, enough), _FIRST_PAUSE
+                asking, pause = _Asking(left.popleft()(), enough), _FIRST_PAUSE
             if asking is not None:
                 if not asking.goes_on(pause):
                     asking, pause = None, _FIRST_PAUSE

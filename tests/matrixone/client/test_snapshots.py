@@ -229,7 +229,9 @@ def test_a_checkpoint_that_did_not_do_it_is_made_up_for_table_by_table(play: Cal
     session = upstream.connect()
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
     _, by_table = _requests(upstream, many(upstream))
-    wait_until_flushed(session, "xr_1", upstream.publication, requests=[lambda _: True, by_table], timeout_seconds=0)
+    wait_until_flushed(
+        session, "xr_1", upstream.publication, requests=[lambda: lambda _: True, by_table], timeout_seconds=0
+    )
     assert upstream.sent("mo_ctl") >= 1
     assert is_flushed(session, "xr_1", upstream.publication)
 
@@ -250,7 +252,7 @@ def test_a_role_that_may_not_flush_waits_with_growing_pauses(play: Callable[...,
             session,
             "xr_1",
             upstream.publication,
-            requests=[request],
+            requests=[lambda: request],
             timeout_seconds=30,
             clock=clock,
             sleep=clock.sleep,
@@ -271,7 +273,7 @@ def test_a_snapshot_is_used_as_soon_as_it_is_flushed_though_the_request_goes_on(
         assert answered.wait(60), "the snapshot was waited for until its request was answered"
         return done
 
-    wait_until_flushed(session, "xr_1", upstream.publication, requests=[request], timeout_seconds=60)
+    wait_until_flushed(session, "xr_1", upstream.publication, requests=[lambda: request], timeout_seconds=60)
     assert not answered.is_set()
     answered.set()
 
@@ -292,7 +294,7 @@ def test_an_error_of_a_request_ends_the_wait(play: Callable[..., Any]):
         raise AccessDenied("no", subject="test")
 
     with pytest.raises(AccessDenied):
-        wait_until_flushed(session, "xr_1", upstream.publication, requests=[request], timeout_seconds=60)
+        wait_until_flushed(session, "xr_1", upstream.publication, requests=[lambda: request], timeout_seconds=60)
 
 
 def test_a_snapshot_that_flushes_by_itself_ends_the_wait(play: Callable[..., Any]):
