@@ -85,7 +85,7 @@ class Manifest:
 
     @property
     def appendable(self) -> "Manifest":
-        """The table with its appendable objects, of which it has few."""
+        """The table with its appendable objects only. They are few."""
         return Manifest(self.table, self.objects.filter(are_appendable(self.objects.column("stats"))))
 
     def listed_objects(self) -> list[ListedObject]:

@@ -1,7 +1,6 @@
 """Rows as columns, read from bytes as a server would send them, in pieces of any length."""
 
 import io
-import tracemalloc
 from typing import Any
 
 import pymysql
@@ -15,6 +14,7 @@ from ccpr.matrixone.client.errors import AnswerTooLong, BadAnswer
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.packets import MAX_FRAME, length_prefix
 from tests.support.packets import EOF, GONE, MORE, answer, column, row, wire
+from tests.support.traced_memory import memory_below
 
 ENOUGH = 1 << 26
 BLOCK = 1000
@@ -99,13 +99,8 @@ def test_more_rows_than_a_number_of_packets_can_count():
 def test_memory_is_that_of_a_block_whatever_the_answer():
     content = answer(["a", "b"], *[row(b"x" * 154, b"y" * 20)] * 50_000)
     source = stream(content, [])
-    tracemalloc.start()
-    try:
+    with memory_below(len(content) // 4):
         assert sum(columns.rows for columns in read_columns(source, ENOUGH, 1 << 16)) == 50_000
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < len(content) // 4
 
 
 def test_a_row_longer_than_a_block_is_read():
@@ -175,14 +170,8 @@ def test_an_answer_beyond_its_allowance_is_not_read_to_its_end():
         with pytest.raises(AnswerTooLong):
             read(content, longest=longest)
     claimed = wire(b"\1", column("a"), EOF) + (MAX_FRAME - 1).to_bytes(3, "little") + b"\4" + bytes(3000)
-    tracemalloc.start()
-    try:
-        with pytest.raises(AnswerTooLong):
-            read(claimed, longest=2000)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 1 << 20
+    with memory_below(1 << 20), pytest.raises(AnswerTooLong):
+        read(claimed, longest=2000)
 
 
 @given(st.data())

@@ -1,7 +1,6 @@
 """An answer of one row, read from bytes as a server would send them."""
 
 import io
-import tracemalloc
 
 import pymysql
 import pytest
@@ -13,6 +12,7 @@ from ccpr.matrixone.client.single_row import Cells, read_single_row
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.packets import MAX_FRAME, length_prefix
 from tests.support.packets import EOF, GONE, MORE, answer, column, row, wire
+from tests.support.traced_memory import memory_below
 
 ENOUGH = 1 << 26
 
@@ -36,17 +36,12 @@ def test_the_cells_come_by_their_columns_names(cells: dict[str, bytes | None]):
 def test_a_cell_in_several_frames_is_held_once(size: int):
     data = bytes(range(251)) * (size // 251 + 1)
     content = answer(["data", "n"], row(data[:size], b"7"))
-    tracemalloc.start()
-    try:
+    with memory_below(len(content) + 100_000):
         found = read(content, len(content))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     cell = found["data"]
     assert cell is not None
     assert cell == data[:size]
     assert bytes(found["n"] or b"") == b"7"
-    assert peak < len(content) + 100_000
 
 
 def test_an_error_of_the_server_is_raised_wherever_it_occurs():
@@ -107,18 +102,13 @@ def test_what_is_not_a_result_set_is_refused(content: bytes):
 
 
 def test_an_answer_beyond_its_allowance_is_refused_before_it_has_a_place():
-    tracemalloc.start()
-    try:
+    with memory_below(1 << 20):
         for claimed in (1000, MAX_FRAME):
             head = wire(b"\1", column("a"), EOF)
             with pytest.raises(AnswerTooLong):
                 read(head + claimed.to_bytes(3, "little") + b"\4" + bytes(10), len(head) + 500)
         with pytest.raises(AnswerTooLong):  # columns without end
             read(wire(b"\xfe" + b"\xff" * 8, *[column(f"c{number}") for number in range(100)]), 2000)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 1 << 20
 
 
 @given(st.data())

@@ -54,7 +54,7 @@ class Machines:
 
 @pytest.fixture(scope="module")
 def machines(s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """A subscription of which nothing has been copied, and a warm session of the cluster."""
+    """A subscription that has copied nothing yet, and a warm session of the cluster."""
     folder = tmp_path_factory.mktemp("machines")
     url = f"s3://mirrors/machines?endpoint_override=http://{s3_server}&region=us-east-1"
     storage = Storage(object_rows=OBJECT_ROWS)
