@@ -10,6 +10,8 @@ PORT ?= 3000
 CORES := $(shell nproc 2>/dev/null || echo 2)
 WORKERS ?= $(shell echo $$(($(CORES) < 3 ? $(CORES) + 1 : 4)))
 PYTEST := $(BIN)/python -m pytest -p xdist.plugin --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Compiled modules are kept, also where the environment says otherwise: a test starts up to a dozen processes.
+export PYTHONDONTWRITEBYTECODE :=
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 help: ## this list
@@ -30,23 +32,27 @@ demo-recorded: $(INSTALLED) ## replicate a recorded database through five iterat
 demo-lake: $(INSTALLED) ## the shop as Delta tables: published, read by delta-rs, DuckDB and Spark at two points
 	$(BIN)/python -m demo.lake
 
-test: $(INSTALLED) ## all checks and all tests; the tests run even if a check fails
+test: $(INSTALLED) ## all checks, and the tests of all lanes but the long one; the tests run even if a check fails
 	@$(MAKE) --no-print-directory lint; checks=$$?; $(MAKE) --no-print-directory tests && exit $$checks
 
 tests: $(INSTALLED) ## the tests alone; PYTEST_OPTIONS="-k name" for some of them
 	@scripts/test-components
-	$(PYTEST) --durations=25 --durations-min=2 $(PYTEST_OPTIONS)
+	$(PYTEST) --durations=25 --durations-min=2 -m 'not long' $(PYTEST_OPTIONS)
 
 unit: $(INSTALLED) ## the fast lane: tests that start no process and no server, in less than a minute
 	$(PYTEST) --numprocesses $(CORES) -m unit $(PYTEST_OPTIONS)
 
 integration: $(INSTALLED) ## tests with processes and servers, but for the slow ones
 	@scripts/test-components
-	$(PYTEST) -m 'integration and not slow' $(PYTEST_OPTIONS)
+	$(PYTEST) -m 'integration and not slow and not long' $(PYTEST_OPTIONS)
 
-slow: $(INSTALLED) ## the slow lane: a browser, Spark, kills at every step, random histories, benchmarks
+slow: $(INSTALLED) ## the slow lane: Spark, kills at every step, random histories
 	@scripts/test-components
-	$(PYTEST) -m slow $(PYTEST_OPTIONS)
+	$(PYTEST) -m 'slow and not long' $(PYTEST_OPTIONS)
+
+long: $(INSTALLED) ## the long lane: what takes minutes each and is no part of `make test`; some 40 minutes
+	@scripts/test-components
+	$(PYTEST) --durations=25 --durations-min=2 -m long $(PYTEST_OPTIONS)
 
 lint: $(INSTALLED) ## style, formatting, types, and which package may import which
 	$(BIN)/ruff check .

@@ -372,18 +372,18 @@ def test_a_target_that_is_added_to_a_quiet_subscription_is_loaded(home: Path, sh
 
 def test_a_state_database_that_is_away_is_waited_for(home: Path, upstream: Upstream, monkeypatch) -> None:
     from ccpr.state.errors import StateUnavailable
-    from ccpr.state.log import CcprLog
+    from ccpr.state.watched_rows import WatchedRows
 
     upstream.insert("d", 1)
     upstream.subscribe("one", "d")
-    away, real = threading.Event(), CcprLog.all_rows
+    away, real = threading.Event(), WatchedRows.read
 
-    def all_rows(self):
+    def read(self):
         if away.is_set():
             raise StateUnavailable("the catalog database does not answer now", subject="catalog")
         return real(self)
 
-    monkeypatch.setattr(CcprLog, "all_rows", all_rows)
+    monkeypatch.setattr(WatchedRows, "read", read)
     with running() as replicator:
         until(lambda: upstream.is_replicated(home, "one", "d"), "the first point")
         away.set()

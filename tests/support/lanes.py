@@ -1,7 +1,8 @@
 """The lanes of the tests, and the order in which processes share them out (pytest-xdist, `--dist loadfile`).
 
-A test is of the lane `slow` or `integration` if it, its module or its folder says so, of `slow` if it starts a JVM or a
-browser, and of the lane `unit` otherwise. A unit test starts no process and no server: if it does, it fails.
+A test is of the lane `long`, `slow` or `integration` if it, its module or its folder says so, of `slow` if it starts a
+JVM or a browser, and of the lane `unit` otherwise. A unit test starts no process and no server: if it does, it fails.
+`make test` runs all lanes but `long`.
 
 A file's tests stay together, since they share fixtures. What takes long comes first, so that no process is left alone
 with it in the end.
@@ -16,10 +17,10 @@ from typing import Any
 
 import pytest
 
-SLOW, INTEGRATION, UNIT = LANES = ("slow", "integration", "unit")
+LONG, SLOW, INTEGRATION, UNIT = LANES = ("long", "slow", "integration", "unit")
 TESTS = Path(__file__).parents[1]
 FOLDERS = {
-    "benchmarks": SLOW,
+    "benchmarks": LONG,
     "ccpr_assets": INTEGRATION,
     "faults": INTEGRATION,
     "features": INTEGRATION,
@@ -29,7 +30,7 @@ FOLDERS = {
     "restarts": SLOW,
     "sensors": INTEGRATION,
 }
-_OF_ANOTHER_LANE = re.compile(r"^pytestmark = .*mark\.(?:slow|integration|spark|browser)\b", re.MULTILINE)
+_OF_ANOTHER_LANE = re.compile(r"^pytestmark = .*mark\.(?:long|slow|integration|spark|browser)\b", re.MULTILINE)
 _STARTING = frozenset(("os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "subprocess.Popen"))
 _running: list[str] = []  # the unit test that runs
 
@@ -43,12 +44,13 @@ def assign(items: list[pytest.Item]) -> None:
 
 
 def lane_of(item: pytest.Item) -> str:
+    marks = _marks(item)
+    of_its_folder = FOLDERS.get(item.path.relative_to(TESTS).parts[0], UNIT) if item.path.is_relative_to(TESTS) else UNIT
+    if LONG in (*marks, of_its_folder):
+        return LONG
     if _is_heavy(item):
         return SLOW
-    marks = _marks(item)
-    if of_its_own := [lane for lane in LANES if lane in marks]:
-        return of_its_own[0]
-    return FOLDERS.get(item.path.relative_to(TESTS).parts[0], UNIT) if item.path.is_relative_to(TESTS) else UNIT
+    return next((lane for lane in LANES if lane in marks), of_its_folder)
 
 
 def has_no_unit_test(path: Path) -> bool:
