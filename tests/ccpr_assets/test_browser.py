@@ -234,7 +234,7 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
     scene.shows("tables_shop", "upstream_shop", "targets_shop", "mirror")
     scene.page.mouse.move(0, 0)
     scene.picture("table-lineage")
-    scene.comes_to_show(TARGET, "it shows point 0, the newest")
+    scene.comes_to_show(TARGET, ", the newest")
 
     scene.emulator.stop()
     scene.comes_to_show(REPLICA, "UPSTREAM_UNREACHABLE")

@@ -31,7 +31,7 @@ from ccpr.state.states import IterationState
 from ccpr.state.subscription import Subscription
 from tests.support.mariadb import MariaDb
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBSCRIPTIONS, INTERVAL = 6, 1

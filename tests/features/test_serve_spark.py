@@ -18,7 +18,7 @@ from tests.support.replica import command
 
 __all__ = ["upstream"]
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(900)]
 eventually = partial(until, pause=0.3, limit=400.0)  # a JVM starts meanwhile
 # Spark seems worth its start for a few bytes.
 RATES = {"start": [0.01], "connect": [0.01], "copy process ": [1.0], "copy spark ": [1e9]}

@@ -14,6 +14,7 @@ from tests.support.mariadb import MariaDb
 COUNT = int(os.environ.get("DISASTERS") or (100 if UNDER_CI else 20))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)
 def test_each_read_equals_the_source_or_an_error_says_what_to_do(mariadb: MariaDb) -> None:
     class WithTarget(DisastersWithTarget):
@@ -22,6 +23,7 @@ def test_each_read_equals_the_source_or_an_error_says_what_to_do(mariadb: MariaD
     play(WithTarget, COUNT)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)
 def test_several_databases_are_read_likewise() -> None:
     play(DisastersOfSeveral, max(COUNT // 4, 5))

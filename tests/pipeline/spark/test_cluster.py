@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 WHOLE = bool(os.environ.get("CLUSTER"))
 PASSWORD = "a secret of the test"
-pytestmark = [pytest.mark.spark, pytest.mark.recordings, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.recordings, pytest.mark.timeout(900)]
 LIMIT_SECONDS = 300.0
 
 

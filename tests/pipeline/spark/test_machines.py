@@ -32,7 +32,7 @@ from tests.support.replica import command, source_uri
 from tests.support.slow_line import slow_line
 from tests.support.spark_cluster import Cluster, running_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600)]
 
 PASSWORD, KEY_OF_BUCKET = "hush-2f61-upstream", "hush-77d0-bucket"
 MASTER, HOSTS = "127.0.0.2", ("127.0.0.3", "127.0.0.4", "127.0.0.5")

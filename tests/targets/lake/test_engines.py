@@ -58,7 +58,7 @@ EACH_ENGINE = pytest.mark.parametrize(
     [
         pytest.param(delta_rs_reads, id="delta-rs"),
         pytest.param(duckdb_reads, id="duckdb"),
-        pytest.param(spark_reads, id="spark", marks=pytest.mark.spark),
+        pytest.param(spark_reads, id="spark", marks=[pytest.mark.spark, pytest.mark.long]),
     ],
 )
 
@@ -119,7 +119,7 @@ def test_engines_find_floats_that_no_statistics_have(tmp_path: Path, reads: Read
     ("reads", "some"),
     [
         pytest.param(duckdb_reads, 1, id="duckdb"),
-        pytest.param(spark_reads, 4, id="spark", marks=pytest.mark.spark),
+        pytest.param(spark_reads, 4, id="spark", marks=[pytest.mark.spark, pytest.mark.long]),
     ],
 )
 def test_other_engines_read_every_version(
