@@ -90,7 +90,7 @@ def by_sensor(instance: dg.DagsterInstance) -> Iterator[Act]:
 WAYS = {"run": by_command, "serve": by_service, "sensor": by_sensor}
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=[pytest.param(way, marks=[pytest.mark.long] if way != "serve" else []) for way in WAYS])
 def act(request: pytest.FixtureRequest, place: Place, instance: dg.DagsterInstance) -> Iterator[Act]:
     """One of the ways that run a subscription, which has a target. Each call lets it go on for a while."""
     ccpr("alter", NAME, "--interval", "1")
@@ -199,7 +199,7 @@ def test_a_target_that_waits_for_an_approval_is_asked_and_what_it_says_is_no_fai
     assert [table.table for table in target().behind] == ["d.a"]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=[pytest.param(way, marks=[pytest.mark.long] if way != "serve" else []) for way in WAYS])
 def lake(
     request: pytest.FixtureRequest, storage: Storage, instance: dg.DagsterInstance, tmp_path: Path
 ) -> Iterator[Act]:

@@ -19,7 +19,7 @@ from ccpr.state.figures import FigureRecords
 from ccpr.state.tables import figures
 from tests.support.mariadb import MariaDb
 from tests.support.one_table import DATABASE, OneTable
-from tests.support.replica import NAME, OLDER, command, replaying
+from tests.support.replica import NAME, SIZED_OLDER, command, replaying
 from tests.targets.target_database import new_database
 
 
@@ -190,7 +190,7 @@ def test_a_password_has_no_place_in_a_setting(one_table: OneTable) -> None:
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize("scenario", OLDER)
+@pytest.mark.parametrize("scenario", SIZED_OLDER)
 def test_every_type_goes_through_parquet_and_a_server_alike(
     scenario: str, recordings: Path, home: Path, server: MariaDb
 ) -> None:

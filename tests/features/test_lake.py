@@ -10,7 +10,7 @@ import pytest
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from tests.support.lake_readers import READERS, assert_same_rows, read_delta_rs, truth
-from tests.support.replica import NAME, SCENARIOS, Replica, replaying
+from tests.support.replica import NAME, SIZED_SCENARIOS, Replica, replaying
 
 
 def add(replica: Replica, *options: str, code: int = 0) -> Any:
@@ -37,7 +37,7 @@ def assert_shows(replica: Replica, lsn: int, found: Any, readers: tuple[str, ...
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", SIZED_SCENARIOS)
 def test_every_recorded_table_is_read_at_every_point(scenario: str, recordings: Path, home: Path) -> None:
     with replaying(recordings / scenario, home) as replica:
         replica.subscribe()

@@ -13,7 +13,7 @@ import pytest
 from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer, matrixone_server
-from tests.support.replica import NAME, SCENARIOS, Replica, replaying
+from tests.support.replica import NAME, SCENARIOS, SIZED_SCENARIOS, Replica, replaying
 from tests.support.shop import TARGET, TargetCommands, source_tables
 from tests.support.target_rows import target_rows
 from tests.targets.target_database import Place, TargetServer, new_database
@@ -70,7 +70,7 @@ def synced(recordings: Path, home: Path, place: Place, request: pytest.FixtureRe
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize("synced", SCENARIOS, indirect=True)
+@pytest.mark.parametrize("synced", SIZED_SCENARIOS, indirect=True)
 def test_every_table_of_the_target_equals_the_source_at_every_point(synced: SyncedReplica) -> None:
     _assert_equal_at_every_point(synced)
 

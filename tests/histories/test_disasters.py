@@ -1,4 +1,4 @@
-"""Random sequences of disasters: `DISASTERS` of them (100 under CI)."""
+"""Random sequences of disasters: `DISASTERS` of them (10 if not given)."""
 
 import os
 
@@ -8,13 +8,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.histories.disasters import Disasters, DisastersOfSeveral, DisastersWithTarget
 from tests.histories.disasters_of_kept import DisastersOfKept
-from tests.support.ci import UNDER_CI
 from tests.support.mariadb import MariaDb
 
-COUNT = int(os.environ.get("DISASTERS") or (100 if UNDER_CI else 20))
+COUNT = int(os.environ.get("DISASTERS", "10"))
 
 
-@pytest.mark.long
 @pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)
 def test_each_read_equals_the_source_or_an_error_says_what_to_do(mariadb: MariaDb) -> None:
     class WithTarget(DisastersWithTarget):
@@ -23,7 +21,6 @@ def test_each_read_equals_the_source_or_an_error_says_what_to_do(mariadb: MariaD
     play(WithTarget, COUNT)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)
 def test_several_databases_are_read_likewise() -> None:
     play(DisastersOfSeveral, max(COUNT // 4, 5))

@@ -1,6 +1,6 @@
 """Random histories of an upstream are replicated over the wire; after each iteration the mirror at its point equals the
-engine's rows. `HISTORIES` of them (300 under CI), from seed `SEED` on. The seeds of `seeds.txt`, which failed once, run
-first.
+engine's rows. `HISTORIES` of them (40 if not given), from seed `SEED` on. The seeds of `seeds.txt`, which failed once,
+run first.
 
 As many are of a MatrixOne 4.2, which creates objects before their rows are committed; `CREATE_AT` (commit, prepare)
 chooses one kind."""
@@ -21,7 +21,6 @@ from ccpr.mirror.points import Point
 from ccpr.pipeline.spark.read import read_table
 from ccpr.service.workspace import Workspace
 from tests.histories.replicating import NAME, read_mirror, replicate
-from tests.support.ci import UNDER_CI
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +32,7 @@ FOUND = [
     for seed, kind in (line.split()[:2],)
 ]
 FIRST = int(os.environ.get("SEED", "1"))
-COUNT = int(os.environ.get("HISTORIES") or (300 if UNDER_CI else 40))
+COUNT = int(os.environ.get("HISTORIES", "40"))
 KINDS: tuple[CreateAt, ...] = ("commit", "prepare")
 CHOSEN = [kind for kind in KINDS if kind == os.environ.get("CREATE_AT", kind)]
 SPARK_COUNT = 10

@@ -1,5 +1,5 @@
 """Random histories with DDL into MariaDB: after each iteration the target equals the engine's rows.
-`DATABASE_HISTORIES` of them (100 under CI), from seed `SEED` on; one server, and a database for each."""
+`DATABASE_HISTORIES` of them (8 if not given), from seed `SEED` on; one server, and a database for each."""
 
 import logging
 import multiprocessing
@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.histories.target_histories import sync_target
-from tests.support.ci import UNDER_CI
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer, matrixone_server
 
 FIRST = int(os.environ.get("SEED", "1"))
-COUNT = int(os.environ.get("DATABASE_HISTORIES") or (100 if UNDER_CI else 8))
+COUNT = int(os.environ.get("DATABASE_HISTORIES", "8"))
 PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,5 +1,5 @@
 """Random histories published to a lake: after each point every reader gives the mirror's rows, which are the engine's,
-and at random earlier points. `LAKE_HISTORIES` of them (30 under CI), from seed `SEED` on."""
+and at random earlier points. `LAKE_HISTORIES` of them (8 if not given), from seed `SEED` on."""
 
 import logging
 import multiprocessing
@@ -11,10 +11,9 @@ import pytest
 
 from ccpr.emulator.engine.transaction import CreateAt
 from tests.histories.lake_histories import publish_history
-from tests.support.ci import UNDER_CI
 
 FIRST = int(os.environ.get("SEED", "1"))
-COUNT = int(os.environ.get("LAKE_HISTORIES") or (30 if UNDER_CI else 8))
+COUNT = int(os.environ.get("LAKE_HISTORIES", "8"))
 KINDS: tuple[CreateAt, ...] = ("commit", "prepare")
 PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

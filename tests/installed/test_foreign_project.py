@@ -15,6 +15,7 @@ from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from tests.installed.core import ROOT, Core, pip
 
+pytestmark = pytest.mark.long
 PYPROJECT = """[project]
 name = "shop-data"
 version = "0.0.0"
