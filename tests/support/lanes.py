@@ -45,9 +45,8 @@ def assign(items: list[pytest.Item]) -> None:
 
 def lane_of(item: pytest.Item) -> str:
     marks = _marks(item)
-    of_its_folder = (
-        FOLDERS.get(item.path.relative_to(TESTS).parts[0], UNIT) if item.path.is_relative_to(TESTS) else UNIT
-    )
+    top = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+    of_its_folder = FOLDERS.get(top, UNIT)
     if LONG in (*marks, of_its_folder):
         return LONG
     if _is_heavy(item):

@@ -78,13 +78,8 @@ def test_long_lanes_come_first(tmp_path: Path) -> None:
 def test_every_test_is_of_one_lane() -> None:
     """By the lanes of a collection, as the Makefile selects them: together they are all."""
     counts = []
-    for lane in (
-        "unit",
-        "integration and not slow and not long",
-        "slow and not long",
-        "long",
-        "unit or integration or slow or long",
-    ):
+    lanes = ("unit", "integration and not slow and not long", "slow and not long", "long")
+    for lane in (*lanes, "unit or integration or slow or long"):
         done = subprocess.run(
             [
                 sys.executable,
@@ -97,6 +92,7 @@ def test_every_test_is_of_one_lane() -> None:
                 "tests/support",
                 "tests/base",
                 "tests/api",
+                "tests/installed",
             ],
             cwd=ROOT,
             capture_output=True,
