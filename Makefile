@@ -51,7 +51,7 @@ slow: $(INSTALLED) ## the slow lane: Spark, kills at every step, random historie
 	$(PYTEST) -m 'slow and not long' $(PYTEST_OPTIONS)
 
 long: $(INSTALLED) ## the long lane: what takes minutes each and is no part of `make test`; some 40 minutes
-	@scripts/test-components
+	@scripts/test-components browser
 	$(PYTEST) --durations=25 --durations-min=2 -m long $(PYTEST_OPTIONS)
 
 lint: $(INSTALLED) ## style, formatting, types, and which package may import which

@@ -158,8 +158,10 @@ class Ledger:
             .group_by(references.c.object_name)
         )
         with transaction(self.engine) as connection:
-            rows = connection.execute(query).all()
-        found = np.array([tuple(row) for row in rows], np.int64).reshape(-1, 3)
+            pages = connection.execution_options(yield_per=_ROWS).execute(query).partitions()
+            found = np.concatenate(
+                [np.empty((0, 3), np.int64), *(np.array([*map(tuple, page)], np.int64) for page in pages)]
+            )
         return found[:, 0], found[:, 1], found[:, 2]
 
     def stored_objects(self, after: str = "") -> Iterator[LedgerEntry]:
@@ -227,10 +229,12 @@ class Ledger:
     def schedule_deletion(self, connection: sa.Connection, paths: Iterable[str], due_at: int) -> None:
         """Record files to be deleted from `due_at` on, in seconds since 1970 by the upstream's clock. A file recorded
         before keeps its time."""
-        known = set(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id)))
-        rows = [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in sorted(set(paths) - known)]
-        for batch in batches(rows, _ROWS):
-            connection.execute(garbage.insert(), batch)
+        for page in batches(sorted(set(paths)), _NAMES):
+            of_page = (garbage.c.task_id == self.task_id, garbage.c.path.in_(page))
+            known = set(connection.scalars(sa.select(garbage.c.path).where(*of_page)))
+            rows = [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in page if path not in known]
+            if rows:
+                connection.execute(garbage.insert(), rows)
 
     def schedule_orphans(self, connection: sa.Connection, names: Sequence[str], due_at: int) -> None:
         """Record for deletion those objects that were copied and that no table refers to. The time of one recorded

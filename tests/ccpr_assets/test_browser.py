@@ -61,6 +61,7 @@ LAUNCH = "mutation ($params: ExecutionParams!) { launchRun(executionParams: $par
 RUNS = "query { runsOrError(limit: 5) { ... on Runs { results { status } } } }"
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.long,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(BROWSER is None, reason="no Chromium: scripts/test-components installs it as root"),
 ]

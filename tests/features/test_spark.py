@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.expected import assert_rows_equal
 from tests.support.recordings_location import scenarios
-from tests.support.replica import OLDER, replaying
+from tests.support.replica import LARGEST, OLDER, replaying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,9 @@ NEWER = ("all_types", "cut_inside_object", "ddl", "dml", "geometry", "keys", "ne
 BOTH = [*OLDER, *(path for name, path in scenarios().items() if name in {f"4.2.0/{one}" for one in NEWER})]
 
 
-@pytest.mark.parametrize("scenario", BOTH)
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(one, marks=[pytest.mark.long] if one.endswith(LARGEST) else []) for one in BOTH]
+)
 def test_spark_reads_the_rows_that_were_true_at_each_point(
     scenario: str, recordings: Path, home: Path, spark: "SparkSession"
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_server_that_does_not_answer_is_a_failure_to_try_again(s3_credentials:
             act()
 
 
+@pytest.mark.long
 def test_a_folder_of_more_names_than_a_page_holds_is_listed_and_deleted_whole(s3_url: str) -> None:
     store = open_store(s3_url)
     names = [f"work/0-0/{number:04}=a_b.c-d" for number in range(1005)]  # a page of S3 has a thousand

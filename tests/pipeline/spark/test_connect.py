@@ -79,6 +79,7 @@ def _listening(port: int) -> set[str]:
     return {address for _, address, _, state, *_ in lines if state == "0A" and address.endswith(f":{port:04X}")}
 
 
+@pytest.mark.long
 def test_a_session_is_warmed_up_by_jobs_on_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_WARM_UP_JOBS", 5)
     own = WarmSpark(tmp_path, SparkSettings(tmp_path / "java", "local[2]"))
