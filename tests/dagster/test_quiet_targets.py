@@ -71,7 +71,7 @@ def by_service(instance: dg.DagsterInstance) -> Iterator[Act]:
         reporter.start()
         replicator.start()
         try:
-            yield lambda: time.sleep(0.1)
+            yield lambda: time.sleep(0.3)
         finally:
             replicator.stop()
             reporter.stop()

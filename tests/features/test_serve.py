@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 120.0  # generous: of a machine with much else to do
 
 
-def until(holds: Callable[[], Any], what: str, *, pause: float = 0.02, limit: float = LIMIT_SECONDS) -> Any:
+def until(holds: Callable[[], Any], what: str, *, pause: float = 0.1, limit: float = LIMIT_SECONDS) -> Any:
     end = time.monotonic() + limit
     while not (found := holds()):
         assert time.monotonic() < end, f"not so in time: {what}"
