@@ -196,7 +196,10 @@ def test_a_point_that_is_no_longer_retained_is_a_typed_error(shop: Shop, orders:
 
 @pytest.mark.slow
 @pytest.mark.recordings
-@pytest.mark.parametrize("scenario", ["all_types", "cut_inside_object", "ddl", "dml", "keys", "table_level"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["all_types", "cut_inside_object", "ddl", pytest.param("dml", marks=pytest.mark.long), "keys", "table_level"],
+)
 def test_changes_between_recorded_points_lead_from_one_to_the_other(
     recordings: Path, recorded_mirror: RecordedMirror, scenario: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Random sequences of disasters: `DISASTERS` of them (10 if not given)."""
+"""Random sequences of disasters: `DISASTERS` of them (6 if not given)."""
 
 import os
 
@@ -10,7 +10,7 @@ from tests.histories.disasters import Disasters, DisastersOfSeveral, DisastersWi
 from tests.histories.disasters_of_kept import DisastersOfKept
 from tests.support.mariadb import MariaDb
 
-COUNT = int(os.environ.get("DISASTERS", "10"))
+COUNT = int(os.environ.get("DISASTERS", "6"))
 
 
 @pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)

@@ -230,7 +230,7 @@ def test_keys_are_changed_one_file_after_the_other(plain: Mirror, tmp_path: Path
         Mirror(newer).point()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_flipped_bit_of_a_mirror_is_found_when_its_file_is_read(plain: Mirror, tmp_path: Path) -> None:
     mirror = encrypted(plain, tmp_path / "m")
     expected = rows_of(mirror)

