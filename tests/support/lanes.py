@@ -2,7 +2,8 @@
 
 A test is of the lane `long`, `slow` or `integration` if it, its module or its folder says so, of `slow` if it starts a
 JVM or a browser, and of the lane `unit` otherwise. A unit test starts no process and no server: if it does, it fails.
-`make test` runs all lanes but `long`.
+Of a test of these two lanes that has more than `MOST_CASES` cases, each third stays there, and the others are of the
+lane `long`. `make test` runs all lanes but that one.
 
 A file's tests stay together, since they share fixtures. What takes long comes first, so that no process is left alone
 with it in the end.
@@ -10,6 +11,8 @@ with it in the end.
 
 import re
 import sys
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +22,7 @@ import pytest
 
 LONG, SLOW, INTEGRATION, UNIT = LANES = ("long", "slow", "integration", "unit")
 TESTS = Path(__file__).parents[1]
+MOST_CASES, EACH = 4, 3
 FOLDERS = {
     "benchmarks": LONG,
     "ccpr_assets": INTEGRATION,
@@ -37,10 +41,24 @@ _running: list[str] = []  # the unit test that runs
 
 def assign(items: list[pytest.Item]) -> None:
     """Mark each test with its lane, and put those of long lanes first."""
+    _leave_cases_to_the_long_lane(items)
     for item in items:
         if (lane := lane_of(item)) not in _marks(item):
             item.add_marker(lane)
     items.sort(key=lambda item: (not _is_heavy(item), LANES.index(lane_of(item))))
+
+
+def _leave_cases_to_the_long_lane(items: list[pytest.Item]) -> None:
+    """Which ones stay follows from the test's name: what one test leaves out of all recordings another one reads."""
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if lane_of(item) in (SLOW, INTEGRATION):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for name, same in cases.items():
+        if len(same) > MOST_CASES:
+            for number, item in enumerate(same, zlib.crc32(name.encode())):
+                if number % EACH:
+                    item.add_marker(LONG)
 
 
 def lane_of(item: pytest.Item) -> str:
