@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -23,6 +23,13 @@ from tests.support.replica import command, source_uri
 
 NAME = "shop"
 LIMIT_SECONDS = 120.0
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + LIMIT_SECONDS
+    while not holds():
+        assert time.monotonic() < end, f"not so in time: {what}"
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -51,10 +58,9 @@ def test_it_is_said_on_screen_as_json_on_the_page_and_in_dagster(
     began = time.time()
     run = threading.Thread(target=command, args=("run", NAME))
     run.start()
-    end = time.monotonic() + LIMIT_SECONDS
-    while (waiting := command("status", NAME)["waiting"]) is None:
-        assert time.monotonic() < end, "it is not said"
-        time.sleep(0.02)
+    until(lambda: upstream.status().statements.get("create_snapshot"), "it is asked for")
+    until(lambda: command("status", NAME)["waiting"], "it is said")
+    waiting = command("status", NAME)["waiting"]
     assert began - 1 < waiting["since"] < time.time()
     assert waiting["text"].startswith("waits for CREATE SNAPSHOT upstream since ")
     for arguments in ((NAME,), ()):
