@@ -11,7 +11,7 @@ from tests.restarts.world import world
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import new_database
 
-ROUNDS = int(os.environ.get("ROUNDS") or 20)
+ROUNDS = int(os.environ.get("ROUNDS") or 8)
 SEED = int(os.environ.get("SEED") or 1)
 
 
