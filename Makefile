@@ -39,7 +39,7 @@ tests: $(INSTALLED) ## the tests alone; PYTEST_OPTIONS="-k name" for some of the
 	@scripts/test-components
 	$(PYTEST) --durations=25 --durations-min=2 -m 'not long' $(PYTEST_OPTIONS)
 
-unit: $(INSTALLED) ## the fast lane: tests that start no process and no server, in less than a minute
+unit: $(INSTALLED) ## the fast lane: tests that start no process and no server, in a minute or two
 	$(PYTEST) --numprocesses $(CORES) -m unit $(PYTEST_OPTIONS)
 
 integration: $(INSTALLED) ## tests with processes and servers, but for the slow ones
@@ -50,7 +50,7 @@ slow: $(INSTALLED) ## the slow lane: Spark, kills at every step, random historie
 	@scripts/test-components
 	$(PYTEST) -m 'slow and not long' $(PYTEST_OPTIONS)
 
-long: $(INSTALLED) ## the long lane: what takes minutes each and is no part of `make test`; some 40 minutes
+long: $(INSTALLED) ## the long lane: what takes minutes each and is no part of `make test`
 	@scripts/test-components browser
 	$(PYTEST) --durations=25 --durations-min=2 -m long $(PYTEST_OPTIONS)
 

@@ -63,7 +63,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.long,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium: scripts/test-components installs it as root"),
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium: scripts/test-components browser installs it as root"),
 ]
 
 

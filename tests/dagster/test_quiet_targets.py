@@ -88,9 +88,10 @@ def by_sensor(instance: dg.DagsterInstance) -> Iterator[Act]:
 
 
 WAYS = {"run": by_command, "serve": by_service, "sensor": by_sensor}
+EACH_WAY = [pytest.param("serve"), *(pytest.param(way, marks=pytest.mark.long) for way in ("run", "sensor"))]
 
 
-@pytest.fixture(params=[pytest.param(way, marks=[pytest.mark.long] if way != "serve" else []) for way in WAYS])
+@pytest.fixture(params=EACH_WAY)
 def act(request: pytest.FixtureRequest, place: Place, instance: dg.DagsterInstance) -> Iterator[Act]:
     """One of the ways that run a subscription, which has a target. Each call lets it go on for a while."""
     ccpr("alter", NAME, "--interval", "1")
@@ -199,7 +200,7 @@ def test_a_target_that_waits_for_an_approval_is_asked_and_what_it_says_is_no_fai
     assert [table.table for table in target().behind] == ["d.a"]
 
 
-@pytest.fixture(params=[pytest.param(way, marks=[pytest.mark.long] if way != "serve" else []) for way in WAYS])
+@pytest.fixture(params=EACH_WAY)
 def lake(
     request: pytest.FixtureRequest, storage: Storage, instance: dg.DagsterInstance, tmp_path: Path
 ) -> Iterator[Act]:

@@ -62,10 +62,7 @@ def assert_others_equal(replica: Replica, snapshot: int, behind: str, at: int | 
     assert {table["table"] for table in shown["tables"] if table["kind"] == "table"} == set(expected)
     assert [late["table"] for late in shown["behind"]] == [behind]
     assert not shown["consistent"]
-    exported = replica.export_all(at)
-    assert set(exported) == set(expected)
-    for table, file in expected.items():
-        assert_rows_equal(exported[table], pq.read_table(file))
+    replica.assert_exported(expected, at)
 
 
 def export_error(replica: Replica, table: str, *options: str) -> dict:

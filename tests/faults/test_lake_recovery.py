@@ -14,11 +14,12 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.service.workspace import Workspace
 from tests.faults.test_isolated import changed_tables, isolated, new_objects
-from tests.features.test_serve import Upstream, running, until
+from tests.features.test_serve import Upstream, running
 from tests.features.test_serve import upstream as upstream
 from tests.support.lake_readers import READERS, assert_same_rows, truth
 from tests.support.replica import NAME, command, replaying, source_uri
 from tests.support.simulated import SimulatedSource
+from tests.support.waiting import until
 
 
 def lake_of(name: str) -> Any:

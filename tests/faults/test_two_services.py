@@ -6,13 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,19 +30,14 @@ from ccpr.state.settings import Settings
 from ccpr.state.states import IterationState
 from ccpr.state.subscription import Subscription
 from tests.support.mariadb import MariaDb
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBSCRIPTIONS, INTERVAL = 6, 1
 LIMIT_SECONDS = 180.0  # a lease of one that was killed lasts 30 s, and the machine may be busy
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not holds():
-        assert time.monotonic() < end, f"not so in time: {what}"
-        time.sleep(0.1)
+eventually = partial(until, limit=LIMIT_SECONDS)
 
 
 class Audit:
@@ -159,17 +154,17 @@ def test_two_services_share_the_work_and_do_no_iteration_twice_though_they_are_k
                     return all(counted[task_id] >= more for task_id in rows)
 
                 write()
-                until(holds, what)
+                eventually(holds, what)
 
             each_has(3, 0, "both work")
-            until(lambda: len({owner for *_, owner, _ in audit.ended()}) == 2, "they share the work")
+            eventually(lambda: len({owner for *_, owner, _ in audit.ended()}) == 2, "they share the work")
             for victim in (0, 1):
                 services[victim].end(signal.SIGKILL)
                 each_has(2, len(audit.ended()), "the other one goes on with all")
                 services[victim].start()
                 each_has(1, len(audit.ended()), "both work again")
             write()
-            until(
+            eventually(
                 lambda: all(replicated(number) == list(range(1, written + 1)) for number in range(SUBSCRIPTIONS)),
                 "the mirrors have the rows of the source",
             )

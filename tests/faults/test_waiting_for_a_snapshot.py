@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,16 +20,9 @@ from ccpr.service import status
 from ccpr.service.workspace import Workspace
 from ccpr.state.states import IterationState
 from tests.support.replica import command, source_uri
+from tests.support.waiting import LIMIT_SECONDS, until
 
 NAME = "shop"
-LIMIT_SECONDS = 120.0
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not holds():
-        assert time.monotonic() < end, f"not so in time: {what}"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -59,8 +52,7 @@ def test_it_is_said_on_screen_as_json_on_the_page_and_in_dagster(
     run = threading.Thread(target=command, args=("run", NAME))
     run.start()
     until(lambda: upstream.status().statements.get("create_snapshot"), "it is asked for")
-    until(lambda: command("status", NAME)["waiting"], "it is said")
-    waiting = command("status", NAME)["waiting"]
+    waiting = until(lambda: command("status", NAME)["waiting"], "it is said")
     assert began - 1 < waiting["since"] < time.time()
     assert waiting["text"].startswith("waits for CREATE SNAPSHOT upstream since ")
     for arguments in ((NAME,), ()):

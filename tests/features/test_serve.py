@@ -7,11 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -33,19 +32,11 @@ from ccpr.state.targets import Target
 from tests.support.replica import command, source_uri
 from tests.support.shop import DATABASE, NAME, TARGET, Shop, shop
 from tests.support.simulated import rows
+from tests.support.waiting import LIMIT_SECONDS, until
 
 __all__ = ["shop"]
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_SECONDS = 120.0  # generous: of a machine with much else to do
-
-
-def until(holds: Callable[[], Any], what: str, *, pause: float = 0.1, limit: float = LIMIT_SECONDS) -> Any:
-    end = time.monotonic() + limit
-    while not (found := holds()):
-        assert time.monotonic() < end, f"not so in time: {what}"
-        time.sleep(pause)
-    return found
 
 
 class Upstream:

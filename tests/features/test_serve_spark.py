@@ -12,9 +12,10 @@ import pytest
 from ccpr.matrixone.server.faults import Delay
 from ccpr.pipeline.spark.server import WarmSpark
 from ccpr.pipeline.spark.server_record import WarmState
-from tests.features.test_serve import LIMIT_SECONDS, Upstream, program, until, upstream
+from tests.features.test_serve import Upstream, program, upstream
 from tests.scripts.test_with_children import processes_with
 from tests.support.replica import command
+from tests.support.waiting import LIMIT_SECONDS, until
 
 __all__ = ["upstream"]
 

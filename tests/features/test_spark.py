@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.expected import assert_rows_equal
-from tests.support.recordings_location import scenarios
-from tests.support.replica import LARGEST, OLDER, replaying
+from tests.support.replica import SIZED_OLDER, SIZED_SCENARIOS, replaying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,12 +16,10 @@ pytestmark = [pytest.mark.recordings, pytest.mark.spark]
 
 
 NEWER = ("all_types", "cut_inside_object", "ddl", "dml", "geometry", "keys", "new_vectors", "zero_dates")  # of 4.2.0
-BOTH = [*OLDER, *(path for name, path in scenarios().items() if name in {f"4.2.0/{one}" for one in NEWER})]
+BOTH = [*SIZED_OLDER, *(one for one in SIZED_SCENARIOS if one.id in {f"4.2.0/{name}" for name in NEWER})]
 
 
-@pytest.mark.parametrize(
-    "scenario", [pytest.param(one, marks=[pytest.mark.long] if one.endswith(LARGEST) else []) for one in BOTH]
-)
+@pytest.mark.parametrize("scenario", BOTH)
 def test_spark_reads_the_rows_that_were_true_at_each_point(
     scenario: str, recordings: Path, home: Path, spark: "SparkSession"
 ) -> None:

@@ -52,6 +52,8 @@ from tests.support.simulated import rows
 from tests.support.target_rows import target_rows
 from tests.targets.target_database import Place
 
+pytestmark = pytest.mark.long
+
 SAMPLE_4_2 = SAMPLE.with_name("recordings-4.2")
 OLD = OldState(
     Path(__file__).resolve().parent.parent / "fixtures" / "state_b2354ef",

@@ -31,6 +31,8 @@ from ccpr.state.targets import is_lagging
 from tests.support.mariadb import uri_from
 from tests.support.shop import DATABASE, NAME, TARGET, Shop, shop
 
+pytestmark = pytest.mark.long
+
 __all__ = ["shop"]
 
 

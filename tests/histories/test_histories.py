@@ -1,5 +1,5 @@
 """Random histories of an upstream are replicated over the wire; after each iteration the mirror at its point equals the
-engine's rows. `HISTORIES` of them (20 if not given), from seed `SEED` on. The seeds of `seeds.txt`, which failed once,
+engine's rows. `HISTORIES` of them (40 if not given), from seed `SEED` on. The seeds of `seeds.txt`, which failed once,
 run first.
 
 As many are of a MatrixOne 4.2, which creates objects before their rows are committed; `CREATE_AT` (commit, prepare)
@@ -32,10 +32,10 @@ FOUND = [
     for seed, kind in (line.split()[:2],)
 ]
 FIRST = int(os.environ.get("SEED", "1"))
-COUNT = int(os.environ.get("HISTORIES", "20"))
+COUNT = int(os.environ.get("HISTORIES") or 40)
 KINDS: tuple[CreateAt, ...] = ("commit", "prepare")
 CHOSEN = [kind for kind in KINDS if kind == os.environ.get("CREATE_AT", kind)]
-SPARK_COUNT = 3
+SPARK_COUNT = 3 if "HISTORIES" not in os.environ else 10
 PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

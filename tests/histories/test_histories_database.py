@@ -16,7 +16,7 @@ from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer, matrixone_server
 
 FIRST = int(os.environ.get("SEED", "1"))
-COUNT = int(os.environ.get("DATABASE_HISTORIES", "8"))
+COUNT = int(os.environ.get("DATABASE_HISTORIES") or 8)
 PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

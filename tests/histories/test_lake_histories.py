@@ -13,7 +13,7 @@ from ccpr.emulator.engine.transaction import CreateAt
 from tests.histories.lake_histories import publish_history
 
 FIRST = int(os.environ.get("SEED", "1"))
-COUNT = int(os.environ.get("LAKE_HISTORIES", "8"))
+COUNT = int(os.environ.get("LAKE_HISTORIES") or 8)
 KINDS: tuple[CreateAt, ...] = ("commit", "prepare")
 PROCESSES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -74,6 +74,7 @@ def test_a_read_only_store_refuses_every_method_that_writes() -> None:
     assert set(STORE_WRITES) <= set(vars(LocalStore))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("row", "place"), PAIRS, ids=lambda value: value.label.replace(" ", "_"))
 def test_after_a_fault_a_plain_run_leaves_everything_whole(row: Row, place: Place, mariadb: MariaDb) -> None:
     seed = new_seed()

@@ -25,7 +25,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from tests.histories.replicating import NAME, iterate, read_mirror, subscribed
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.long
 
 DATABASE, TABLE = "shop", "orders"
 

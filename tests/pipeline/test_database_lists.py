@@ -28,7 +28,7 @@ from ccpr.state.settings import Settings
 from tests.histories.replicating import NAME, iterate, read_mirror, subscribed
 from tests.support.meanwhile import once_before
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.long
 
 COLUMNS = {"id": "int not null", "v": "varchar(20)"}
 CHOSEN = ("shop_a", "shop_b")

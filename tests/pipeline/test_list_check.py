@@ -113,7 +113,7 @@ def refusal(check: ListCheck, rows: pa.Table, at: Timestamp) -> str:
     return ""
 
 
-@settings(max_examples=150)
+@settings(max_examples=400)
 @given(rows=st.lists(ROW, min_size=1, max_size=3), at=st.sampled_from((0, 10, 1000)))
 @example(rows=[SOUND], at=10)
 @example(rows=[SOUND | {"delete_physical": 1}], at=10)

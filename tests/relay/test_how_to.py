@@ -23,7 +23,7 @@ from tests.support.ports import free_port
 from tests.support.relayed import assert_has_point
 from tests.support.replica import About
 
-pytestmark = [pytest.mark.integration, pytest.mark.recordings]
+pytestmark = [pytest.mark.long, pytest.mark.recordings]
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 

@@ -29,7 +29,7 @@ from tests.support.native_client import NativeClient, NativeCopies, NativeTask
 from tests.support.ports import free_port
 from tests.support.relayed import assert_has_point, relaying
 
-pytestmark = [pytest.mark.integration, pytest.mark.kills]
+pytestmark = [pytest.mark.long, pytest.mark.kills]
 ALL = os.environ.get("KILLS") == "all"
 ITERATION = (  # docs/upstream.md 9: what a MatrixOne sends
     "CREATE SNAPSHOT",

@@ -15,7 +15,7 @@ from tests.support.native_client import NativeClient
 from tests.support.replica import NAME, source_uri
 
 __all__ = ["client"]
-pytestmark = [pytest.mark.integration, pytest.mark.recordings]
+pytestmark = [pytest.mark.long, pytest.mark.recordings]
 
 
 def lose(relayed: Relayed, older: bool) -> Path:

@@ -18,7 +18,7 @@ from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 
 __all__ = ["client"]
-pytestmark = [pytest.mark.integration, pytest.mark.recordings]
+pytestmark = [pytest.mark.long, pytest.mark.recordings]
 CHANGES = (
     "CREATE DATABASE `gd_dml_promoted` FROM",
     "DROP CCPR SUBSCRIPTION",  # the copy's

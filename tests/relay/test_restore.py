@@ -16,7 +16,7 @@ from tests.relay.conftest import Relayed
 from tests.relay.test_follow import pins
 from tests.support.native_client import NativeClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.recordings]
+pytestmark = [pytest.mark.long, pytest.mark.recordings]
 
 
 @pytest.fixture

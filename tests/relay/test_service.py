@@ -21,11 +21,11 @@ from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.service.relay_marks import RelayMark, relay_addresses
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import FollowerRecords
-from tests.features.test_serve import until
 from tests.relay.test_follow import client
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 from tests.support.replica import command, source_uri
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 

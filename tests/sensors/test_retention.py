@@ -23,6 +23,8 @@ from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.mariadb import MariaDb
 from tests.support.replica import NAME, Replica, replaying
 
+pytestmark = pytest.mark.long
+
 RUNS, IDLE = 2, 3
 OF_IDLE = 5  # applied_tables; the subscription's check and series, and those over all
 TABLE = dg.AssetKey([NAME, "gd_acc", "p"])

@@ -34,24 +34,6 @@ FOLDERS = {
     "restarts": SLOW,
     "sensors": INTEGRATION,
 }
-# Each takes more than half a minute on two slow cores, and others of `make test` are about the same subject.
-LONG_FILES = frozenset(
-    (
-        "features/test_state_of_b2354ef.py",
-        "features/test_targets_simulated.py",
-        "kill_matrix/test_kill_matrix.py",
-        "pipeline/test_created_before_its_rows.py",
-        "pipeline/test_database_lists.py",
-        "relay/test_how_to.py",
-        "relay/test_kills.py",
-        "relay/test_lost_key.py",
-        "relay/test_promote.py",
-        "relay/test_restore.py",
-        "sensors/test_retention.py",
-        "support/test_lanes.py",
-        "targets/lake/test_cleaning.py",
-    )
-)
 _OF_ANOTHER_LANE = re.compile(r"^pytestmark = .*mark\.(?:long|slow|integration|spark|browser)\b", re.MULTILINE)
 _STARTING = frozenset(("os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "subprocess.Popen"))
 _running: list[str] = []  # the unit test that runs
@@ -81,9 +63,9 @@ def _leave_cases_to_the_long_lane(items: list[pytest.Item]) -> None:
 
 def lane_of(item: pytest.Item) -> str:
     marks = _marks(item)
-    path = item.path.relative_to(TESTS) if item.path.is_relative_to(TESTS) else item.path
-    of_its_folder = FOLDERS.get(path.parts[0], UNIT)
-    if LONG in (*marks, of_its_folder) or path.as_posix() in LONG_FILES:
+    top = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+    of_its_folder = FOLDERS.get(top, UNIT)
+    if LONG in (*marks, of_its_folder):
         return LONG
     if _is_heavy(item):
         return SLOW

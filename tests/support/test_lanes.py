@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.long
 STARTING = {
     "process": "import subprocess, sys\ndef test(): subprocess.run([sys.executable, '-c', ''])",
     "fork": "import os\ndef test():\n    if not os.fork(): os._exit(0)",

@@ -39,9 +39,9 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 5.0  # seconds between two checks whether a snapshot is flushed
 _GROWTH = 1.5  # of the pause: it is looked at no later than half as long again after it was flushed
 CHECKPOINT_FROM_TABLES = 1_000  # tables to be flushed; from here on one statement instead of one for each table
-# Called by the thread that waits, as it may read with that thread's session. Gives what another thread does, whose
-# argument is set when no more of it is needed.
-FlushRequest = Callable[[], Callable[[threading.Event], bool]]
+Flush = Callable[[threading.Event], bool]  # its argument is set when no more of it is needed
+# Called by the thread that waits, as it may read with that thread's session. Gives what another thread does.
+FlushRequest = Callable[[], Flush]
 _log = logging.getLogger(__name__)
 
 
@@ -174,10 +174,10 @@ def flush_requests(
     whole cluster; if it is refused, or was not enough, the tables are flushed one by one.
     """
 
-    def checkpoint() -> Callable[[threading.Event], bool]:
+    def checkpoint() -> Flush:
         return partial(flush_everything, connect)
 
-    def by_table() -> Callable[[threading.Event], bool]:
+    def by_table() -> Flush:
         return partial(flush_tables, connect, table_ids())
 
     return (checkpoint, by_table) if tables >= CHECKPOINT_FROM_TABLES else (by_table,)
@@ -245,7 +245,7 @@ def _flush_table(session: Session, table_id: int) -> None:
 class _Asking(threading.Thread):
     """A request under way. A daemon: nothing waits for its end once the snapshot is flushed."""
 
-    def __init__(self, request: Callable[[threading.Event], bool], enough: threading.Event) -> None:
+    def __init__(self, request: Flush, enough: threading.Event) -> None:
         super().__init__(name="flush request", daemon=True)
         self._request, self._enough = request, enough
         self._error: CcprError | None = None

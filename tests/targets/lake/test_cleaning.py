@@ -11,7 +11,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from tests.support.lakes import Published, source
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.long
 
 HOUR = 3600 * 10**9
 POINTS = 45
