@@ -6,6 +6,7 @@ try:
 
     import typer
 
+    from ccpr.base.garbage import collect_late
     from ccpr.cli.exit_codes import INTERRUPTED
     from ccpr.cli.lazy import HELP, Deferred, LazyGroup
 except KeyboardInterrupt:  # in the tenth of a second of the imports
@@ -129,6 +130,7 @@ def options(
 
 
 def main() -> None:
+    collect_late()
     try:
         app()
     except KeyboardInterrupt:  # outside a command: while the last lines are printed

@@ -10,9 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
@@ -213,13 +211,14 @@ def flush_tables(
     ids = list(dict.fromkeys(table_ids))
     if not ids:
         return True
-    share, enough = max(1, min(connections, len(ids))), enough or threading.Event()
-    with ThreadPoolExecutor(max_workers=share, thread_name_prefix="flush") as pool:
-        parts = (list(islice(ids, start, None, share)) for start in range(share))
-        return all(list(pool.map(lambda part: _flush(connect, part, enough), parts)))
+    enough = enough or threading.Event()
+    parts = [ids[first::connections] for first in range(min(connections, len(ids)))]
+    asking = [_Asking(partial(_flush, connect, part), enough) for part in parts]
+    answers = [part.answer() for part in asking]  # of all, before it is said that one could not be made
+    return all(answers)
 
 
-def _flush(connect: Callable[[], Session], table_ids: list[int], enough: threading.Event) -> bool:
+def _flush(connect: Callable[[], Session], table_ids: Sequence[int], enough: threading.Event) -> bool:
     try:
         with connect() as session:
             for table_id in table_ids:
@@ -243,17 +242,19 @@ def _flush_table(session: Session, table_id: int) -> None:
 
 
 class _Asking(threading.Thread):
-    """A request under way. A daemon: nothing waits for its end once the snapshot is flushed."""
+    """A request under way. A daemon: nothing, not even the end of the process, waits for it once the snapshot is
+    flushed."""
 
     def __init__(self, request: Flush, enough: threading.Event) -> None:
         super().__init__(name="flush request", daemon=True)
         self._request, self._enough = request, enough
+        self._done = False
         self._error: CcprError | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            self._request(self._enough)
+            self._done = self._request(self._enough)
         except CcprError as error:
             self._error = error
 
@@ -263,6 +264,11 @@ class _Asking(threading.Thread):
         if self._error is not None:
             raise self._error
         return self.is_alive()
+
+    def answer(self) -> bool:
+        """Wait for its end. Raises its error."""
+        self.goes_on(threading.TIMEOUT_MAX)
+        return self._done
 
 
 def wait_until_flushed(

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -276,6 +278,25 @@ def test_a_snapshot_is_used_as_soon_as_it_is_flushed_though_the_request_goes_on(
     wait_until_flushed(session, "xr_1", upstream.publication, requests=[lambda: request], timeout_seconds=60)
     assert not answered.is_set()
     answered.set()
+
+
+def test_the_end_of_a_process_does_not_wait_for_a_request_under_way():
+    program = """
+import subprocess
+import sys
+import threading
+from ccpr.matrixone.client.snapshots import flush_tables
+
+asked = threading.Event()
+
+def connect():
+    asked.set()
+    threading.Event().wait()
+
+threading.Thread(target=flush_tables, args=(connect, [1, 2]), daemon=True).start()
+asked.wait()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_no_table_is_flushed_once_that_is_enough(play: Callable[..., Any]):
