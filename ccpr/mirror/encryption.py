@@ -26,6 +26,7 @@ SALT_BYTES, TAG_BYTES, SEGMENT_BYTES = 32, 16, 64 << 10
 HEADER_BYTES = len(MAGIC) + ID_BYTES + SALT_BYTES
 _SEALED_BYTES = SEGMENT_BYTES + TAG_BYTES
 _LAST = 1
+_SEALED_AT_ONCE = 16  # segments, 1 MB: each part of a file is a write
 _KEPT_AT_ONCE = 4  # segments; of a longer part only the ends could be of use again
 Chunk = bytes | memoryview
 
@@ -70,29 +71,34 @@ class FileCipher:
         return cls(header, AESGCM(derived))
 
     def seal(self, chunks: Iterable[Chunk]) -> Iterator[memoryview]:
-        """The file's bytes."""
+        """The file's bytes, many segments at once where a chunk has them."""
         yield memoryview(self.header)
         number, waiting = 0, bytearray()  # what waits is a segment at most, as the last one has another nonce
         for chunk in chunks:
             data = memoryview(chunk).cast("B")
-            while len(waiting) + len(data) > SEGMENT_BYTES:
-                if waiting:
-                    taken = SEGMENT_BYTES - len(waiting)
-                    waiting += data[:taken]
-                    sealed, data = self._sealed(waiting, number), data[taken:]
-                    waiting.clear()
-                else:
-                    sealed, data = self._sealed(data[:SEGMENT_BYTES], number), data[SEGMENT_BYTES:]
-                number += 1
-                yield sealed
+            if waiting and len(waiting) + len(data) > SEGMENT_BYTES:
+                taken = SEGMENT_BYTES - len(waiting)
+                waiting += data[:taken]
+                yield self._sealed(waiting, number)
+                number, data = number + 1, data[taken:]
+                waiting.clear()
+            while len(data) > SEGMENT_BYTES:
+                segments = min((len(data) - 1) // SEGMENT_BYTES, _SEALED_AT_ONCE)
+                yield self._sealed(data[: segments * SEGMENT_BYTES], number)
+                number, data = number + segments, data[segments * SEGMENT_BYTES :]
             waiting += data
             del chunk, data  # a chunk is large: it must not be held while the next one arrives
         yield self._sealed(waiting, number, last=True)
 
-    def _sealed(self, data: bytearray | memoryview, number: int, *, last: bool = False) -> memoryview:
-        sealed = bytearray(len(data) + TAG_BYTES)
-        self.cipher.encrypt_into(_nonce(number, last=last), data, None, sealed)
-        return memoryview(sealed)
+    def _sealed(self, data: bytearray | memoryview, first: int, *, last: bool = False) -> memoryview:
+        """Whole segments, or the last one."""
+        source, count = memoryview(data), max(1, -(-len(data) // SEGMENT_BYTES))
+        sealed = memoryview(bytearray(len(data) + count * TAG_BYTES))
+        for place in range(count):
+            part = source[place * SEGMENT_BYTES : (place + 1) * SEGMENT_BYTES]
+            into = sealed[place * _SEALED_BYTES : (place + 1) * _SEALED_BYTES]
+            self.cipher.encrypt_into(_nonce(first + place, last=last), part, None, into)
+        return sealed
 
     def open(self, sealed: pa.Buffer, first: int, last: int, subject: str) -> pa.Buffer:
         """The content of whole segments; the file has `last` + 1. Raises MirrorDamaged."""

@@ -39,6 +39,8 @@ SIZES = st.one_of(
     st.builds(lambda count, more: max(0, count * SEGMENT_BYTES + more), st.integers(0, 4), st.integers(-3, 3)),
 )
 
+MANY_SEGMENTS = st.builds(lambda count, more: count * SEGMENT_BYTES + more, st.integers(15, 34), st.integers(-1, 1))
+
 
 def content(size: int) -> bytes:
     return hashlib.shake_128(size.to_bytes(8)).digest(size)
@@ -53,7 +55,7 @@ def opened(data: bytes, keys: Keyring = KEYS, name: str = NAME) -> OpenedContent
     return OpenedContent(pa.py_buffer(data), lambda header: FileCipher.read(keys, name, header, name), name)
 
 
-@given(size=SIZES, cut=st.integers(1, 200_000), data=st.data())
+@given(size=st.one_of(SIZES, MANY_SEGMENTS), cut=st.integers(1, 3_000_000), data=st.data())
 def test_any_part_of_a_file_reads_as_it_was_written(size: int, cut: int, data: st.DataObject) -> None:
     expected = content(size)
     found = opened(sealed(expected, cut=max(cut, size // 50 + 1)))
