@@ -161,35 +161,22 @@ class LocalStore:
             with FileIO(self._path(name)) as file:
                 return pa.py_buffer(file.readall())
         except OSError as error:
-            raise self._unread(name, error) from error
+            raise self.unread(name, error) from error
 
     def open(self, name: str) -> Content:
         """Not mapped: where a disk fails under a map the process dies by SIGBUS, and a read is an error of this file
         (decision read-not-mapped)."""
         try:
-            return _Opened(self, name, os.stat(self._path(name)).st_size)
+            path = self._path(name)
+            return _Opened(self, name, path, os.stat(path).st_size)
         except OSError as error:
-            raise self._unread(name, error) from error
+            raise self.unread(name, error) from error
 
     def fresh(self, name: str) -> Content:
         return self.open(name)
 
     def stored(self, name: str) -> StoredFile:
         return summed(self.open(name))
-
-    def read_part(self, name: str, offset: int, length: int) -> pa.Buffer:
-        """So many bytes, exactly. Raises as `read`, and MirrorDamaged for a file that has become shorter."""
-        try:
-            with FileIO(self._path(name)) as file:
-                parts = list[bytes]()
-                while length and (part := os.pread(file.fileno(), length, offset)):
-                    parts.append(part)
-                    offset, length = offset + len(part), length - len(part)
-        except OSError as error:
-            raise self._unread(name, error) from error
-        if length:
-            raise MirrorDamaged("a file of the mirror has become shorter", subject=f"{self.url}/{name}")
-        return pa.py_buffer(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def size(self, name: str) -> int | None:
         try:
@@ -263,7 +250,7 @@ class LocalStore:
             make_folder(Path(path).parent, shared=self.shared)
             os.rename(temporary, path)
 
-    def _unread(self, name: str, error: OSError) -> MirrorDamaged | StoreFailed:
+    def unread(self, name: str, error: OSError) -> MirrorDamaged | StoreFailed:
         if isinstance(error, FileNotFoundError):
             return MirrorDamaged("a file of the mirror is missing", subject=f"{self.url}/{name}")
         return self._failed("read", name, error)
@@ -278,10 +265,32 @@ class _Opened:
 
     store: LocalStore
     name: str
+    path: str
     size: int
 
     def slice(self, offset: int = 0, length: int | None = None) -> pa.Buffer:
-        return self.store.read_part(self.name, offset, self.size - offset if length is None else length)
+        """So many bytes, exactly. Raises as `LocalStore.read`, and MirrorDamaged for a file that has become shorter."""
+        length = self.size - offset if length is None else length
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                data = _read_all(descriptor, offset, length)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise self.store.unread(self.name, error) from error
+        if len(data) < length:
+            subject = f"{self.store.url}/{self.name}"
+            raise MirrorDamaged("a file of the mirror has become shorter", subject=subject)
+        return pa.py_buffer(data)
+
+
+def _read_all(descriptor: int, offset: int, length: int) -> bytes:
+    """So many bytes, or all that there are."""
+    parts = [os.pread(descriptor, length, offset)]
+    while parts[-1] and (left := length - sum(map(len, parts))):
+        parts.append(os.pread(descriptor, left, offset + length - left))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _write_all(descriptor: int, data: Chunk) -> None:

@@ -7,6 +7,7 @@ Source: decision queries-ask-for-what-they-need.
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -184,10 +185,13 @@ class PointTable(ds.Dataset):
 
     def scanner(
         self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: Any
-    ) -> ds.Scanner:
+    ) -> "ds.Scanner | _Scan":
         """The rows that satisfy `filter`. Blocks that cannot hold one are not read, as far as it is understood."""
         mirror, name, lsn, reading = self._read_of
         wanted = list(self._schema.names if columns is None else columns)
+        if filter is None and wanted:
+            read = plan_read(mirror, name, lsn, columns=wanted, reading=reading)
+            return _Scan(read.schema, self._batches(read, mirror))
         needed, filters = set(wanted), tuple[Filter, ...]()
         if filter is not None:
             parts = parts_of(filter, self._schema)
@@ -212,3 +216,15 @@ class PointTable(ds.Dataset):
         except CcprError as error:
             self.error = error
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What DuckDB asks of a scanner, for a scan without a filter. One of Arrow's hands each batch to another thread and
+    back, which took a third of such a scan's time."""
+
+    projected_schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.batches)

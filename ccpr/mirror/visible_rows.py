@@ -9,6 +9,7 @@ row satisfies them nor that each does. Source: decision counting-decodes-no-rows
 from collections.abc import Sequence
 
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.objects.visibility import visible_blocks
 from ccpr.mirror.filters import Filter, conditions, satisfying
 from ccpr.mirror.mirror import Manifest, Mirror, files_of
@@ -28,6 +29,7 @@ def count_rows(
     """
     tests, pruning = conditions(filters, manifest.table), prune(filters, manifest.table.columns)
     columns = tuple(dict.fromkeys(test.column for test in tests))
+    schema = arrow_schema(columns)
     found = 0
     with files_of(manifest.table.qualified_name):
         part = mirror.part_for(manifest, filters)
@@ -37,7 +39,7 @@ def count_rows(
             if pruning.covers(visible.file, visible.block):
                 found += visible.count
             else:
-                found += satisfying(visible.batch(columns), columns, tests).num_rows
+                found += satisfying(visible.batch(columns, schema), columns, tests).num_rows
     return found if limit is None else min(found, limit)
 
 

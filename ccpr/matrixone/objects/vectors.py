@@ -21,6 +21,7 @@ VARLENA_SIZE = 24
 _INLINE_MAX = 23  # first byte of a slot that holds its own value
 _VIEW_INLINE_MAX = 12  # the same for Arrow's 16-byte views
 _OUTSIDE = 0xFF  # first of four such bytes: the value is in the area
+_OUTSIDE_WORD = 0xFFFFFFFF
 _TOP_BITS = 0x8080808080808080
 _INT32_MAX = 2**31 - 1
 
@@ -166,6 +167,9 @@ def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
     if rows == 0:
         return pa.array([], pa.binary())
     slots = np.frombuffer(vector.slots, np.uint8).reshape(rows, VARLENA_SIZE)
+    words = np.frombuffer(vector.slots, "<u4").reshape(rows, VARLENA_SIZE // 4)
+    if null is None and (array := _contiguous(words, vector.area)) is not None:
+        return array
     first = slots[:, 0].copy()
     if null is not None:
         first[null] = 0
@@ -190,12 +194,10 @@ def varlena_array(vector: Vector, subject: str) -> pa.BinaryArray:
         if np.count_nonzero(first == _OUTSIDE) != count:
             raise ObjectDamaged("a value is neither inline nor in the area", subject=subject)
         # Masks, since branches would cost more than all the rest where inline values and others alternate.
-        words, mask = np.frombuffer(vector.slots, "<u4").reshape(rows, VARLENA_SIZE // 4), np.negative(outside)
+        mask = np.negative(outside)
         area_starts = words[:, 1] & mask
         lengths ^= (lengths ^ words[:, 2]) & mask
         _check_inside(area_starts, lengths, mask, vector.area.size, subject)
-        if count == rows and null is None and (array := _contiguous(area_starts, lengths, vector.area)) is not None:
-            return array
         starts = (starts & ~mask) | area_starts
     views[:, 0] = lengths
     views[:, 2] = outside
@@ -227,14 +229,21 @@ def _check_inside(starts: np.ndarray, lengths: np.ndarray, mask: np.ndarray, are
         raise ObjectDamaged(f"a value ends outside an area of {area_size} bytes", subject=subject)
 
 
-def _contiguous(starts: np.ndarray, lengths: np.ndarray, area: pa.Buffer) -> pa.BinaryArray | None:
-    """The array without a copy if the values follow one another in the area without gaps, else None."""
-    ends = starts + lengths
-    if (starts[1:] != ends[:-1]).any():
+def _contiguous(words: np.ndarray, area: pa.Buffer) -> pa.BinaryArray | None:
+    """The array without a copy if the values of all slots (their `<u4`) follow one another in the area without gaps,
+    else None."""
+    markers, starts, lengths = words[:, 0], words[:, 1], words[:, 2]
+    if markers[0] != _OUTSIDE_WORD or markers[-1] != _OUTSIDE_WORD or (markers != _OUTSIDE_WORD).any():
         return None
-    offsets = np.empty(len(starts) + 1, np.int32)
+    offsets = np.empty(len(starts) + 1, "<u4")
     offsets[:-1] = starts
-    offsets[-1] = ends[-1]
+    np.add(starts, lengths, out=offsets[1:])
+    if (offsets[1:-1] != starts[1:]).any():
+        return None
+    first, last = int(offsets[0]), int(offsets[-1])
+    # Their sum without an overflow says that no end had one.
+    if not first <= last <= min(area.size, _INT32_MAX) or int(lengths.sum(dtype=np.uint64)) != last - first:
+        return None
     return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), area])
 
 

@@ -122,11 +122,11 @@ class VisibleBlock:
     def count(self) -> int:
         return self.block.rows if self.rows is None else len(self.rows)
 
-    def batch(self, columns: Sequence[Column]) -> pa.RecordBatch:
-        """The rows, with columns in the order given."""
+    def batch(self, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
+        """The rows, with columns in the order given; `schema` is their `arrow_schema`."""
         arrays = [self.file.column(self.block.number, column, self.rows) for column in columns]
         if arrays:
-            return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
         # Without columns only a struct array keeps the number of rows.
         return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), self.count, [None]))
 
@@ -171,8 +171,9 @@ def visible_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table at a time, one batch a block at most, columns in the order given. `only` and `choose` as of
     `visible_blocks`."""
+    schema = arrow_schema(columns)
     for block in visible_blocks(objects, open_object, at, only=only, choose=choose):
-        yield block.batch(columns)
+        yield block.batch(columns, schema)
 
 
 def check_deletions(listed: ListedObject, file: ObjectFile, deletions: np.ndarray | None) -> None:
