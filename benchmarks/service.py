@@ -159,21 +159,20 @@ def main() -> None:
                             cursor.execute(f"INSERT INTO d{one}.t VALUES ({number}, 'v')")
                     descriptors = max(descriptors, Descriptors.now().open)
                     sessions = max(sessions, connections_to(port) - 1)  # one is this benchmark's
-                    if number % max(1, 60 // options.interval) == 0:
-                        samples.append(resident_mb())
-                        if not options.json:
-                            print(
-                                f"{(clock.now() - began) / 60:5.1f} min  {watch.ended} iterations  "
-                                f"{samples[-1]:.0f} MB  latest {max(watch.lates, default=0.0):.2f} s",
-                                flush=True,
-                            )
+                    samples.append(resident_mb())
+                    if number % max(1, 60 // options.interval) == 0 and not options.json:
+                        print(
+                            f"{(clock.now() - began) / 60:5.1f} min  {watch.ended} iterations  "
+                            f"{samples[-1]:.0f} MB  latest {max(watch.lates, default=0.0):.2f} s",
+                            flush=True,
+                        )
                 time.sleep(0.01)
             seconds = time.monotonic() - real
             ended, lates = watch.ended, watch.lates[:]
             cpu_ms = (time.process_time() - cpu) / max(1, ended - before) * 1000
             wait_until_equal(workspace, connection, options.subscriptions)
             replicator.stop()
-    warm = samples[len(samples) // 10] if samples else 0.0
+    warm = samples[len(samples) // 10]
     figures = {
         "settled": int(settled),
         "missed": sum(late > MISSED_SECONDS for late in lates),
@@ -183,7 +182,7 @@ def main() -> None:
         "points": watch.points,
         "failures": watch.failed,
         "memory_mb": round(warm),
-        "grown_mb": round(samples[-1] - warm, 1) if samples else 0.0,
+        "grown_mb": round(samples[-1] - warm, 1),
         "descriptors": descriptors,
         "sessions": sessions,
         "cpu_ms": round(cpu_ms, 1),

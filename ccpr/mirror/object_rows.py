@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -158,9 +159,27 @@ def join_objects(left: pa.Table, right: pa.Table, kind: str) -> pa.Table:
     return left.filter(found if kind == "left semi" else pc.invert(found))
 
 
+def matched(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows of both that are of the same table and object, side by side; `right` has each once."""
+    places = pc.index_in(_object_keys(left), value_set=_object_keys(right).combine_chunks(), skip_nulls=True)
+    return left.filter(pc.is_valid(places)), right.take(places.drop_null())
+
+
 def count_objects(rows: pa.Table) -> int:
-    """How many there are, by table and object. Without Arrow's engine for queries, which `group_by` imports."""
+    """How many there are, by table and object. Without Arrow's engine for queries, which `group_by` imports: 40 MB."""
     return pc.count_distinct(_object_keys(rows), mode="all").as_py()
+
+
+def first_of_each_name(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the first rows of the names, in order; and of each row, which of these is its own."""
+    codes = rows.column("name").combine_chunks().dictionary_encode().indices.to_numpy()
+    first = np.unique(codes, return_index=True)[1]  # codes are given in the order of the rows
+    return first, codes
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """By table and name."""
+    return rows.take(pc.sort_indices(rows, sort_keys=[("table_id", "ascending"), ("name", "ascending")]))
 
 
 def _object_keys(rows: pa.Table) -> pa.ChunkedArray:

@@ -301,7 +301,7 @@ def copy(job: CopyJob, objects: pa.Table, engine: CopyEngine) -> CopyReport:
     job = replace(job, budget=replace(job.budget, sessions=max(1, min(job.budget.sessions, objects.num_rows))))
     batches = list(engine(job, objects)) if objects.num_rows else []
     done = pa.Table.from_batches(batches, COPY_OUTPUT)
-    if done.select(["name"]).sort_by("name") != objects.select(["name"]).sort_by("name"):
+    if not _names_in_order(done).equals(_names_in_order(objects)):
         raise AssertionError(f"{objects.num_rows} objects were asked for, {done.num_rows} accounted for")
     return CopyReport.of(done)
 
@@ -355,6 +355,11 @@ def copy_known(
         again.rows.filter(pc.invert(_named(again.rows, others))),
     ]
     return CopyReport(pa.concat_tables(rows), pa.concat_tables([report.failed, again.failed, wrong]))
+
+
+def _names_in_order(rows: pa.Table) -> pa.ChunkedArray:
+    names = rows.column("name")
+    return names.take(pc.sort_indices(names))
 
 
 def _named(rows: pa.Table, names: Collection[str]) -> pa.ChunkedArray:

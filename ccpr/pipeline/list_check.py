@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.stats import STATS_SIZE, are_sound, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.object_rows import count_objects
 from ccpr.pipeline.errors import BadObjectList
 
 # (list, time of the snapshot, what it is a list of); raises BadObjectList.
@@ -33,7 +34,7 @@ def check_list(listed: pa.Table, at: Timestamp, subject: str) -> None:
         values = _failing(listed.column(column), holds)
         count += len(values)
         failed += [f"{column}: {rule} ({value})" for value in values.slice(0, _MOST_NAMED).to_pylist()]
-    if listed.group_by(["table_id", "name"]).aggregate([]).num_rows != listed.num_rows:
+    if count_objects(listed) != listed.num_rows:
         count += 1
         failed.append("name: each object once a table")
     if failed:

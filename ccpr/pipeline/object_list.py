@@ -16,7 +16,16 @@ from ccpr.matrixone.client.objects import object_list
 from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.objects.stats import are_appendable, without_unknown_flags
-from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, count_objects, decode_stats, join_objects
+from ccpr.mirror.object_rows import (
+    LISTED_SCHEMA,
+    ObjectDiff,
+    count_objects,
+    decode_stats,
+    first_of_each_name,
+    in_order,
+    join_objects,
+    matched,
+)
 from ccpr.pipeline.errors import BadObjectList
 
 _CREATE_TIME = ("create_physical", "create_logical")
@@ -106,14 +115,11 @@ def deduplicate(listed: pa.Table, subject: str) -> pa.Table:
 def check_known(listed: pa.Table, known: pa.Table, subject: str) -> None:
     """An object is never written over: what a list says of one that a manifest has must be what the manifest says, but
     for the create time of an appendable object (`_lasting_times`). Raises BadObjectList."""
-    if not (listed.num_rows and known.num_rows):  # a join imports Arrow's engine for queries
+    if not (listed.num_rows and known.num_rows):
         return
-    facts = ["size", "rows", "is_tombstone", *_CREATE_TIME]
-    keys = ["table_id", "name"]
-    ours = _lasting_times(known).select(keys + facts).rename_columns(keys + [f"known_{name}" for name in facts])
-    both = _lasting_times(listed).select(keys + facts).join(ours, keys, join_type="inner")
-    for name in facts:
-        differ = both.filter(pc.not_equal(both.column(name), both.column(f"known_{name}")))
+    theirs, ours = (_lasting_times(rows) for rows in matched(listed, known))
+    for name in ("size", "rows", "is_tombstone", *_CREATE_TIME):
+        differ = theirs.filter(pc.not_equal(theirs.column(name), ours.column(name)))
         if differ.num_rows:
             sample = ", ".join(sorted(differ.column("name").to_pylist())[:3])
             raise BadObjectList(f"the list gives another {name} of {sample} than the point before", subject=subject)
@@ -126,11 +132,13 @@ def conflicting_objects(added: pa.Table, stored: Mapping[str, int]) -> list[str]
     """
     if not added.num_rows:
         return []
-    facts = ["size", "rows", "blocks", "appendable"]
-    found = added.select(["name", *facts]).group_by(["name", *facts]).aggregate([])
-    several = found.group_by("name").aggregate([([], "count_all")])
-    names = set(several.filter(pc.greater(several.column("count_all"), 1)).column("name").to_pylist())
-    ours = found.filter(pc.is_in(found.column("name"), pa.array(list(stored), pa.string())))
+    rows = added.select(["name", "size", "rows", "blocks", "appendable"])
+    first, own = first_of_each_name(rows)
+    others = rows.take(first[own])
+    names = set[str]()
+    for fact in rows.column_names[1:]:
+        names.update(rows.filter(pc.not_equal(rows.column(fact), others.column(fact))).column("name").to_pylist())
+    ours = rows.filter(pc.is_in(rows.column("name"), pa.array(list(stored), pa.string())))
     sizes = zip(ours.column("name").to_pylist(), ours.column("size").to_pylist(), strict=True)
     return sorted(names | {name for name, size in sizes if size != stored[name]})
 
@@ -148,7 +156,6 @@ def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> Ob
     objects-born-and-gone). A row that repeats what the last point already knows (the interval is closed at both ends)
     changes nothing.
     """
-    keys = ["table_id", "name"]
     live = listed.filter(pc.is_null(listed.column("delete_physical")))
     dead = listed.filter(pc.is_valid(listed.column("delete_physical")))
     added = join_objects(live, known, "left anti")
@@ -157,8 +164,7 @@ def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> Ob
         of_complete = known.filter(pc.is_in(known.column("table_id"), pa.array(sorted(complete), pa.int64())))
         vanished = join_objects(join_objects(of_complete, live, "left anti"), dead, "left anti")
         removed = pa.concat_tables([removed, vanished])
-    order = [(key, "ascending") for key in keys]
-    return ObjectDiff(added.sort_by(order), removed.sort_by(order))
+    return ObjectDiff(in_order(added), in_order(removed))
 
 
 def _join_ids(

@@ -99,9 +99,10 @@ def test_commands_about_an_idle_subscription_import_only_what_they_use(
     with replaying(SAMPLE / "dml", tmp_path) as replica:
         replica.subscribe()
         states = replica.about.snapshots
-        modules = imported(tmp_path / "home", "run", NAME)
-        assert not modules & (HEAVY - {"ccpr.pipeline.iteration"}), "one that copies checks its list by itself"
-        for _ in range(states - 1):
+        for _ in range(2):  # they copy, check lists by themselves, and compare them without Arrow's engine for queries
+            modules = imported(tmp_path / "home", "run", NAME)
+            assert not modules & {"pyarrow.acero", *HEAVY - {"ccpr.pipeline.iteration"}}
+        for _ in range(states - 2):
             replica.run()
         for words in (("status",), ("status", NAME), ("subscriptions",), ("points", NAME)):
             assert not imported(tmp_path / "home", *words) & HEAVY_TO_READ_THE_STATE, words

@@ -70,7 +70,7 @@ def _observe(iteration: Iteration, listed: Listed, report: CopyReport) -> None:
     rows = listed.wanted
     rows = rows.filter(pc.and_(rows.column("appendable"), pc.invert(rows.column("is_tombstone"))))
     rows = rows.filter(pc.is_in(rows.column("name"), report.rows.column("name")))
-    rows = rows.sort_by([("create_physical", "descending")]).slice(0, _OBSERVED)
+    rows = rows.take(pc.sort_indices(rows, sort_keys=[("create_physical", "descending")])[:_OBSERVED])
     columns = (rows.column(name).to_pylist() for name in ("name", "create_physical", "create_logical"))
     for name, *created in zip(*columns, strict=True):
         try:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.object_rows import first_of_each_name
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.copying import COPY_INPUT, CopyEngine, CopyJob, CopyReport, copy_known
 from ccpr.pipeline.errors import ObjectsNotStored
@@ -23,14 +24,7 @@ def objects_to_copy(subscription: Subscription, catalog: CatalogDiff, listed: Li
     """COPY_INPUT: new objects of the tables whose objects the mirror keeps, each name once."""
     copied = pa.array(catalog.copied(subscription), pa.int64())
     wanted = listed.wanted.filter(pc.is_in(listed.wanted.column("table_id"), copied))
-    if wanted.num_rows == 0:  # grouping imports Arrow's datasets
-        return COPY_INPUT.empty_table()
-    return (
-        wanted.group_by("name", use_threads=False)
-        .aggregate([("size", "first"), ("stats", "first")])
-        .rename_columns(COPY_INPUT.names)
-        .cast(COPY_INPUT)
-    )
+    return wanted.take(first_of_each_name(wanted)[0]).select(COPY_INPUT.names).cast(COPY_INPUT)
 
 
 def copy_objects(
