@@ -51,27 +51,51 @@ _Place = tuple[float, str, int]  # a time, the task id, the ticket
 
 
 class _Queue:
-    """Entries by time, the first first. One that has been put elsewhere since is passed over when its time comes."""
+    """Entries by time, the first first. Those whose time has come are in a heap of their own: what comes next is found
+    without a look at them. An entry that has been put elsewhere since is passed over."""
 
     def __init__(self, entries: dict[str, _Entry]) -> None:
-        self._entries, self._places = entries, list[_Place]()
+        self._entries, self._now = entries, float("-inf")
+        self._due, self._coming = list[_Place](), list[_Place]()
+
+    def __len__(self) -> int:
+        return len(self._due) + len(self._coming)
 
     def put(self, when: float, task_id: str, ticket: int) -> None:
-        heapq.heappush(self._places, (when, task_id, ticket))
-        if len(self._places) > 2 * len(self._entries) + _MOST_PASSED_OVER:
-            self._places = [place for place in self._places if self._entry(place) is not None]
-            heapq.heapify(self._places)
+        heapq.heappush(self._due if when <= self._now else self._coming, (when, task_id, ticket))
+        if len(self) > 2 * len(self._entries) + _MOST_PASSED_OVER:
+            for places in (self._due, self._coming):
+                places[:] = [place for place in places if self._entry(place) is not None]
+                heapq.heapify(places)
 
-    def first(self) -> tuple[float, _Entry] | None:
-        while self._places:
-            if (entry := self._entry(self._places[0])) is not None:
-                return self._places[0][0], entry
-            heapq.heappop(self._places)
-        return None
+    def is_due(self, now: float) -> bool:
+        """Whether the time of one has come."""
+        self._go_to(now)
+        return self._first(self._due) is not None
 
     def take(self) -> _Entry:
-        """The one that `first` has returned."""
-        return self._entries[heapq.heappop(self._places)[1]]
+        """The first of those that are due."""
+        return self._entries[heapq.heappop(self._due)[1]]
+
+    def next_after(self, now: float) -> float | None:
+        """The first time after now."""
+        self._go_to(now)
+        first = self._first(self._coming)
+        return None if first is None else first[0]
+
+    def _go_to(self, now: float) -> None:
+        if now < self._now:  # the clock was set back
+            self._coming += self._due
+            self._due.clear()
+            heapq.heapify(self._coming)
+        self._now = now
+        while self._coming and self._coming[0][0] <= now:
+            heapq.heappush(self._due, heapq.heappop(self._coming))
+
+    def _first(self, places: list[_Place]) -> _Place | None:
+        while places and self._entry(places[0]) is None:
+            heapq.heappop(places)
+        return places[0] if places else None
 
     def _entry(self, place: _Place) -> _Entry | None:
         entry = self._entries.get(place[1])
@@ -152,7 +176,7 @@ class Schedule:
     def due(self) -> list[LogRow]:
         """Those to start now, the longest due first; no more than may run at once."""
         steady = self._steady()
-        while (rested := self._resting.first()) is not None and rested[0] <= steady:
+        while self._resting.is_due(steady):
             self._line_up(self._resting.take())
         free, apart_left = self._room(steady)
         found = self._startable(self._sound, free) + self._startable(self._failing, apart_left)
@@ -164,12 +188,12 @@ class Schedule:
         happen. Never negative."""
         now, steady = self._clock(), self._steady()
         waits = [entry.began + LONG_SECONDS - steady for entry in self._running.values() if entry.began is not None]
-        if (rested := self._resting.first()) is not None:
-            waits.append(rested[0] - steady)
+        if (rested := self._resting.next_after(steady)) is not None:
+            waits.append(rested - steady)
         free, apart_left = self._room(steady)
         # One that is due and was not started waits for another to end, or for its holder.
         for queue, room in ((self._sound, free), (self._failing, apart_left)):
-            if room > 0 and (due := self._next_due(queue, now)) is not None:
+            if room > 0 and (due := queue.next_after(now)) is not None:
                 waits.append(due - now)
         return min((wait for wait in waits if wait > 0), default=None)
 
@@ -209,7 +233,7 @@ class Schedule:
         held are looked at again."""
         now, steady = self._clock(), self._steady()
         found, seen = list[_Entry](), list[_Entry]()
-        while len(found) < most and (first := queue.first()) is not None and first[0] <= now:
+        while len(found) < most and queue.is_due(now):
             entry = queue.take()
             seen.append(entry)
             if entry.not_before <= steady and not self._is_held(entry.row, now):
@@ -217,15 +241,6 @@ class Schedule:
         for entry in seen:
             self._line_up(entry)
         return found
-
-    def _next_due(self, queue: _Queue, now: float) -> float | None:
-        """The first due time after now."""
-        passed = list[_Entry]()
-        while (first := queue.first()) is not None and first[0] <= now:
-            passed.append(queue.take())
-        for entry in passed:
-            self._line_up(entry)
-        return None if first is None else first[0]
 
     def _room(self, steady: float) -> tuple[int, int]:
         """How many more may begin: that count against the workers, and that do not."""
