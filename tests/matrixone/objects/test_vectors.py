@@ -53,6 +53,14 @@ def test_starts_and_lengths_of_values_cannot_overflow(start: int, length: int) -
         varlena_array(parse(column_entry(VARCHAR, slots, 1, area=bytes(32)), VARCHAR, 1), "test")
 
 
+@pytest.mark.parametrize("places", [[(0, 1 << 31), (1 << 31, (1 << 31) + 16), (16, 6)], [(8, 4), (12, 30)], [(40, 0)]])
+def test_values_that_follow_one_another_have_to_be_in_the_area(places: list[tuple[int, int]]) -> None:
+    """Counted in 32 bits those of the first case end inside."""
+    slots = b"".join(struct.pack("<III", 0xFFFFFFFF, *place) + bytes(12) for place in places)
+    with pytest.raises((ObjectDamaged, ObjectUnsupported)):
+        varlena_array(parse(column_entry(VARCHAR, slots, len(places), area=bytes(32)), VARCHAR, len(places)), "test")
+
+
 def test_a_slot_that_is_neither_inline_nor_outside_is_damage() -> None:
     slots = bytes([24]) + bytes(23)
     with pytest.raises(ObjectDamaged, match="neither inline"):
