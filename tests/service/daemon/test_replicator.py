@@ -158,9 +158,10 @@ def test_subscriptions_of_one_login_share_few_sessions(workspace: Workspace) -> 
     replicator.start()
     until(lambda: len({record.subscription for record in watch.records}) == 13, "each is run")
     assert not replicator.defect
+    until(lambda: replicator._sessions.idle, "one is kept; those of iterations that are stopped are not")
     replicator.ask_to_stop()
     until(lambda: not replicator.unfinished, "those that run end")
-    assert 1 <= replicator._sessions.idle <= replicator._schedule.most_at_once
+    assert replicator._sessions.idle <= replicator._schedule.most_at_once
     replicator.stop()
     assert replicator._sessions.idle == 0
 
