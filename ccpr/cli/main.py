@@ -19,6 +19,8 @@ _WHAT, _RUN, _READ, _CARE = (
     "When something is wrong, and for trying",
 )
 
+_SHORT = ("run", "status", "subscriptions")  # without DuckDB, which reports at the end what was not collected
+
 
 class Commands(LazyGroup):
     """All commands of `ccpr`."""
@@ -130,7 +132,8 @@ def options(
 
 
 def main() -> None:
-    collect_late()
+    if sys.argv[1:2] and sys.argv[1] in _SHORT:
+        collect_late()
     try:
         app()
     except KeyboardInterrupt:  # outside a command: while the last lines are printed

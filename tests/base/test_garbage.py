@@ -50,7 +50,9 @@ def test_garbage_is_collected_late_and_then_as_usual():
     assert (done.stdout, done.stderr) == ("as usual\n", "")
 
 
-def test_the_program_collects_late():
+@pytest.mark.parametrize(("command", "late"), [("run", True), ("emulator", False)])
+def test_what_ends_soon_collects_late(command: str, late: bool):
     program = "import gc, ccpr.cli.main as program; program.app = lambda: print(gc.get_threshold()[0]); program.main()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert int(done.stdout) >= 100_000
+    words = [sys.executable, "-c", program, command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (int(done.stdout) >= 100_000) == late
