@@ -19,7 +19,7 @@ _WHAT, _RUN, _READ, _CARE = (
     "When something is wrong, and for trying",
 )
 
-_SHORT = ("run", "status", "subscriptions")  # without DuckDB, which reports at the end what was not collected
+_SHORT = frozenset(("run", "status", "subscriptions"))  # without DuckDB, which reports what was not collected
 
 
 class Commands(LazyGroup):
@@ -132,7 +132,7 @@ def options(
 
 
 def main() -> None:
-    if sys.argv[1:2] and sys.argv[1] in _SHORT:
+    if _SHORT.intersection(sys.argv[1:2]):
         collect_late()
     try:
         app()

@@ -16,6 +16,7 @@ from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
+from ccpr.mirror.object_rows import in_order
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.driver import catalog_of, drive, listed_of
 from ccpr.pipeline.errors import NoOpenIteration, PlanOutdated
@@ -217,7 +218,7 @@ def _digest(subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, 
     digest = hashlib.sha256(json.dumps(decides, ensure_ascii=False, sort_keys=True).encode())
     for rows in (listed.diff.added, listed.diff.removed, listed.refetched):
         digest.update(f"|{rows.num_rows}|".encode())
-        ordered = rows.sort_by([("table_id", "ascending"), ("name", "ascending")])
+        ordered = in_order(rows)
         for name in ("table_id", "name", "stats"):
             texts = ordered.column(name).cast(pa.string() if name != "stats" else pa.binary())
             joined = pc.binary_join(
