@@ -16,7 +16,7 @@ def find_orphans(history: PointHistory, ledger: Ledger, mirror: Mirror) -> Itera
     """
     waiting = ledger.garbage()
     named = {object_path(entry.name) for entry in ledger.stored_objects()}
-    named |= {state.ref.manifest for state in history.states() if state.ref is not None}
+    named |= {name for state in history.states() if state.ref is not None for name in state.ref.files}
     named |= {point.ledger for point in history.global_points()} | set(history.definitions().values())
     named.add(history.head().kept)
     points = {file.path for file in history.files()}

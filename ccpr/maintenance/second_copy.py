@@ -139,7 +139,8 @@ class SecondCopy:
         for ref in point.tables.values():
             if ref.manifest not in before and self._copy.store.size(ref.manifest) is None:
                 self._bring_objects(ref, pool)
-                self._same(ref.manifest)
+                for path in reversed(ref.files):  # the parts before the manifest that names them
+                    self._same(path)
         for name in (point.ledger, point.definitions):
             if name:
                 self._same(name)
@@ -204,9 +205,9 @@ class SecondCopy:
             point = files.load(file)
             named |= {*files.paths(file), point.ledger, point.definitions}
             manifests |= {ref.manifest: ref for ref in point.tables.values()}
-        for path, ref in manifests.items():
+        for ref in manifests.values():
             stats = stats_columns(self._copy.manifest(ref).objects.column("stats").combine_chunks())
-            named |= {path, *map(object_path, stats.column("name").to_pylist())}
+            named |= {*ref.files, *map(object_path, stats.column("name").to_pylist())}
         return named
 
 

@@ -16,7 +16,8 @@ from ccpr.matrixone.schema import Column, Kind
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.figures import row_hashes
-from ccpr.mirror.mirror import Manifest, Mirror
+from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 
 UPSTREAM_ISSUES = ("26804", "27278")

@@ -24,10 +24,18 @@ from sqlalchemy.exc import IntegrityError
 from ccpr.maintenance.errors import BadStateFile, MirrorContradictsState, StateFileNewer
 from ccpr.matrixone.client.endpoint import format_uri, parse_uri
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.schema import Kind, Table
+from ccpr.matrixone.schema import Kind, Table, text_of
 from ccpr.mirror.head import Identity
 from ccpr.mirror.holds import HOLD_NAME
-from ccpr.mirror.layout import DIGEST, lsn_of_point, object_path, point_path_1, revision_of_kept
+from ccpr.mirror.layout import (
+    DIGEST,
+    MANIFEST,
+    lsn_of_point,
+    object_path,
+    point_path_1,
+    revision_of_kept,
+    table_of_manifest,
+)
 from ccpr.mirror.mirror import Mirror
 from ccpr.state import tables as catalog
 from ccpr.state.context import Context
@@ -49,12 +57,11 @@ _INSERT_ROWS = 1000  # rows of one INSERT
 _NOT_EXPORTED = {"cn_uuid", "lease_expires_at", "upstream_conn", "drop_at"}
 _INTEGERS = {sa.SmallInteger: 2**15, sa.Integer: 2**31, sa.BigInteger: 2**63}
 _OBJECT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}"
-_MANIFEST = re.compile(rf"manifests/([0-9]{{1,20}})/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
 _LEDGER = re.compile(rf"ledger/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
 _DEFINITIONS = re.compile(rf"definitions/[0-9]{{1,19}}-[0-9]{{1,19}}-{DIGEST}\.json")
 _POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
 _KEPT = re.compile(rf"kept/([0-9]{{12,19}})-{DIGEST}\.json")
-_FILES = (_KEPT, _MANIFEST, _LEDGER, _DEFINITIONS, _POINT)
+_FILES = (_KEPT, MANIFEST, _LEDGER, _DEFINITIONS, _POINT)
 _GARBAGE = re.compile("|".join((rf"objects/{_OBJECT}", *(one.pattern for one in _FILES))))
 _Rows = list[dict[str, Any]]
 
@@ -322,9 +329,17 @@ def _check_points(state: SubscriptionState) -> None:
             or not 0 <= row["lsn"] < state.row.iteration_lsn
         ):
             raise ValueError(f"the state of table {row['table_id']} at {row['lsn']} contradicts itself")
-        found = _MANIFEST.fullmatch(row["manifest"])
-        if (row["manifest"] != "") == row["gone"] or (row["manifest"] and (found is None or int(found[1]) != table.id)):
-            raise ValueError(f"{row['manifest']!r:.80} is not a manifest's name of table {table.id}")
+        if (row["manifest"] != "") == row["gone"]:
+            raise ValueError(f"table {table.id} has a manifest and is gone, or neither")
+        odd = [path for path in _manifests(row) if table_of_manifest(path) != table.id]
+        if odd:
+            raise ValueError(f"{odd[0]!r:.80} is not a manifest's name of table {table.id}")
+
+
+def _manifests(row: Mapping[str, Any]) -> list[str]:
+    """The manifest of a table point, and the files that it goes on from."""
+    parts = [] if row["parts"] is None else [text_of(path) for path in _a_list(json.loads(row["parts"]), "parts")]
+    return [*filter(None, [row["manifest"]]), *parts]
 
 
 def _check_kept(state: SubscriptionState, made: set[int]) -> None:
@@ -349,7 +364,8 @@ def _check_files(state: SubscriptionState) -> None:
     named = {row["object_name"] for row in state.of(catalog.references)}
     if not named <= objects:
         raise ValueError("a table refers to an object that is not in the ledger")
-    needed = {object_path(name) for name in named} | {row["manifest"] for row in state.of(catalog.table_points)}
+    needed = {object_path(name) for name in named}
+    needed.update(path for row in state.of(catalog.table_points) for path in _manifests(row))
     for row in state.of(catalog.points):
         needed |= {row["ledger"], row["file"] or point_path_1(row["lsn"])}
     needed |= {row["file"] for table in (catalog.point_definitions, catalog.kept) for row in state.of(table)}
@@ -388,8 +404,8 @@ def check_mirror(state: SubscriptionState, mirror: Mirror) -> None:
     if head.iteration_lsn == row.iteration_lsn and head.newest_point != max(made, default=None):
         raise _contradicts(mirror, "the mirror lacks points of the state")
     there = set(mirror.store.names("manifests"))
-    named = (table["manifest"] for table in state.of(catalog.table_points))
-    lacking = [name for name in named if name and name not in there]
+    named = (path for row in state.of(catalog.table_points) for path in _manifests(row))
+    lacking = [name for name in named if name not in there]
     if lacking:
         raise _contradicts(mirror, f"the mirror lacks {lacking[0]} and {len(lacking) - 1} more files")
 

@@ -3,7 +3,7 @@ it. Damaged objects are fetched again; head, identity and points are written aga
 Source: docs/requirements.md B2, B3; decisions ledger-per-point, a-name-has-its-digest.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -270,22 +270,38 @@ class Verifier:
             except MirrorDamaged as error:
                 yield self._fetched(file, error.message)
 
-    def _manifests(self, states: list[TablePoint], points: list[GlobalPoint]) -> Iterator[Damage]:
+    def _manifests(self, states: list[TablePoint], points: list[GlobalPoint]) -> Iterable[Damage]:
+        """One for each damaged file, which the manifests of several points may go on from."""
+        found: dict[str, Damage] = {}
         for state in states:
             assert state.ref is not None
-            try:
-                manifest = self._mirror.manifest(state.ref)
-                same = manifest.objects.num_rows == state.ref.objects
-                problem = None if same else "it has another number of objects"
-            except MirrorDamaged as error:
-                problem = error.message
-            if problem is None:
-                continue
-            damage = self._fetched(state.ref.manifest, problem)
-            if not damage.repaired:
-                shown = [point.lsn for point in points if self._shows(point, state)]
-                damage = replace(damage, points={lsn: [state.table.qualified_name] for lsn in shown})
-            yield damage
+            for path, problem in self._problems_of_manifest(state.ref):
+                damage = found.get(path) or self._fetched(path, problem)
+                if not damage.repaired:
+                    spoiled = {lsn: list(names) for lsn, names in damage.points.items()}
+                    for point in points:
+                        if self._shows(point, state):
+                            spoiled.setdefault(point.lsn, []).append(state.table.qualified_name)
+                    damage = replace(damage, points=spoiled)
+                found[path] = damage
+        return found.values()
+
+    def _problems_of_manifest(self, ref: TableRef) -> list[tuple[str, str]]:
+        """The damaged ones of its files, and what is wrong with each."""
+        try:
+            manifest = self._mirror.manifest(ref)
+        except MirrorDamaged as error:
+            read = [(path, self._problem_of_file(path)) for path in ref.files]
+            return [(path, problem) for path, problem in read if problem] or [(ref.manifest, error.message)]
+        same = manifest.objects.num_rows == ref.objects
+        return [] if same else [(ref.manifest, "it has another number of objects")]
+
+    def _problem_of_file(self, path: str) -> str | None:
+        try:
+            self._mirror.files.read(path)
+        except MirrorDamaged as error:
+            return error.message
+        return None
 
     def _fetched(self, path: str, problem: str) -> Damage:
         """A damaged small file, after it was looked for in second copies."""
@@ -301,7 +317,7 @@ class Verifier:
             behind = self._behind.get(point.lsn, {})
             for state in self._history.tables(point.lsn).values():
                 readable = state.table.id in kept and state.table.id not in behind
-                if state.ref is not None and readable and state.ref.manifest not in bad:
+                if state.ref is not None and readable and not bad.intersection(state.ref.files):
                     shown.setdefault(state.ref.manifest, []).append(point)
                     refs[state.ref.manifest] = state.ref
         read = DecodedObjects(self._mirror)

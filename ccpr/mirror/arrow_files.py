@@ -7,7 +7,7 @@ input gets"; the format is Arrow's "IPC file format".
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pyarrow as pa
 
@@ -34,20 +34,29 @@ def arrow_file(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def read_arrow_file(content: pa.Buffer, schema: pa.Schema, subject: str) -> pa.Table:
-    """The table of a file, which must have this schema (metadata excepted) and no null where that allows none.
+def read_arrow_file(
+    content: pa.Buffer,
+    schemas: Collection[pa.Schema],
+    subject: str,
+    *,
+    through: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+) -> pa.Table:
+    """The table of a file, which must have one of these schemas (metadata excepted) and no null where that allows none;
+    of each batch what `through` leaves.
 
     Raises MirrorDamaged.
     """
     try:
-        return pa.Table.from_batches(_batches(content, schema), schema=_schema(content, schema))
+        schema = _schema(content, schemas)
+        batches = _batches(content, schema.remove_metadata())
+        return pa.Table.from_batches(map(through, batches) if through else batches, schema=schema)
     except (pa.ArrowException, OSError, struct.error) as error:
         raise MirrorDamaged(f"the file cannot be read: {error}", subject=subject) from error
 
 
-def _schema(content: pa.Buffer, expected: pa.Schema) -> pa.Schema:
+def _schema(content: pa.Buffer, expected: Collection[pa.Schema]) -> pa.Schema:
     schema = pa.ipc.open_file(content).schema
-    if not schema.equals(expected):
+    if not any(schema.equals(one) for one in expected):
         raise pa.ArrowInvalid("its columns are not the expected ones")
     return schema
 

@@ -35,9 +35,11 @@ class MirrorFiles:
             raise MirrorDamaged("the file is not what was written: its digest differs", subject=self.subject(name))
         return content
 
-    def read_arrow(self, name: str, schema: pa.Schema) -> pa.Table:
-        """A table with this schema."""
-        return read_arrow_file(self.read(name), schema, self.subject(name))
+    def read_arrow(
+        self, name: str, *schemas: pa.Schema, through: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    ) -> pa.Table:
+        """A table with one of these schemas, of what `through` leaves of each batch."""
+        return read_arrow_file(self.read(name), schemas, self.subject(name), through=through)
 
     def read_json(self, name: str) -> dict[str, Any]:
         """An object with a `format` that this program knows. A file of format 2 without a digest in its name has one in

@@ -29,6 +29,7 @@ MANIFEST_SCHEMA = pa.schema(
     ]
 )
 MANIFEST_SCHEMA_1 = pa.schema(list(MANIFEST_SCHEMA)[:4])
+CHANGES_SCHEMA = pa.schema([*MANIFEST_SCHEMA, pa.field("is_removed", pa.bool_(), nullable=False)])
 LEDGER_SCHEMA = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),
@@ -39,6 +40,7 @@ LEDGER_SCHEMA = pa.schema(
 DIGEST = "[0-9a-f]{16}"
 _DIGEST_IN_NAME = re.compile(rf".*-({DIGEST})\.(?:arrow|json)")
 _KEPT = re.compile(rf"kept/([0-9]{{12,19}})-{DIGEST}\.json")
+MANIFEST = re.compile(rf"manifests/([0-9]{{1,20}})/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
 _POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
 
 
@@ -59,6 +61,12 @@ def object_path(name: str) -> str:
 
 def manifest_path(table_id: int, lsn: int, fence: int, digest: str) -> str:
     return f"manifests/{table_id}/{lsn}-{fence}-{digest}.arrow"
+
+
+def table_of_manifest(name: str) -> int | None:
+    """The table's id in the path of a manifest; None for any other path."""
+    found = MANIFEST.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 def ledger_path(lsn: int, fence: int, digest: str) -> str:

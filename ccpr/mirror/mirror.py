@@ -4,7 +4,7 @@ manifests.
 Layout below the mirror's store, all immutable but `head.json`, `mirror.json` and what is in `work`:
 
     objects/<object name>                           as the upstream has it
-    manifests/<table id>/<lsn>-<fence>-<digest>.arrow   the live objects of one table, and its schema
+    manifests/<table id>/<lsn>-<fence>-<digest>.arrow   the live objects of one table, or changes; its schema
     ledger/<lsn>-<fence>-<digest>.arrow             name, size, sha256 of each object that the point brought
     definitions/<lsn>-<fence>-<digest>.json         views, sequences: what a point has besides tables
     kept/<revision>-<digest>.json                   earlier points that stay by themselves, and points held by name
@@ -19,24 +19,21 @@ exports, the tasks of `ccpr.mirror.table_read`. Source: docs/architecture.md, "O
 mirror-is-the-first-destination, identity-by-id, objects-born-and-gone.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ccpr.base.wording import first_names, meant
 from ccpr.matrixone.definitions import Definitions, definitions_json, definitions_of
 from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.objects.stats import ObjectStats, are_appendable, stats_columns
+from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import arrow_schema, check_readable
-from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
+from ccpr.matrixone.objects.visibility import visible_batches
 from ccpr.matrixone.schema import Column, Table
 from ccpr.mirror.arrow_files import arrow_file
 from ccpr.mirror.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
@@ -45,59 +42,21 @@ from ccpr.mirror.filters import Condition, Filter, conditions, satisfying
 from ccpr.mirror.head import Head, Identity
 from ccpr.mirror.kept import Kept
 from ccpr.mirror.layout import (
-    FORMAT,
     HEAD,
     IDENTITY,
-    MANIFEST_SCHEMA,
-    MANIFEST_SCHEMA_1,
     definitions_path,
     digest_in,
     digest_of,
     kept_path,
     ledger_path,
     lsn_of_point,
-    manifest_path,
     object_path,
 )
+from ccpr.mirror.manifests import Manifest, Rows, read_manifest, write_changes, write_whole
 from ccpr.mirror.point_files import PointFile, PointFiles, write_point
 from ccpr.mirror.points import FIRST_INSTANT, Point, TableRef, instant_text, nanoseconds_of
 from ccpr.mirror.pruning import prune, stats_tell_of
 from ccpr.mirror.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """One table as of the point that wrote the manifest: its schema and its live objects (MANIFEST_SCHEMA)."""
-
-    table: Table
-    objects: pa.Table
-
-    @property
-    def data_objects(self) -> pa.Table:
-        """Those that hold rows, and not the names of deleted ones."""
-        return self.objects.filter(pc.invert(self.objects.column("is_tombstone")))
-
-    def only(self, names: Sequence[str] | pa.Array) -> "Manifest":
-        """The table with some of its data objects; tombstones stay."""
-        stored = stats_columns(self.objects.column("stats").combine_chunks()).column("name")
-        wanted = pc.is_in(stored, names if isinstance(names, pa.Array) else pa.array(names, pa.string()))
-        return Manifest(self.table, self.objects.filter(pc.or_(self.objects.column("is_tombstone"), wanted)))
-
-    @property
-    def appendable(self) -> "Manifest":
-        """The table with its appendable objects only. They are few."""
-        return Manifest(self.table, self.objects.filter(are_appendable(self.objects.column("stats"))))
-
-    def listed_objects(self) -> list[ListedObject]:
-        """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has
-        files."""
-        columns = (self.objects.column(name) for name in MANIFEST_SCHEMA_1.names)
-        return [
-            ListedObject(
-                ObjectStats.parse(stats.as_py()), Timestamp(physical.as_py(), logical.as_py()), None, tombstone.as_py()
-            )
-            for stats, physical, logical, tombstone in zip(*columns, strict=True)
-        ]
 
 
 class Mirror:
@@ -192,18 +151,10 @@ class Mirror:
             raise HoldMissing(message, subject=f"held point {name[:80]}")
         return found.lsn
 
-    def manifest(self, ref: TableRef) -> Manifest:
-        """Raises MirrorDamaged, which names the table."""
+    def manifest(self, ref: TableRef, choose: Rows | None = None) -> Manifest:
+        """With `choose` some of its objects (`read_manifest`). Raises MirrorDamaged, which names the table."""
         with files_of(ref.qualified_name):
-            old = digest_in(ref.manifest) is None
-            objects = self.files.read_arrow(ref.manifest, MANIFEST_SCHEMA_1 if old else MANIFEST_SCHEMA)
-            with self.files.understood(ref.manifest):
-                table = Table.from_json(json.loads((objects.schema.metadata or {})[b"ccpr"])["table"])
-            if old:
-                objects = objects.append_column(
-                    MANIFEST_SCHEMA.field("sha256"), pa.nulls(objects.num_rows, pa.binary(32))
-                )
-            return Manifest(table, objects)
+            return read_manifest(self.files, ref.manifest, choose)
 
     def definitions(self, point: Point) -> tuple[Definitions, ...]:
         """What each of the databases had besides tables, in order of name; empty if the point does not say. Raises
@@ -314,9 +265,14 @@ class Mirror:
 
     def write_manifest(self, table: Table, objects: pa.Table, lsn: int, fence: int) -> str:
         """Its path. `objects` is MANIFEST_SCHEMA."""
-        about = json.dumps({"format": FORMAT, "table": table.to_json()}, ensure_ascii=False)
-        content = arrow_file(objects.cast(MANIFEST_SCHEMA).replace_schema_metadata({b"ccpr": about}))
-        return self.files.write(partial(manifest_path, table.id, lsn, fence), content)
+        return write_whole(self.files, table, objects, lsn, fence)
+
+    def write_changes(
+        self, table: Table, before: TableRef, added: pa.Table, removed: pa.Table, lsn: int, fence: int
+    ) -> tuple[str, tuple[str, ...]]:
+        """See `ccpr.mirror.manifests.write_changes`. Raises MirrorDamaged, which names the table."""
+        with files_of(before.qualified_name):
+            return write_changes(self.files, table, before, added, removed, lsn, fence)
 
     def write_ledger(self, copied: pa.Table, lsn: int, fence: int) -> str:
         """Its path. `copied` is LEDGER_SCHEMA."""

@@ -1,6 +1,6 @@
 """Tables of objects: the rows of object lists and of manifests in one schema, and operations on sets of them."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,23 +93,19 @@ def as_manifest(listed: pa.Table) -> pa.Table:
     return listed.select(MANIFEST_SCHEMA.names).replace_schema_metadata(None).cast(MANIFEST_SCHEMA)
 
 
-def named_in(manifest: pa.Table, listed: pa.Table) -> pa.Table:
-    """Those objects of a manifest that a list of the same table names. Nothing of the others is decoded (decision
-    undecoded-manifests)."""
-    return manifest.filter(_are_in(manifest, listed))
+def are_of(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+    """Which objects of a table are among others of it, by the ids in their stats, from which names are derived: nothing
+    else is decoded (decision undecoded-manifests)."""
+    return pc.is_in(object_ids(rows), value_set=object_ids(others).combine_chunks(), skip_nulls=True)
 
 
-def not_named_in(manifest: pa.Table, listed: pa.Table) -> pa.Table:
-    """The other ones."""
-    return manifest.filter(pc.invert(_are_in(manifest, listed))) if listed.num_rows else manifest
+def named_in(listed: pa.Table) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """What leaves those objects of a manifest that a list of the same table names (`read_manifest`)."""
+    ids = object_ids(listed).combine_chunks()
+    return lambda batch: batch.filter(pc.is_in(object_ids(batch), value_set=ids, skip_nulls=True))
 
 
-def _are_in(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
-    """By the ids of objects, which are in the stats and from which names are derived."""
-    return pc.is_in(_object_ids(rows), value_set=_object_ids(others).combine_chunks(), skip_nulls=True)
-
-
-def _object_ids(rows: pa.Table) -> pa.ChunkedArray:
+def object_ids(rows: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:
     return pc.binary_slice(rows.column("stats"), 0, OBJECT_ID_SIZE).cast(pa.binary())
 
 

@@ -24,6 +24,7 @@ class TableRef:
     lsn : the iteration that wrote the manifest; less than the point's if the table has not changed since.
     manifest : its path in the mirror.
     objects, rows, bytes : of the live objects, tombstones included; rows as stored, before deletes.
+    parts : paths of the files that the manifest goes on from, oldest first (`ccpr.mirror.manifests`).
     """
 
     table_id: int
@@ -35,10 +36,16 @@ class TableRef:
     objects: int
     rows: int
     bytes: int
+    parts: tuple[str, ...] = ()
 
     @property
     def qualified_name(self) -> str:
         return f"{self.database}.{self.name}"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The manifest and its parts: what the mirror needs to say which objects the table has."""
+        return (self.manifest, *self.parts)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -50,6 +57,7 @@ class TableRef:
             "objects": self.objects,
             "rows": self.rows,
             "bytes": self.bytes,
+            **({"parts": list(self.parts)} if self.parts else {}),
         }
 
     @classmethod
@@ -57,7 +65,8 @@ class TableRef:
         """Raises ValueError, KeyError or TypeError for what `to_json` would not have written."""
         database, name, manifest = (text_of(value[key]) for key in ("database", "name", "manifest"))
         lsn, *numbers = (integer_of(value[key]) for key in ("lsn", "objects", "rows", "bytes"))
-        return cls(integer_of(table_id), database, name, Kind(value["kind"]), lsn, manifest, *numbers)
+        parts = parts_of(table_id, value.get("parts", ()))
+        return cls(integer_of(table_id), database, name, Kind(value["kind"]), lsn, manifest, *numbers, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +156,19 @@ class Point:
         """`db.t` of all tables but those of indexes, lagging ones too."""
         shown = {ref.qualified_name for ref in self.tables.values() if ref.kind is not Kind.INDEX}
         return shown | {late.qualified_name for late in self.behind.values()}
+
+
+def parts_of(table_id: int, value: object) -> tuple[str, ...]:
+    """The paths of a manifest's parts out of JSON. Raises ValueError or TypeError for what is not one."""
+    if not isinstance(value, list | tuple):
+        raise TypeError("the parts of a manifest are not a list")
+    if not value:
+        return ()
+    from ccpr.mirror.layout import table_of_manifest  # it imports Arrow, which who asks for a status does not need
+
+    if any(table_of_manifest(text_of(path)) != table_id for path in value):
+        raise ValueError("a part is not a manifest of the same table")
+    return tuple(value)
 
 
 def instant_text(nanoseconds: int) -> str:

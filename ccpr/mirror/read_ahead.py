@@ -7,7 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
-from ccpr.mirror.mirror import Manifest, Mirror
+from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.table_read import TableRead
 
 SHARE_BYTES = 4 << 20  # of object files: what a thread decodes at once, and what is in memory for each of them

@@ -20,7 +20,8 @@ from ccpr.matrixone.objects.types import JSON, arrow_schema, check_readable
 from ccpr.matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.filters import Filter, FilterTuple, conditions, parse_filters
-from ccpr.mirror.mirror import Manifest, Mirror, choose_columns
+from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.mirror import Mirror, choose_columns
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.points import Point, TableRef, parse_at
 from ccpr.mirror.reading import as_asked, read_schema

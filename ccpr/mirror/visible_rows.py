@@ -12,7 +12,8 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.objects.visibility import visible_blocks
 from ccpr.mirror.filters import Filter, conditions, satisfying
-from ccpr.mirror.mirror import Manifest, Mirror, files_of
+from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.pruning import prune
 
 MOST_OBJECTS = 1_000

@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.objects.stats import ObjectStats, are_appendable, stats_view
+from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import not_after
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.layout import object_path
+from ccpr.mirror.manifests import appendable_only
 from ccpr.mirror.mirror import Mirror, files_of
-from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, as_manifest, named_in, not_named_in
+from ccpr.mirror.object_rows import CHECKSUM, LISTED_SCHEMA, as_listed, as_manifest, named_in, without_objects
 from ccpr.mirror.points import TableRef
 from ccpr.pipeline.findings import Findings, is_measured, with_findings
 from ccpr.state.history import TablePoint
@@ -27,8 +28,8 @@ def known_objects(mirror: Mirror, point: TablePoint, listed: pa.Table | None = N
     """The live objects of a table as its point has them (LISTED_SCHEMA): all, or those that a list of it names."""
     if point.ref is None:
         return LISTED_SCHEMA.empty_table()
-    objects = mirror.manifest(point.ref).objects
-    return as_listed(point.table.id, objects if listed is None else named_in(objects, listed))
+    choose = None if listed is None else named_in(listed)
+    return as_listed(point.table.id, mirror.manifest(point.ref, choose).objects)
 
 
 def holds_later_rows(mirror: Mirror, ref: TableRef, last: Timestamp, now: Timestamp) -> bool:
@@ -37,25 +38,8 @@ def holds_later_rows(mirror: Mirror, ref: TableRef, last: Timestamp, now: Timest
     table has few. Raises MirrorDamaged, ObjectDamaged.
     """
     with files_of(ref.qualified_name):
-        appendable = mirror.manifest(ref).appendable.listed_objects()
+        appendable = mirror.manifest(ref, appendable_only).listed_objects()
         return any(may_have_commits(mirror, listed.stats, last, now) for listed in appendable)
-
-
-def live_objects(mirror: Mirror, before: TablePoint | None, added: pa.Table, removed: pa.Table) -> pa.Table:
-    """Step 4: the objects that make one table at the snapshot (MANIFEST_SCHEMA).
-
-    Parameters
-    ----------
-    before : None for a table whose added objects are all that it has.
-    added, removed : of this table since then (LISTED_SCHEMA, the added ones with CHECKSUM of `object_rows`).
-
-    Raises MirrorDamaged.
-    """
-    new = as_manifest(added)
-    if before is None or before.ref is None:
-        return new
-    kept = mirror.manifest(before.ref).objects.replace_schema_metadata(None)
-    return pa.concat_tables([not_named_in(kept, removed), new])
 
 
 def with_found(
@@ -64,7 +48,6 @@ def with_found(
     before: TablePoint | None,
     added: pa.Table,
     removed: pa.Table,
-    objects: pa.Table,
     found: Mapping[str, str | None],
 ) -> Table:
     """The table with what its files say of its columns (`ccpr.matrixone.schema.Column`): how many digits decimals have,
@@ -75,8 +58,8 @@ def with_found(
 
     Parameters
     ----------
-    added, removed, objects : the objects that came and went since `before` (LISTED_SCHEMA), and all (MANIFEST_SCHEMA).
-        All of them count where `before` was not measured by this release.
+    added, removed : the objects that came and went since `before` (LISTED_SCHEMA). All that the table has count where
+        `before` was not measured by this release.
     found : JSON of `Findings` by object name, where the copying looked. Other objects are opened.
     """
     known = {} if before is None else {column.seqnum: column for column in before.table.columns}
@@ -84,7 +67,8 @@ def with_found(
     whole = before is None or before.ref is None or not is_measured(before.table)
     if before is not None and whole:
         known = {seqnum: replace(column, unread=None) for seqnum, column in known.items()}
-        added = objects
+        kept = without_objects(known_objects(mirror, before), removed)
+        added = pa.concat_tables([kept, added.select(LISTED_SCHEMA.names)])
     with files_of(table.qualified_name):
         files = (_found_in(mirror, stats, found, inflate=had_unread) for stats in _data_objects(added))
         gone = (_found_in(mirror, stats, {}, inflate=False) for stats in _data_objects(removed))
@@ -102,12 +86,28 @@ def _found_in(mirror: Mirror, stats: ObjectStats, found: Mapping[str, str | None
     return Findings.of(mirror.store.open(object_path(stats.name)), stats, inflate=inflate)
 
 
-def write_table(mirror: Mirror, lsn: int, fence: int, table: Table, objects: pa.Table) -> TablePoint:
-    """Step 5: write the manifest of a table that changed; the point to commit. `objects` has the columns of
-    MANIFEST_SCHEMA."""
-    name = mirror.write_manifest(table, as_manifest(objects), lsn, fence)
-    rows, size, appendable = _totals(objects)
-    ref = TableRef(table.id, table.database, table.name, table.kind, lsn, name, objects.num_rows, rows, size)
+def write_table(
+    mirror: Mirror, lsn: int, fence: int, table: Table, before: TablePoint | None, added: pa.Table, removed: pa.Table
+) -> TablePoint:
+    """Steps 4 and 5: write the manifest of a table that changed; the point to commit.
+
+    Parameters
+    ----------
+    before : None for a table whose added objects are all that it has.
+    added, removed : of this table since then (LISTED_SCHEMA, the added ones with CHECKSUM of `object_rows`).
+
+    Raises MirrorDamaged.
+    """
+    came, went = _totals(added), _totals(removed)
+    if before is None or before.ref is None:
+        name, parts = mirror.write_manifest(table, as_manifest(added), lsn, fence), ()
+        then = (0, 0, 0, 0)
+    else:
+        gone = as_manifest(removed.append_column(CHECKSUM, pa.nulls(removed.num_rows, CHECKSUM.type)))
+        name, parts = mirror.write_changes(table, before.ref, as_manifest(added), gone, lsn, fence)
+        then = (before.ref.objects, before.ref.rows, before.ref.bytes, before.appendable)
+    *totals, appendable = (a + b - c for a, b, c in zip(then, came, went, strict=True))
+    ref = TableRef(table.id, table.database, table.name, table.kind, lsn, name, *totals, parts)
     mirror.store.sync(name.rpartition("/")[0])
     return TablePoint(table, ref, lsn, appendable)
 
@@ -125,13 +125,9 @@ def _commits_between(file: ObjectFile, last: Timestamp, now: Timestamp) -> bool:
     return any(t is not None and bool(np.any(not_after(t, now) & ~not_after(t, last))) for t in times)
 
 
-def _totals(objects: pa.Table) -> tuple[int, int, int]:
-    """Rows of the data objects, bytes of all, and how many are appendable."""
-    rows = size = appendable = 0
-    for batch in objects.select(["stats", "is_tombstone"]).to_batches():
-        facts = stats_view(batch.column("stats"))
-        is_data = ~batch.column("is_tombstone").to_numpy(zero_copy_only=False)
-        rows += int(facts["rows"].sum(dtype=np.int64, where=is_data))
-        size += int(facts["size"].sum(dtype=np.int64))
-        appendable += pc.sum(are_appendable(batch.column("stats"))).as_py() or 0
-    return rows, size, appendable
+def _totals(listed: pa.Table) -> tuple[int, int, int, int]:
+    """The number of objects (LISTED_SCHEMA), rows of those with data, bytes of all, how many are appendable."""
+    data = listed.filter(pc.invert(listed.column("is_tombstone")))
+    sums = (data.column("rows"), listed.column("size"), listed.column("appendable"))
+    rows, size, appendable = (pc.sum(column).as_py() or 0 for column in sums)
+    return listed.num_rows, rows, size, appendable

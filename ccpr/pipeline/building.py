@@ -19,7 +19,7 @@ from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import ObjectDiff, rows_of, with_checksums
 from ccpr.mirror.points import LaggingTable
-from ccpr.pipeline.applying import holds_later_rows, live_objects, with_found, write_table
+from ccpr.pipeline.applying import holds_later_rows, with_found, write_table
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.changed_tables import count_changed_tables
 from ccpr.pipeline.committing import IterationResult, Last
@@ -133,10 +133,9 @@ class PointBuilder:
     ) -> TablePoint:
         table = self.catalog.tables[table_id]
         added, removed = (rows_of(rows, [table_id]) for rows in (diff.added, diff.removed))
-        objects = live_objects(self.mirror, before, added, removed)
         if self.subscription.copies(table):
-            table = with_found(self.mirror, table, before, added, removed, objects, found)
-        return write_table(self.mirror, self.lsn, self.fence, table, objects)
+            table = with_found(self.mirror, table, before, added, removed, found)
+        return write_table(self.mirror, self.lsn, self.fence, table, before, added, removed)
 
     def _to_write(self, listed: Listed) -> set[int]:
         """Tables that differ from what the last point shows, tables that it does not show, those whose files this

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
-from ccpr.mirror.points import LaggingTable, Point, TableRef
+from ccpr.mirror.points import LaggingTable, Point, TableRef, parts_of
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
 from ccpr.state.errors import StateUnreadable
@@ -295,9 +295,8 @@ class PointHistory:
             table_points.c.lsn <= until,
             _replaced(until=until) | (table_points.c.gone.is_(True) & ~shown_before),
         )
-        rows = connection.execute(
-            sa.select(table_points.c.table_id, table_points.c.lsn, table_points.c.manifest).where(*unseen)
-        ).all()
+        columns = (table_points.c.table_id, table_points.c.lsn, table_points.c.manifest, table_points.c.parts)
+        rows = connection.execute(sa.select(*columns).where(*unseen)).all()
         key = sa.tuple_(table_points.c.table_id, table_points.c.lsn)
         for batch in batches([(row.table_id, row.lsn) for row in rows], _DELETE_ROWS):
             connection.execute(table_points.delete().where(table_points.c.task_id == self.task_id, key.in_(batch)))
@@ -305,7 +304,18 @@ class PointHistory:
             between = (table.c.task_id == self.task_id, table.c.lsn > after, table.c.lsn < until)
             connection.execute(table.delete().where(*between))
         definitions = self._drop_definitions_between(connection, until, after)
-        return [row.manifest for row in rows if row.manifest] + definitions
+        return sorted(self._not_shared(connection, rows)) + definitions
+
+    def _not_shared(self, connection: sa.Connection, dropped: Sequence[sa.Row]) -> set[str]:
+        """Files of table points that were dropped, without those that remaining ones have, too: a manifest goes on from
+        earlier files."""
+        files, divided = _files(dropped), {row.table_id for row in dropped if row.parts}
+        for tables in batches(sorted({row.table_id for row in dropped}), _DELETE_ROWS):
+            mine = (table_points.c.task_id == self.task_id, table_points.c.table_id.in_(tables))
+            shares = table_points.c.parts.is_not(None) | table_points.c.table_id.in_(divided.intersection(tables))
+            query = sa.select(table_points.c.manifest, table_points.c.parts).where(*mine, shares)
+            files -= _files(connection.execute(query))
+        return files
 
     def _drop_definitions_between(self, connection: sa.Connection, until: int, after: int) -> list[str]:
         """Returns the files that no remaining point names."""
@@ -368,6 +378,7 @@ class PointHistory:
             "kind": table.kind.value,
             "table_schema": json.dumps(table.to_json(), ensure_ascii=False),
             "manifest": ref.manifest if ref else "",
+            "parts": json.dumps(ref.parts) if ref and ref.parts else None,
             "objects": ref.objects if ref else 0,
             "appendable": point.appendable,
             "row_count": ref.rows if ref else 0,
@@ -433,8 +444,16 @@ def _ref(row: Mapping) -> tuple[TableRef, int]:
         names = text_of(row["database_name"]), text_of(row["table_name"])
         numbers = (integer_of(row["objects"]), integer_of(row["row_count"]), integer_of(row["bytes"]))
         place = integer_of(row["lsn"]), text_of(row["manifest"])
-        ref = TableRef(integer_of(row["table_id"]), *names, Kind(row["kind"]), *place, *numbers)
+        table_id = integer_of(row["table_id"])
+        parts = parts_of(table_id, json.loads(row["parts"])) if row["parts"] else ()
+        ref = TableRef(table_id, *names, Kind(row["kind"]), *place, *numbers, parts)
         return ref, integer_of(row["appendable"])
+
+
+def _files(rows: Iterable[sa.Row]) -> set[str]:
+    """The manifests of table points, and the files that these go on from."""
+    found = {row.manifest for row in rows if row.manifest}
+    return found.union(*(json.loads(row.parts) for row in rows if row.parts))
 
 
 def _understood(row: Mapping) -> AbstractContextManager[None]:

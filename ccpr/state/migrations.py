@@ -22,11 +22,12 @@ from ccpr.state.tables import (
     pins,
     points,
     relay_users,
+    table_points,
     targets,
     versions,
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
 VIEW_COLUMNS = (
@@ -268,6 +269,15 @@ def _to_9(connection: sa.Connection) -> None:
     _add(connection, _ADDED_9)
 
 
+# ---- 10: manifests that have parts; a version before would delete these with the points that wrote them
+
+_ADDED_10: tuple[sa.Column, ...] = (table_points.c.parts,)
+
+
+def _to_10(connection: sa.Connection) -> None:
+    _add(connection, _ADDED_10)
+
+
 def _add(connection: sa.Connection, columns: Sequence[sa.Column]) -> None:
     """A table that does not exist is created later, with these columns."""
     present = set(sa.inspect(connection).get_table_names())
@@ -286,4 +296,5 @@ _STEPS: Mapping[int, Callable[[sa.Connection], None]] = {
     7: _to_7,
     8: _to_8,
     9: _to_9,
+    10: _to_10,
 }

@@ -331,7 +331,7 @@ def _is_there(known: _Committed, mirror: Mirror) -> bool:
     points = known.later[::-1]
     ledgers = (point.ledger for point in points if point.ledger)
     changed = (known.history.changed(point.lsn).values() for point in points)
-    manifests = (table.ref.manifest for tables in changed for table in tables if table.ref)
+    manifests = (name for tables in changed for table in tables if table.ref for name in table.ref.files)
     besides = known.history.definitions() if points else {}
     definitions = (besides[point.lsn] for point in points if point.lsn in besides)
     return all(mirror.store.size(name) is not None for name in chain(ledgers, definitions, manifests))

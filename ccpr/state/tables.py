@@ -130,6 +130,7 @@ table_points = sa.Table(
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("table_schema", LONG_TEXT, nullable=False),
     sa.Column("manifest", sa.String(255), nullable=False),
+    sa.Column("parts", LONG_TEXT),  # JSON: paths of the files that the manifest goes on from; null = none
     sa.Column("objects", sa.BigInteger, nullable=False),
     sa.Column("appendable", sa.BigInteger, nullable=False),
     sa.Column("row_count", sa.BigInteger, nullable=False),

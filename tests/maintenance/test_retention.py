@@ -35,6 +35,7 @@ from ccpr.state.keep_rules import KeepRules
 from ccpr.state.kept import KeptState
 from ccpr.state.migrations import open_database
 from ccpr.state.settings import GRACE_SECONDS
+from tests.support.manifest_parts import divided
 from tests.support.object_lists import listed, live
 from tests.support.values import NOW, a_table
 
@@ -97,6 +98,7 @@ class Replica:
         self.objects: Tables = {}
         self.contents: dict[int, Tables] = {}  # of all points that there ever were
         self.committed: dict[int, datetime] = {}
+        self.shown: dict[int, set[str]] = {}  # the files of its manifests
         self.times: dict[int, int] = {}  # on the upstream's clock
         self.dropped: dict[int, datetime] = {}  # when a point went
         self.by_hand: set[int] = set()
@@ -118,15 +120,10 @@ class Replica:
         points = []
         for table_id, objects in changed.items():
             table = a_table(table_id, f"t{table_id}")
-            points.append(
-                write_table(
-                    self.mirror,
-                    self.lsn,
-                    1,
-                    table,
-                    with_checksums(rows_of({(table_id, number) for number in objects}), copied),
-                )
-            )
+            last = self.objects.get(table_id, frozenset())
+            came = with_checksums(rows_of({(table_id, number) for number in objects - last}), copied)
+            went = rows_of({(table_id, number) for number in last - objects})
+            points.append(write_table(self.mirror, self.lsn, 1, table, self.tables.get(table_id), came, went))
         points += [TablePoint(self.tables[table_id].table, None, self.lsn) for table_id in gone]
         at = Timestamp(self.watermark + self.lsn)
         late = {
@@ -249,9 +246,11 @@ class Replica:
             assert {
                 key: {entry.stats.name for entry in manifest.listed_objects()} for key, manifest in shown.items()
             } == {key: set(map(name_of, objects)) for key, objects in self.contents[lsn].items()}
+            self.shown[lsn] = {path for ref in point.tables.values() for path in ref.files}
         graced = {lsn for lsn, when in self.dropped.items() if (self.now - when).total_seconds() < GRACE_SECONDS}
-        files = self.files("objects")
+        files, manifests = self.files("objects"), set(self.mirror.store.names("manifests"))
         for lsn in kept | graced:
+            assert self.shown[lsn] <= manifests
             assert {name_of(number) for objects in self.contents[lsn].values() for number in objects} <= files
 
     def check_times(self, kept: Collection[int]) -> None:
@@ -277,7 +276,7 @@ class Replica:
         assert self.files("objects") == {
             name_of(n) for lsn in kept for objects in self.contents[lsn].values() for n in objects
         }
-        refs = {ref.manifest for lsn in kept for ref in self.mirror.point(lsn).tables.values()}
+        refs = {path for lsn in kept for ref in self.mirror.point(lsn).tables.values() for path in ref.files}
         assert set(self.mirror.store.names("manifests")) == refs
         alone = {point.path for point in self.mirror.kept().points}
         oldest = self.history.chain()[-1].lsn
@@ -310,6 +309,11 @@ def test_nothing_that_is_needed_is_deleted_and_nothing_else_stays(
     engine: sa.Engine,
 ) -> None:
     replica = Replica(tmp_path_factory.mktemp("mirror"), engine)
+    with divided(data.draw(st.sampled_from([0, 0, 3, 100])), data.draw(st.sampled_from([0, 1, 4]))):
+        live_through(events, replica, rule, behind, data)
+
+
+def live_through(events: list, replica: Replica, rule: Retention, behind: set[int], data: st.DataObject) -> None:
     for event in events:
         if isinstance(event, dict):
             replica.commit(event, behind if data.draw(st.booleans()) else set())

@@ -11,12 +11,14 @@ from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA_1, object_path
 from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.manifests import appendable_only
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, with_checksums
 from ccpr.mirror.points import TableRef
-from ccpr.pipeline.applying import holds_later_rows, known_objects, live_objects, write_table
+from ccpr.pipeline.applying import holds_later_rows, known_objects, write_table
 from ccpr.state.history import TablePoint
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
+from tests.support.manifest_parts import divided
 from tests.support.values import a_table
 
 LAST, NOW = Timestamp(100), Timestamp(200)
@@ -32,7 +34,9 @@ def appendable_table(mirror: Mirror, committed: Timestamp, **options: int) -> Ta
     mirror.store.put(object_path(ObjectStats.parse(stats).name), [file])
     rows = [{"stats": stats, "create_physical": 1, "create_logical": 0, "is_tombstone": False}]
     listed = as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA_1))
-    ref = write_table(mirror, 0, 1, a_table(1, "t"), with_checksums(listed, LEDGER_SCHEMA.empty_table())).ref
+    ref = write_table(
+        mirror, 0, 1, a_table(1, "t"), None, with_checksums(listed, LEDGER_SCHEMA.empty_table()), listed[:0]
+    ).ref
     assert ref is not None
     return ref
 
@@ -68,8 +72,7 @@ def test_a_manifest_made_of_many_before_is_one_batch(tmp_path: Path) -> None:
         row = {"stats": stats, "create_physical": number, "create_logical": 0, "is_tombstone": False}
         added = as_listed(1, pa.Table.from_pylist([row], schema=MANIFEST_SCHEMA_1))
         added = with_checksums(added, LEDGER_SCHEMA.empty_table())
-        objects = live_objects(mirror, point, added, LISTED_SCHEMA.empty_table())
-        point = write_table(mirror, number, 1, a_table(1, "t"), objects)
+        point = write_table(mirror, number, 1, a_table(1, "t"), point, added, LISTED_SCHEMA.empty_table())
         assert point.ref is not None
         found = mirror.manifest(point.ref).objects
         assert (found.num_rows, found.column("stats").num_chunks) == (number, 1)
@@ -98,18 +101,33 @@ def rows_of(numbers: set[int]) -> pa.Table:
     return as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA_1))
 
 
-@given(before=numbers, added=numbers, removed=numbers, named=numbers)
+@given(
+    steps=st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12),
+    named=numbers,
+    longest=st.sampled_from([0, 0, 10]),
+    merged=st.sampled_from([0, 1, 4]),
+)
 def test_what_comes_and_goes_makes_the_next_manifest(
-    before: set[int], added: set[int], removed: set[int], named: set[int], tmp_path_factory: pytest.TempPathFactory
+    steps: list[tuple[set[int], set[int]]],
+    named: set[int],
+    longest: int,
+    merged: int,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    added, removed = added - before, removed & before
+    """Also where an object comes again that went, and as one file or many."""
     mirror, nothing = Mirror(LocalStore(tmp_path_factory.mktemp("mirror"))), LEDGER_SCHEMA.empty_table()
-    point: TablePoint | None = None
-    for number, (come, gone) in enumerate([(before, set[int]()), (added, removed)]):
-        objects = live_objects(mirror, point, with_checksums(rows_of(come), nothing), rows_of(gone))
-        point = write_table(mirror, number, 1, a_table(1, "t"), objects)
-    assert point is not None
-    live = before - removed | added
+    point, live, points = None, set[int](), list[tuple[TablePoint, set[int]]]()
+    with divided(longest, merged):
+        for number, (come, go) in enumerate(steps):
+            rows = with_checksums(rows_of(come - live), nothing), rows_of(go & live - come)
+            point = write_table(mirror, number, 1, a_table(1, "t"), point, *rows)
+            live = live - (go - come) | come
+            points.append((point, live))
+    for point, live in points:
+        check_manifest(mirror, point, live, named)
+
+
+def check_manifest(mirror: Mirror, point: TablePoint, live: set[int], named: set[int]) -> None:
     assert known_objects(mirror, point).sort_by("name") == rows_of(live).sort_by("name")
     assert known_objects(mirror, point, rows_of(named)).sort_by("name") == rows_of(live & named).sort_by("name")
     assert point.ref is not None
@@ -117,5 +135,5 @@ def test_what_comes_and_goes_makes_the_next_manifest(
     sizes = rows_of(live).column("size").to_pylist()
     data, appendable = [n for n in live if n % 3], [n for n in live if n % 4 == 0]
     assert found == (len(live), sum(data), sum(sizes), len(appendable))
-    kept = mirror.manifest(point.ref).appendable.objects.column("stats").combine_chunks()
+    kept = mirror.manifest(point.ref, appendable_only).objects.column("stats").combine_chunks()
     assert sorted(stats_columns(kept).column("rows").to_pylist()) == sorted(appendable)

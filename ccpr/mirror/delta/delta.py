@@ -25,7 +25,8 @@ from ccpr.matrixone.schema import Table
 from ccpr.mirror.delta.duplicates import find_duplicates
 from ccpr.mirror.delta.keys import ALL_KEYS, KeyRange, Zone, key_zone, row_key
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit, joined, run_split
-from ccpr.mirror.mirror import Manifest, Mirror, files_of
+from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.points import Point, TableRef
 from ccpr.mirror.pruning import stats_tell_of
 

@@ -19,7 +19,8 @@ from ccpr.matrixone.objects.visibility import (
     visible_mask,
 )
 from ccpr.mirror.delta.keys import RowKey, key_codes, row_key
-from ccpr.mirror.mirror import Manifest, Mirror, files_of
+from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.points import TableRef
 
 _SHOWN = 200  # characters of a key in a message

@@ -22,7 +22,8 @@ from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.mirror.delta.delta import Delta, manifest_delta
 from ccpr.mirror.delta.images import Image, row_images
 from ccpr.mirror.errors import KeysNotBytes, KeysNotUnique, TableWithoutKey
-from ccpr.mirror.mirror import Manifest, Mirror, files_of
+from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.reading import as_asked
 from ccpr.targets.lake.columns import file_schema
 from ccpr.targets.lake.parquet import FileShape, parquet_chunks

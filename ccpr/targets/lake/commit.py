@@ -8,7 +8,8 @@ from typing import Any
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.errors import MirrorDamaged
-from ccpr.mirror.mirror import Manifest, Mirror
+from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
 from ccpr.targets.lake.delta_table import commit_info
 from ccpr.targets.lake.errors import LakeAhead, LakeChanged

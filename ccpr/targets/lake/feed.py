@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.delta.images import Image
-from ccpr.mirror.mirror import Manifest
+from ccpr.mirror.manifests import Manifest
 from ccpr.targets.lake.changes import (
     NOT_MATCHED,
     TableChange,

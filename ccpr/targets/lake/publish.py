@@ -13,7 +13,8 @@ from typing import Any
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows
 from ccpr.matrixone.schema import Table
-from ccpr.mirror.mirror import Manifest, files_of
+from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.mirror import files_of
 from ccpr.mirror.points import TableRef
 from ccpr.targets.lake.columns import LakeColumns, delta_schema, next_columns
 from ccpr.targets.lake.commit import (

@@ -22,7 +22,7 @@ from ccpr.matrixone.objects.visibility import (
     open_listed,
     visible_mask,
 )
-from ccpr.mirror.mirror import Manifest
+from ccpr.mirror.manifests import Manifest
 
 Opener = Callable[[str], ObjectFile]
 _NOTHING = np.empty(0, np.int64)

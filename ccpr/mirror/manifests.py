@@ -1,0 +1,218 @@
+"""Manifests: the live objects of one table at a point, and its definition.
+
+The manifest of a table with many objects is a file with what came and went since an earlier one, and names the files
+before it, its *parts*: so a point of a large table writes what changed, and not a list of all objects. Files are merged
+as in a log-structured merge tree: each part has more than MERGED_BELOW times the rows of the next, so there are few,
+and an object is written again few times. Source: docs/format/mirror.md, "Manifests"; decision manifests-have-parts.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccpr.matrixone.objects.stats import ObjectStats, are_appendable, stats_columns
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.visibility import ListedObject
+from ccpr.matrixone.schema import Table, integer_of, text_of
+from ccpr.mirror.arrow_files import arrow_file
+from ccpr.mirror.errors import MirrorDamaged
+from ccpr.mirror.files import MirrorFiles
+from ccpr.mirror.layout import (
+    CHANGES_SCHEMA,
+    FORMAT,
+    MANIFEST_SCHEMA,
+    MANIFEST_SCHEMA_1,
+    digest_in,
+    manifest_path,
+    table_of_manifest,
+)
+from ccpr.mirror.object_rows import are_of
+from ccpr.mirror.points import TableRef
+
+LONGEST_WHOLE = 2_048  # objects; up to so many the manifest is one file, of 180 KB
+MERGED_BELOW = 4
+_MOST_PARTS = 64  # with these factors a table would need more objects than there are bytes on earth
+Rows = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One table as of the point that wrote the manifest: its schema and its live objects (MANIFEST_SCHEMA)."""
+
+    table: Table
+    objects: pa.Table
+
+    @property
+    def data_objects(self) -> pa.Table:
+        """Those that hold rows, and not the names of deleted ones."""
+        return self.objects.filter(pc.invert(self.objects.column("is_tombstone")))
+
+    def only(self, names: Sequence[str] | pa.Array) -> "Manifest":
+        """The table with some of its data objects; tombstones stay."""
+        stored = stats_columns(self.objects.column("stats").combine_chunks()).column("name")
+        wanted = pc.is_in(stored, names if isinstance(names, pa.Array) else pa.array(names, pa.string()))
+        return Manifest(self.table, self.objects.filter(pc.or_(self.objects.column("is_tombstone"), wanted)))
+
+    def listed_objects(self) -> list[ListedObject]:
+        """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has
+        files."""
+        columns = (self.objects.column(name) for name in MANIFEST_SCHEMA_1.names)
+        return [
+            ListedObject(
+                ObjectStats.parse(stats.as_py()), Timestamp(physical.as_py(), logical.as_py()), None, tombstone.as_py()
+            )
+            for stats, physical, logical, tombstone in zip(*columns, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An earlier file of which a manifest has the rows, and how many these are."""
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What a file says besides its rows: how many objects the table has, and the files before it, oldest first."""
+
+    table: Table
+    objects: int
+    parts: tuple[_Part, ...] = ()
+
+
+def read_manifest(files: MirrorFiles, path: str, choose: Rows | None = None) -> Manifest:
+    """The manifest that ends with this file, or those of its objects that `choose` leaves of each batch.
+
+    `choose` has to leave all rows of an object, or none. With it, memory is bounded by a batch and what was chosen.
+    Raises MirrorDamaged, StoreFailed.
+    """
+    about, rows, _ = _read(files, path, choose)
+    live, removed = _divided(rows)
+    found = [live]
+    for part in reversed(about.parts):
+        _, rows, read = _read(files, part.path, choose)
+        if read != part.rows:
+            text = f"it has {read} rows, and {path} was written when it had {part.rows}"
+            raise MirrorDamaged(text, subject=files.subject(part.path))
+        earlier, removed_earlier = _divided(rows)
+        found.append(_without(earlier, removed))
+        removed = pa.concat_tables([removed_earlier, removed])
+    objects = found[0] if len(found) == 1 else pa.concat_tables(found[::-1])
+    if choose is None and objects.num_rows != about.objects:
+        text = f"its files have {objects.num_rows} objects, and it was written with {about.objects}"
+        raise MirrorDamaged(text, subject=files.subject(path))
+    return Manifest(about.table, objects)
+
+
+def write_whole(files: MirrorFiles, table: Table, objects: pa.Table, lsn: int, fence: int) -> str:
+    """A manifest of one file; its path. `objects` is MANIFEST_SCHEMA."""
+    return _write(files, table, objects.cast(MANIFEST_SCHEMA), lsn, fence, {})
+
+
+def write_changes(
+    files: MirrorFiles, table: Table, before: TableRef, added: pa.Table, removed: pa.Table, lsn: int, fence: int
+) -> tuple[str, tuple[str, ...]]:
+    """The manifest of a table that had another before: its path and those of its parts.
+
+    Parameters
+    ----------
+    added : MANIFEST_SCHEMA; objects that the manifest before does not have.
+    removed : MANIFEST_SCHEMA; of those that it has.
+
+    Raises MirrorDamaged, StoreFailed.
+    """
+    objects = before.objects + added.num_rows - removed.num_rows
+    if objects <= LONGEST_WHOLE or digest_in(before.manifest) is None:
+        kept = _without(read_manifest(files, before.manifest).objects, removed)
+        return write_whole(files, table, pa.concat_tables([kept, added]), lsn, fence), ()
+    changes, parts = (added, removed), _as_parts(files, before)
+    while parts and parts[-1].rows <= MERGED_BELOW * sum(rows.num_rows for rows in changes):
+        changes = _merged(_divided(_read(files, parts.pop().path)[1]), changes)
+    if not parts:
+        return write_whole(files, table, changes[0], lsn, fence), ()
+    flagged = [
+        rows.append_column(CHANGES_SCHEMA.field("is_removed"), pa.repeat(flag, rows.num_rows))
+        for rows, flag in zip(changes, (False, True), strict=True)
+    ]
+    about = {"objects": objects, "parts": [[part.path, part.rows] for part in parts]}
+    path = _write(files, table, pa.concat_tables(flagged).cast(CHANGES_SCHEMA), lsn, fence, about)
+    return path, tuple(part.path for part in parts)
+
+
+def appendable_only(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """For `read_manifest`."""
+    return batch.filter(are_appendable(batch.column("stats")))
+
+
+def _as_parts(files: MirrorFiles, before: TableRef) -> list[_Part]:
+    """The files of a manifest, as parts of the next one."""
+    if not before.parts:
+        return [_Part(before.manifest, before.objects)]
+    about, _, rows = _read(files, before.manifest)
+    return [*about.parts, _Part(before.manifest, rows)]
+
+
+def _merged(earlier: tuple[pa.Table, pa.Table], later: tuple[pa.Table, pa.Table]) -> tuple[pa.Table, pa.Table]:
+    """Two changes as one: what both together add, and what they remove from the files before. An object that the first
+    has added and the second removes is in neither."""
+    added = pa.concat_tables([_without(earlier[0], later[1]), later[0]])
+    return added, pa.concat_tables([earlier[1], _without(later[1], earlier[0])])
+
+
+def _without(rows: pa.Table, others: pa.Table) -> pa.Table:
+    return rows.filter(pc.invert(are_of(rows, others))) if rows.num_rows and others.num_rows else rows
+
+
+def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What a file adds and what it removes, as MANIFEST_SCHEMA."""
+    rows = rows.replace_schema_metadata(None)
+    if "sha256" not in rows.column_names:  # of format 1
+        rows = rows.append_column(MANIFEST_SCHEMA.field("sha256"), pa.nulls(rows.num_rows, pa.binary(32)))
+    if "is_removed" not in rows.column_names:
+        return rows, MANIFEST_SCHEMA.empty_table()
+    gone, rows = rows.column("is_removed"), rows.drop_columns(["is_removed"])
+    return rows.filter(pc.invert(gone)), rows.filter(gone)
+
+
+def _read(files: MirrorFiles, path: str, choose: Rows | None = None) -> tuple[_About, pa.Table, int]:
+    """What one file says, its rows, or those that were chosen, and how many it has."""
+    schemas = (MANIFEST_SCHEMA_1,) if digest_in(path) is None else (MANIFEST_SCHEMA, CHANGES_SCHEMA)
+    count = 0
+
+    def counted(batch: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal count
+        count += batch.num_rows
+        return batch if choose is None else choose(batch)
+
+    rows = files.read_arrow(path, *schemas, through=counted)
+    with files.understood(path):
+        about = json.loads((rows.schema.metadata or {})[b"ccpr"])
+        table = Table.from_json(about["table"])
+        if "is_removed" not in rows.column_names:
+            return _About(table, count), rows, count
+        return _About(table, integer_of(about["objects"]), _parts_of(path, about["parts"])), rows, count
+
+
+def _parts_of(path: str, value: Any) -> tuple[_Part, ...]:
+    """Raises ValueError or TypeError unless they are other files of the same table."""
+    parts = tuple(_Part(text_of(name), integer_of(rows)) for name, rows in value)
+    paths = {part.path for part in parts}
+    if not 0 < len(paths) == len(parts) <= _MOST_PARTS or path in paths:
+        raise ValueError("it has no parts, too many, or one twice")
+    if {table_of_manifest(name) for name in paths} != {table_of_manifest(path)}:
+        raise ValueError("a part is not a manifest of the same table")
+    return parts
+
+
+def _write(files: MirrorFiles, table: Table, rows: pa.Table, lsn: int, fence: int, about: Mapping[str, object]) -> str:
+    text = json.dumps({"format": FORMAT, "table": table.to_json(), **about}, ensure_ascii=False)
+    return files.write(
+        partial(manifest_path, table.id, lsn, fence), arrow_file(rows.replace_schema_metadata({b"ccpr": text}))
+    )
