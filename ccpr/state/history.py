@@ -314,7 +314,7 @@ class PointHistory:
             mine = (table_points.c.task_id == self.task_id, table_points.c.table_id.in_(tables))
             shares = table_points.c.parts.is_not(None) | table_points.c.table_id.in_(divided.intersection(tables))
             query = sa.select(table_points.c.manifest, table_points.c.parts).where(*mine, shares)
-            files -= _files(connection.execute(query))
+            files -= _files(connection.execute(query).all())
         return files
 
     def _drop_definitions_between(self, connection: sa.Connection, until: int, after: int) -> list[str]:
@@ -450,7 +450,7 @@ def _ref(row: Mapping) -> tuple[TableRef, int]:
         return ref, integer_of(row["appendable"])
 
 
-def _files(rows: Iterable[sa.Row]) -> set[str]:
+def _files(rows: Sequence[sa.Row]) -> set[str]:
     """The manifests of table points, and the files that these go on from."""
     found = {row.manifest for row in rows if row.manifest}
     return found.union(*(json.loads(row.parts) for row in rows if row.parts))

@@ -52,9 +52,11 @@ POINTS = st.dictionaries(st.integers(1, 3), st.frozensets(st.integers(1, 8), max
 PASSES = st.one_of(
     st.integers(1, 90).map(lambda minutes: minutes * 60), st.integers(1, 60).map(lambda days: days * DAY)
 )
+CHANGES = st.tuples(st.integers(1, 3), st.integers(1, 8))  # an object of a table comes, or goes
 EVENTS = st.one_of(
     POINTS,
-    POINTS,
+    CHANGES,
+    CHANGES,
     PASSES,
     st.just("sweep"),
     st.just("sweep"),
@@ -317,6 +319,10 @@ def live_through(events: list, replica: Replica, rule: Retention, behind: set[in
     for event in events:
         if isinstance(event, dict):
             replica.commit(event, behind if data.draw(st.booleans()) else set())
+        elif isinstance(event, tuple):
+            table_id, number = event
+            changed = replica.objects.get(table_id, frozenset()) ^ {number}
+            replica.commit({**replica.objects, table_id: changed}, set())
         elif isinstance(event, int):
             replica.now += timedelta(seconds=event)
         else:
@@ -406,3 +412,33 @@ def test_each_point_says_by_what_it_stays() -> None:
         58: ["--retain", "all:10800s", "hourly", "needed"],
         59: ["newest", "--retain", "all:10800s", "hourly", "daily", "needed"],
     }
+
+
+def test_a_file_stays_while_a_later_manifest_goes_on_from_it(tmp_path: Path, engine: sa.Engine) -> None:
+    replica = Replica(tmp_path, engine)
+    with divided():
+        for most in range(3, 8):
+            replica.commit({1: frozenset(range(1, most))}, set())
+    for lsn in range(4):
+        replica.drop(lsn)
+        replica.now += timedelta(hours=2)
+        replica.sweep(Retention(), [])
+        replica.check()
+    replica.check_no_leak()
+    assert len(set(replica.mirror.store.names("manifests"))) == 5
+
+
+def test_a_file_of_a_dropped_point_stays_with_the_point_that_wrote_it(tmp_path: Path, engine: sa.Engine) -> None:
+    replica = Replica(tmp_path, engine)
+    with divided():
+        for most in range(3, 6):
+            replica.commit({1: frozenset(range(1, most))}, set())
+    replica.commit({1: frozenset({7})}, set())
+    replica.hold("first", 0, None)
+    for lsn in (1, 2):
+        replica.drop(lsn)
+    replica.now += timedelta(hours=2)
+    replica.sweep(Retention(), [])
+    replica.check()
+    replica.check_no_leak()
+    assert len(set(replica.mirror.store.names("manifests"))) == 2
