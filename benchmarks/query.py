@@ -4,7 +4,8 @@ JSON object.
 Five million rows of eight columns, which the emulator's storage engine writes as MatrixOne would: objects of 131,072
 rows, sorted by the key. The Parquet file is what `ccpr export` writes of them, sorted alike. Both are queried by DuckDB
 in this process, with as many threads; each figure is the median of some rounds in seconds of wall time, the two by
-turns; files are in the page cache. The last line is `ratio=<Parquet / ours, over all queries> mirror_s=… parquet_s=…`.
+turns; files are in the page cache. The last line is `ratio=<Parquet / ours, over all queries> cpu_ratio=… mirror_s=…
+parquet_s=… kept_<share>=<the same of a filter that keeps so many percent of the sorted rows>`.
 """
 
 import sys
@@ -35,6 +36,8 @@ _QUERIES = {
     "texts": "SELECT note, count(*) FROM {t} GROUP BY note ORDER BY 2 DESC, 1 LIMIT 5",
     "all columns": 'SELECT bit_xor(hash(id, name, amount, score, kind, born, t."at", note)) FROM {t} AS t',
 }
+_KEPT = (1, 10, 50)  # percent
+_RANGE = 'SELECT count(*), max(name), sum(amount), min(t."at") FROM {t} AS t WHERE id >= %d AND id < %d'
 
 
 def main() -> None:
@@ -50,8 +53,14 @@ def main() -> None:
             f"{name:<12} mirror {of['mirror_s']:7.3f} s  Parquet {of['parquet_s']:7.3f} s  ratio {wall}, of CPU {cpu}"
         )
     names = ("mirror_s", "parquet_s", "mirror_cpu_s", "parquet_cpu_s")
-    ours, theirs, our_cpu, their_cpu = (sum(of[name] for of in figures.values()) for name in names)
-    print(f"ratio={theirs / ours:.2f} cpu_ratio={their_cpu / our_cpu:.2f} mirror_s={ours:.3f} parquet_s={theirs:.3f}")
+    whole = [figures[name] for name in _QUERIES]
+    ours, theirs, our_cpu, their_cpu = (sum(of[name] for of in whole) for name in names)
+    kept = {share: figures[f"keeps {share} %"] for share in _KEPT}
+    shares = " ".join(f"kept_{share}={of['parquet_s'] / of['mirror_s']:.2f}" for share, of in kept.items())
+    print(
+        f"ratio={theirs / ours:.2f} cpu_ratio={their_cpu / our_cpu:.2f} mirror_s={ours:.3f} parquet_s={theirs:.3f} "
+        f"{shares}"
+    )
 
 
 def measure(scratch: Path, rows: int, rounds: int) -> dict[str, dict[str, float]]:
@@ -62,9 +71,10 @@ def measure(scratch: Path, rows: int, rounds: int) -> dict[str, dict[str, float]
     read = plan_read(simulated.mirror, "b.t")
     file = scratch / "t.parquet"
     write_rows(file, read.schema, read.batches(mirror=simulated.mirror))
-    figures = {}
+    figures, first = {}, rows // 3
+    ranges = {f"keeps {share} %": _RANGE % (first, first + rows * share // 100) for share in _KEPT}
     with PointDatabase(simulated.mirror, point, "b") as database:
-        for name, query in _QUERIES.items():
+        for name, query in (_QUERIES | ranges).items():
             times: dict[str, list[float]] = defaultdict(list)
             for _ in range(rounds):
                 answers = []
