@@ -136,7 +136,7 @@ class ObjectStore:
         yield from in_order(self.each_name(folder))
 
     def each_name(self, folder: str) -> Iterator[str]:
-        """pyarrow has no call that lists in parts: it holds 300 bytes for each file."""
+        """pyarrow has no call that lists in parts: it holds some 350 bytes for each file."""
         try:
             found = self._files.get_file_info(fs.FileSelector(self._path(folder), recursive=True, allow_not_found=True))
         except CLIENT_ERRORS as error:
