@@ -9,6 +9,9 @@ import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import compress, islice
+
+import numpy as np
 
 from ccpr.maintenance.errors import CopyDiverged
 from ccpr.matrixone.objects.content import Content
@@ -24,6 +27,7 @@ from ccpr.state.errors import MirrorForeign
 from ccpr.state.publishing import new_epoch
 
 _THREADS = 4
+_PAGE = 10_000  # names
 _SWEPT = tuple(folder for folder in reversed(FOLDERS) if folder != "work")  # points before what they name
 
 
@@ -186,18 +190,27 @@ class SecondCopy:
 
     def _sweep(self, head: Head) -> int:
         """Delete what neither the copy's points name nor the mirror has."""
-        ours, theirs = self._mirror.store.names, self._copy.store.names
-        left = [name for folder in _SWEPT for name in sorted(set(theirs(folder)) - set(ours(folder)))]
-        if not left:
-            return 0
-        needed = self._named(head)
-        gone = [name for name in left if name not in needed]
-        for name in gone:
-            self._copy.store.delete(name)
-        return len(gone)
+        gone = {folder: self._left(folder) for folder in _SWEPT}
+        if any(gone.values()):
+            self._keep_named(head, gone)
+        for names in gone.values():
+            for name in sorted(names):
+                self._copy.store.delete(name)
+        return sum(map(len, gone.values()))
 
-    def _named(self, head: Head) -> set[str]:
-        """The files that the copy's points need."""
+    def _left(self, folder: str) -> set[str]:
+        """What the copy has in a folder and the mirror has not. Of the mirror's names hashes are held, 8 bytes each. A
+        name with the hash of another one is found by the next process: each has hashes of its own."""
+        ours = np.sort(np.fromiter(map(hash, self._mirror.store.each_name(folder)), np.int64))
+        left, names = set[str](), self._copy.store.each_name(folder)
+        while page := list(islice(names, _PAGE)):
+            hashes = np.fromiter(map(hash, page), np.int64, len(page))
+            first, last = np.searchsorted(ours, hashes, "left"), np.searchsorted(ours, hashes, "right")
+            left.update(compress(page, first == last))
+        return left
+
+    def _keep_named(self, head: Head, gone: dict[str, set[str]]) -> None:
+        """Remove from what goes the files that the copy's points need."""
         files = PointFiles(self._copy.files, head)
         named = {HEAD, head.kept}
         manifests: dict[str, TableRef] = {}
@@ -205,10 +218,13 @@ class SecondCopy:
             point = files.load(file)
             named |= {*files.paths(file), point.ledger, point.definitions}
             manifests |= {ref.manifest: ref for ref in point.tables.values()}
-        for ref in manifests.values():
-            stats = stats_columns(self._copy.manifest(ref).objects.column("stats").combine_chunks())
-            named |= {*ref.files, *map(object_path, stats.column("name").to_pylist())}
-        return named
+        for names in gone.values():
+            names -= named
+            names.difference_update(path for ref in manifests.values() for path in ref.files)
+        for ref in manifests.values() if gone["objects"] else ():
+            for batch in self._copy.manifest(ref).objects.to_batches(_PAGE):
+                names = stats_columns(batch.column("stats")).column("name").to_pylist()
+                gone["objects"].difference_update(map(object_path, names))
 
 
 _ELSEWHERE = "Name an empty folder or bucket with --to."

@@ -71,19 +71,29 @@ def sweep(
             changed = drop_points(replica, found.points, found.kept, dropped, holds, latest)
         except KeptChanged:  # since it was read; the next sweep knows it
             dropped = []
-    if orphans and (lost := list(find_orphans(replica.history, replica.ledger, replica.mirror))):
+    for lost in find_orphans(replica.history, replica.ledger, replica.mirror) if orphans else ():
         confirm()
         with transaction(replica.history.engine) as connection:
             replica.ledger.schedule_deletion(connection, lost, latest)
-    due, waiting = replica.ledger.due_garbage(now, latest)
-    named = replica.named() if due else set()
-    for batch in batches(due, _CONFIRMED_FILES):
-        confirm()
-        for path in batch:
-            if path not in named:  # the same content has the same name: it may have been written again meanwhile
-                replica.mirror.store.delete(path)
-            replica.ledger.forget(path)
-    return Swept(len(dropped) if changed else 0, len(due), waiting, changed)
+    deleted, waiting = _delete_due(replica, confirm, now, latest)
+    return Swept(len(dropped) if changed else 0, deleted, waiting, changed)
+
+
+def _delete_due(replica: Replica, confirm: Callable[[], None], now: int, latest: int) -> tuple[int, int]:
+    """How many files were deleted, and how many have to wait."""
+    deleted, named = 0, None
+    while True:
+        due, waiting = replica.ledger.due_garbage(now, latest)
+        if not due:
+            return deleted, waiting
+        named = replica.named() if named is None else named
+        for batch in batches(due, _CONFIRMED_FILES):
+            confirm()
+            for path in batch:
+                if path not in named:  # the same content has the same name: it may have been written again meanwhile
+                    replica.mirror.store.delete(path)
+                replica.ledger.forget(path)
+        deleted += len(due)
 
 
 @repeatable

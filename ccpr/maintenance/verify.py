@@ -12,7 +12,7 @@ from itertools import islice
 import pyarrow as pa
 
 from ccpr.maintenance.decoded_objects import DecodedObjects
-from ccpr.maintenance.orphans import find_orphans
+from ccpr.maintenance.orphans import NamedFiles, find_orphans
 from ccpr.maintenance.repair import Repair
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectUnsupported
@@ -216,11 +216,20 @@ class Verifier:
         row = self._log.row(self._name)
         if self._log.is_held(row) or Context.from_text(row.context).open is not None:
             return 0
-        found = list(find_orphans(self._history, self._ledger, self._mirror))
-        if found and self._sources is not None:
-            with self._lease(self._name), transaction(self._log.engine) as connection:
-                self._ledger.schedule_deletion(connection, found, due_time(row.watermark))
-        return len(found)
+        pages = find_orphans(self._history, self._ledger, self._mirror)
+        return sum(len(page) if self._sources is None else self._record_orphans(page) for page in pages)
+
+    def _record_orphans(self, found: list[str]) -> int:
+        """Record for deletion those that are orphans still: an iteration may have begun since, and may have committed
+        them. Returns how many."""
+        with self._lease(self._name):
+            row = self._log.row(self._name)
+            if Context.from_text(row.context).open is not None:
+                return 0
+            lacking = NamedFiles(self._history, self._ledger).lacking(found)
+            with transaction(self._log.engine) as connection:
+                self._ledger.schedule_deletion(connection, lacking, due_time(row.watermark))
+            return len(lacking)
 
     def _points(self) -> Iterator[Damage]:
         paths = [file.path for file in self._history.files()[::-1]]

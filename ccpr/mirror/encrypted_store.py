@@ -132,6 +132,9 @@ class EncryptedStore:
     def names(self, folder: str) -> Iterator[str]:
         return self._store.names(folder)
 
+    def each_name(self, folder: str) -> Iterator[str]:
+        return self._store.each_name(folder)
+
     def delete(self, name: str) -> None:
         self._segments.forget(name)
         self._store.delete(name)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.matrixone.objects.content import Content, FileContent
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
-from ccpr.mirror.store import Chunk, Hashing, StoredFile, check_name, check_same, summed
+from ccpr.mirror.store import Chunk, Hashing, StoredFile, check_name, check_same, in_order, summed
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 _SYNC_FILE_RANGE, _BEGIN = getattr(ctypes.CDLL(None), "sync_file_range", None), 2  # of Linux: SYNC_FILE_RANGE_WRITE
@@ -187,9 +187,24 @@ class LocalStore:
             raise self._failed("read", name, error) from error
 
     def names(self, folder: str) -> Iterator[str]:
-        for path in sorted(Path(self._path(folder)).rglob("*")):
-            if path.is_file():
-                yield path.relative_to(self.root).as_posix()
+        yield from in_order(self.each_name(folder))
+
+    def each_name(self, folder: str) -> Iterator[str]:
+        return self._below(check_name(folder))
+
+    def _below(self, folder: str) -> Iterator[str]:
+        try:
+            with os.scandir(f"{self._root}/{folder}") as entries:
+                for entry in entries:
+                    name = f"{folder}/{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        yield from self._below(name)
+                    elif entry.is_file():
+                        yield name
+        except (FileNotFoundError, NotADirectoryError):  # it may also have gone meanwhile
+            return
+        except OSError as error:
+            raise self._failed("list", folder, error) from error
 
     def delete(self, name: str) -> None:
         try:

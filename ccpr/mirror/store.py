@@ -118,7 +118,11 @@ class Store(Protocol):
         ...
 
     def names(self, folder: str) -> Iterator[str]:
-        """The names of all files below a folder, in order."""
+        """The names of all files below a folder, in order: all of them are held for that."""
+        ...
+
+    def each_name(self, folder: str) -> Iterator[str]:
+        """The same in any order. Holds none that it has given, where the store lists in parts."""
         ...
 
     def delete(self, name: str) -> None:
@@ -135,11 +139,21 @@ class Store(Protocol):
         ...
 
 
+def is_name(name: str) -> bool:
+    """Whether it consists of plain parts: false for `..`, empty parts and absolute names."""
+    return _NAME.fullmatch(name) is not None and all(part.strip(".") for part in name.split("/"))
+
+
 def check_name(name: str) -> str:
-    """The name, if it consists of plain parts. Raises BadName for `..`, empty parts and absolute names."""
-    if not _NAME.fullmatch(name) or any(part.strip(".") == "" for part in name.split("/")):
+    """The name. Raises BadName if it is none."""
+    if not is_name(name):
         raise BadName("not a name that may be a path", subject=f"name {name[:80]!r}")
     return name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names by their parts: what is in a folder stays together."""
+    return sorted(names, key=lambda name: name.replace("/", "\0"))
 
 
 def check_same(store: Store, name: str, written: StoredFile) -> None:

@@ -1,7 +1,7 @@
 """What an open iteration has done and what it still has to copy, by what it has left in the mirror's work folder."""
 
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,13 +11,14 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.object_rows import LISTED_SCHEMA
+from ccpr.mirror.object_rows import LISTED_SCHEMA, first_of_each_name
 from ccpr.pipeline.step_names import COPIER, Stage, Step, step_under_way
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.subscription import Subscription
 
 _MOST_SINGLE_LOOKUPS = 500  # objects; for more the store's folder is listed
+_LISTED_NAMES = 10_000  # of a page
 _UNDER_WAY = {  # the first stage that may not be done when a step is under way
     Step.CATALOG: Stage.SNAPSHOT,
     Step.OBJECT_LIST: Stage.CATALOG,
@@ -102,16 +103,19 @@ def _tables_not_copied(workspace: Workspace, task_id: str, subscription: Subscri
 
 def _pending(mirror: Mirror, listed: pa.Table, not_copied: pa.Array) -> tuple[int, int, int]:
     """Number and bytes of the listed objects that are not in the store yet, and bytes of all that are listed."""
-    wanted = (
-        listed.filter(pc.invert(pc.is_in(listed.column("table_id"), not_copied)))
-        .group_by("name")
-        .aggregate([("size", "max")])
-    )
-    if wanted.num_rows > _MOST_SINGLE_LOOKUPS:
-        present = pa.array([name.rpartition("/")[2] for name in mirror.store.names("objects")], pa.string())
-    else:
-        names = wanted.column("name").to_pylist()
-        present = pa.array([name for name in names if mirror.store.size(object_path(name)) is not None], pa.string())
-    missing = wanted.filter(pc.invert(pc.is_in(wanted.column("name"), present)))
-    pending, whole = (pc.sum(rows.column("size_max")).as_py() or 0 for rows in (missing, wanted))
+    copied = listed.filter(pc.invert(pc.is_in(listed.column("table_id"), not_copied)))
+    wanted = copied.take(pa.array(first_of_each_name(copied)[0]))
+    missing = wanted.filter(pc.invert(pc.is_in(wanted.column("name"), _present(mirror, wanted.column("name")))))
+    pending, whole = (pc.sum(rows.column("size")).as_py() or 0 for rows in (missing, wanted))
     return missing.num_rows, pending, whole
+
+
+def _present(mirror: Mirror, wanted: pa.ChunkedArray) -> pa.Array:
+    """Names of objects that are in the store; at least those of the wanted ones."""
+    if len(wanted) <= _MOST_SINGLE_LOOKUPS:
+        names = wanted.to_pylist()
+        return pa.array([name for name in names if mirror.store.size(object_path(name)) is not None], pa.string())
+    paths, pages = mirror.store.each_name("objects"), [pa.array([], pa.string())]
+    while page := list(islice(paths, _LISTED_NAMES)):
+        pages.append(pa.array([path.rpartition("/")[2] for path in page], pa.string()))
+    return pa.concat_arrays(pages)

@@ -242,6 +242,15 @@ class PointHistory:
         return (_table_point(row._mapping) for row in rows)
 
     @repeatable
+    def all_refs(self) -> Iterator[TableRef]:
+        """The tables of all points, as points name them: each once for every point that changed it."""
+        columns = [column for column in table_points.c if column is not table_points.c.table_schema]
+        query = sa.select(*columns).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        with transaction(self.engine) as connection:
+            rows = fetch(connection, query)
+        return (_ref(row._mapping)[0] for row in rows)
+
+    @repeatable
     def changed(self, lsn: int) -> dict[int, TablePoint]:
         """The table points of one iteration by table id, those of tables that are gone included."""
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn == lsn)

@@ -20,6 +20,7 @@ from ccpr.state.tables import garbage, objects, references
 
 _ROWS = 10_000  # rows of one INSERT or one page
 _NAMES = 500  # names in one IN (…)
+_OBJECTS = object_path("")
 
 _WAITING = sa.select(sa.func.count(), sa.func.min(garbage.c.due_at), sa.func.max(garbage.c.due_at)).where(
     garbage.c.task_id == sa.bindparam("task")
@@ -261,23 +262,39 @@ class Ledger:
         return count, first or 0, last or 0
 
     def due_garbage(self, now: int, latest: int) -> tuple[list[str], int]:
-        """Paths of the files that may be deleted now (seconds since 1970 by the upstream's clock), and how many have to
-        wait. No file waits longer than until `latest`: a later time comes from a clock that was ahead."""
+        """Paths of a page of the files that may be deleted now (seconds since 1970 by the upstream's clock), and how
+        many have to wait; the next page comes when these are forgotten. No file waits longer than until `latest`: a
+        later time comes from a clock that was ahead."""
         mine, due = garbage.c.task_id == self.task_id, garbage.c.due_at
         with transaction(self.engine) as connection:
             connection.execute(garbage.update().where(mine, due > latest).values(due_at=latest))
-            paths = list(connection.scalars(sa.select(garbage.c.path).where(mine, due <= now)))
+            paths = list(connection.scalars(sa.select(garbage.c.path).where(mine, due <= now).limit(_ROWS)))
             waiting = connection.scalar(sa.select(sa.func.count()).where(mine, due > now))
         return paths, waiting or 0
 
-    def garbage(self) -> set[str]:
-        """Paths of all files that are recorded for deletion."""
-        with transaction(self.engine) as connection:
-            return set(connection.scalars(sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id)))
+    def unknown(self, paths: Sequence[str]) -> list[str]:
+        """Those of the files that are neither objects of the ledger nor recorded for deletion.
+
+        What is recorded for deletion is asked for first: an object that is named again leaves that list when it is in
+        the ledger, and one that nothing names any more stays in the ledger until it is deleted. So a file that is known
+        all the time is found in one of the two, whatever other processes do in between.
+        """
+        found = []
+        for page in batches(paths, _NAMES):
+            names = [path.removeprefix(_OBJECTS) for path in page if path.startswith(_OBJECTS)]
+            waiting = sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id, garbage.c.path.in_(page))
+            stored = sa.select(objects.c.object_name).where(
+                objects.c.task_id == self.task_id, objects.c.object_name.in_(names)
+            )
+            with transaction(self.engine) as connection:
+                known = set(connection.scalars(waiting))
+                known |= {object_path(name) for name in (connection.scalars(stored) if names else ())}
+            found += [path for path in page if path not in known]
+        return found
 
     def forget(self, path: str) -> None:
         """Remove a file that has been deleted."""
-        name = path.removeprefix(object_path(""))
+        name = path.removeprefix(_OBJECTS)
         with transaction(self.engine) as connection:
             connection.execute(objects.delete().where(objects.c.task_id == self.task_id, objects.c.object_name == name))
             connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path == path))

@@ -5,10 +5,12 @@ import time
 import uuid
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
+from ccpr.maintenance import verify
 from ccpr.maintenance.sweeping import Swept
 from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
@@ -182,6 +184,19 @@ def test_objects_of_attempts_that_came_to_nothing_are_deleted(recordings: Path, 
         assert sweep(1.1).files_deleted == 3
         assert not left & objects(replica)
         for snapshot, lsn in ((1, 0), (5, 1)):
+            replica.assert_equal_to_source(snapshot, at=lsn)
+
+
+def test_what_is_committed_while_verify_looks_for_orphans_is_not_recorded(recordings: Path, home: Path) -> None:
+    with replaying(recordings / "dml", home) as replica:
+        replica.subscribe()
+        replica.run()
+        committed = [f"objects/{name}" for name in objects(replica)]
+        with patch.object(verify, "find_orphans", lambda *_: iter([[*committed, "objects/left-by-nobody"]])):
+            assert replica.command("verify", "replica", "--repair")["strays"] == 1
+        assert sweep(1.1).files_deleted == 1
+        replica.run()
+        for snapshot, lsn in ((1, 0), (2, 1)):
             replica.assert_equal_to_source(snapshot, at=lsn)
 
 

@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -119,6 +120,21 @@ def test_a_disk_that_fails_among_several_files_leaves_whole_ones_only(
         store.put_together([(f"objects/{number}", b"12345") for number in range(5)])
     assert [store.size(name) for name in store.names("objects")] == [5, 5]
     assert store.sweep() == 0
+
+
+def test_files_of_others_are_listed_whatever_their_names(store: LocalStore) -> None:
+    store.put("objects/a", [b"x"])
+    (store.root / "objects" / "of others").mkdir()
+    (store.root / "objects" / "of others" / "a file").touch()
+    (store.root / "objects" / "nowhere").symlink_to("gone")
+    (store.root / "objects" / "around").symlink_to("..")
+    assert list(store.names("objects")) == ["objects/a", "objects/of others/a file"]
+
+
+def test_a_folder_that_cannot_be_read_is_reported(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "scandir", Mock(side_effect=OSError(5, "Input/output error")))
+    with pytest.raises(StoreFailed, match="could not list: Input/output error"):
+        list(store.each_name("objects"))
 
 
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:

@@ -107,7 +107,8 @@ def test_names_come_in_order_and_from_below_the_folder_only(store: Store) -> Non
         store.put(name, [b"x"])
     store.sync("points")
     assert list(store.names("points")) == ["points/10", "points/2", "points/a/b", "points/a-b"]
-    assert list(store.names("nothing")) == []
+    assert sorted(store.each_name("points")) == sorted(store.names("points"))
+    assert list(store.names("nothing")) == list(store.each_name("nothing")) == []
 
 
 def test_deleting_leaves_the_neighbours(store: Store) -> None:

@@ -65,6 +65,8 @@ class MemoryStore:
     def names(self, folder: str) -> Iterator[str]:
         return iter(sorted(name for name in self.files if name.startswith(f"{folder}/")))
 
+    each_name = names
+
 
 def mirror_of(store: MemoryStore) -> Mirror:
     return Mirror(cast(Store, store))
