@@ -66,7 +66,7 @@ class TableRef:
         database, name, manifest = (text_of(value[key]) for key in ("database", "name", "manifest"))
         lsn, *numbers = (integer_of(value[key]) for key in ("lsn", "objects", "rows", "bytes"))
         parts = parts_of(table_id, value.get("parts", ()))
-        return cls(integer_of(table_id), database, name, Kind(value["kind"]), lsn, manifest, *numbers, parts)
+        return cls(integer_of(table_id), database, name, Kind(value["kind"]), lsn, manifest, *numbers, parts=parts)
 
 
 @dataclass(frozen=True, slots=True)

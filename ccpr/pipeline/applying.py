@@ -107,7 +107,7 @@ def write_table(
         name, parts = mirror.write_changes(table, before.ref, as_manifest(added), gone, lsn, fence)
         then = (before.ref.objects, before.ref.rows, before.ref.bytes, before.appendable)
     *totals, appendable = (a + b - c for a, b, c in zip(then, came, went, strict=True))
-    ref = TableRef(table.id, table.database, table.name, table.kind, lsn, name, *totals, parts)
+    ref = TableRef(table.id, table.database, table.name, table.kind, lsn, name, *totals, parts=parts)
     mirror.store.sync(name.rpartition("/")[0])
     return TablePoint(table, ref, lsn, appendable)
 
