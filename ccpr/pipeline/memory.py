@@ -22,7 +22,7 @@ class Memory:
     """
 
     def __init__(self, lease: Lease, clock: Callable[[], float]) -> None:
-        self._log, self._claim, self.clock = lease.log, lease.claim, clock
+        self._lease, self._log, self._claim, self.clock = lease, lease.log, lease.claim, clock
         self.context = Context.from_text(lease.claim.row.context)
         self.answered: set[str] = set()
         self.is_running = False
@@ -33,8 +33,9 @@ class Memory:
         self.is_running = True
 
     def remember(self, context: Context) -> None:
+        """Store it, and renew the lease. Raises LeaseLost."""
         self.context = context
-        self._log.remember(self._claim, context)
+        self._lease.remember(context)
 
     def change(self, change: Callable[[Context], tuple[Context, T]]) -> T:
         """Remember what `change` makes of the context, and return what else comes of it."""

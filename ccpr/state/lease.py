@@ -20,6 +20,7 @@ from typing import Self
 
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.base.loops import Guard
+from ccpr.state.context import Context
 from ccpr.state.errors import LeaseLost, StateUnreadable
 from ccpr.state.log import CcprLog, Claim
 from ccpr.state.log_rows import LogRow
@@ -165,6 +166,13 @@ class Lease:
         if not self.log.renew(self.claim, self._ttl):
             self._lost.set()
         self.check()
+
+    def remember(self, context: Context) -> None:
+        """Store a changed context, and renew the lease. As `confirm`, in one transaction with what is stored.
+
+        Raises LeaseLost.
+        """
+        self.log.remember(self.claim, context, self._ttl)
 
     def _renew(self) -> None:
         """A renewal that fails is no reason to stop: the database may answer again soon, and the guarded commit decides

@@ -186,9 +186,10 @@ class CcprLog:
         """The iteration begins to run. Records the name of its snapshot and ends state error."""
         self._change(claim, {"context": context.to_text()}, Event.START)
 
-    def remember(self, claim: Claim, context: Context) -> None:
-        """Store a changed context, during the iteration or after it."""
-        self._change(claim, {"context": context.to_text()})
+    def remember(self, claim: Claim, context: Context, ttl_seconds: float | None = None) -> None:
+        """Store a changed context, during the iteration or after it. With `ttl_seconds` the lease is renewed, too."""
+        renewed = {} if ttl_seconds is None else {"lease_expires_at": self._now() + round(ttl_seconds * 1000)}
+        self._change(claim, {"context": context.to_text(), **renewed})
 
     def commit_row(self, connection: sa.Connection, claim: Claim, context: Context, watermark: int) -> None:
         """Write the iteration's outcome, in the transaction that writes the points (O5). One UPDATE whose WHERE names

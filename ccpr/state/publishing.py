@@ -36,8 +36,8 @@ def publish_pending(log: CcprLog, name: str, mirror: Mirror, claim: Claim | None
     """Check that mirror and catalog database agree, and publish what was committed and not yet published: what a crash
     in between left undone is done here. Repeating it writes the same.
 
-    Every executor may do it. One that was superseded may write a head that is old by now: each compares again after it
-    has written, so the last to write is also the last to compare.
+    Every executor may do it. One that was superseded may write a head that is old by now: each compares what it has
+    written with what is committed then, so the last to write is also the last to compare.
 
     Parameters
     ----------
@@ -71,6 +71,8 @@ def publish_pending(log: CcprLog, name: str, mirror: Mirror, claim: Claim | None
                 missing = _write_kept_again(known, mirror, missing)
             if not missing:
                 _publish(mirror, known.head, found.identity)
+                if history.head() == known.head:
+                    return
             elif claim is not None:
                 rewrite_points(log, claim, history, mirror)
             else:

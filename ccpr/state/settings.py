@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from ccpr.matrixone.schema import InvalidText, Reading, ZeroDates
@@ -244,6 +245,7 @@ class Settings:
         return self.consistency == "isolated"
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def from_text(cls, text: str) -> "Settings":
         """Raises TypeError or ValueError for what this program would not have written. Limits are not looked at: an
         earlier release may have had others."""

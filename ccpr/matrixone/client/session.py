@@ -150,20 +150,29 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.endpoint.masked()})"
 
-    def query(self, sql: str, *, longest: int = LONGEST_ANSWER) -> Answer:
+    def query(
+        self, sql: str, *, longest: int = LONGEST_ANSWER, answers: tuple[type[UpstreamError], ...] = ()
+    ) -> Answer:
         """Run one statement, without retries, and read its whole answer. Raises AnswerTooLong for more than `longest`
-        bytes."""
+        bytes. `answers`: errors that are an answer to it, so the connection stays in use after them."""
 
         def read(connection: _Connection) -> Answer:
             with connection.allowance(longest):
                 connection.query(sql)
             return _answer(connection)
 
-        return self._run(sql, read)
+        return self._run(sql, read, answers)
 
-    def read(self, sql: str, *, longest: int = LONGEST_ANSWER, also: tuple[type[Exception], ...] = ()) -> Answer:
+    def read(
+        self,
+        sql: str,
+        *,
+        longest: int = LONGEST_ANSWER,
+        also: tuple[type[Exception], ...] = (),
+        answers: tuple[type[UpstreamError], ...] = (),
+    ) -> Answer:
         """`query`, repeated after transient errors and those of `also`: only for statements that may run twice."""
-        return with_retry(lambda: self.query(sql, longest=longest), self.retry, also=also)
+        return with_retry(lambda: self.query(sql, longest=longest, answers=answers), self.retry, also=also)
 
     def read_row(self, sql: str, *, longest: int) -> Cells:
         """The cells of an answer of one row, by the names of the columns; repeated after transient errors.
@@ -175,7 +184,9 @@ class Session:
             lambda: self._run(sql, lambda connection: connection.read_single_row(sql, longest)), self.retry
         )
 
-    def _run(self, sql: str, read: "Callable[[_Connection], _Result]") -> _Result:
+    def _run(
+        self, sql: str, read: "Callable[[_Connection], _Result]", answers: tuple[type[UpstreamError], ...] = ()
+    ) -> _Result:
         """The result of `read` on the connection. Its errors are typed, and the connection is closed if part of an
         answer may be left on it."""
         connection = self._open()
@@ -185,7 +196,7 @@ class Session:
             done = True
         except (pymysql.err.MySQLError, *NOT_THE_PROTOCOL) as error:
             typed = _typed(error, sql)
-            done = _in_step(error) and isinstance(typed, Terminal)
+            done = _in_step(error) and isinstance(typed, (Terminal, *answers))
             raise typed from error
         finally:  # also after KeyboardInterrupt
             if not done:

@@ -41,9 +41,8 @@ def take_snapshot(iteration: Iteration) -> IterationRecord:
     if capabilities.relay:
         age = snapshots.snapshot_age(iteration.sessions.session, found.name, iteration.subscription.publication)
         found = replace(found, taken_at=iteration.clock(), age=age)
-    context = replace(memory.context, open=found, capabilities=capabilities)
+    memory.context = replace(memory.context, open=found, capabilities=capabilities)
     iteration.lag.since(iteration.subscription.task_id, found)
-    memory.remember(context)
     sweep_work(iteration, found)
     return iteration.open_at(found)
 
@@ -66,8 +65,10 @@ def resume(iteration: Iteration) -> IterationRecord:
 
 
 def sweep_work(iteration: Iteration, ref: SnapshotRef) -> None:
-    """Remove what interrupted runs left in the mirror: half-written files, results of earlier iterations' steps."""
-    iteration.lease.confirm()  # else what looks half-written may be a successor's
+    """Store what is remembered, and remove what interrupted runs left in the mirror: half-written files, results of
+    earlier iterations' steps."""
+    # It renews our lease, or raises: what looks half-written would be a successor's then.
+    iteration.memory.remember(iteration.memory.context)
     iteration.mirror.store.sweep()
     sweep_results(iteration.mirror, ref)
 

@@ -66,6 +66,15 @@ def test_an_upgrade_in_place_is_found_by_asking_again(upstream: RecordedUpstream
         assert after.version == before.version, "the text of the version says nothing"
 
 
+def test_what_a_probe_is_refused_leaves_the_connection_in_use(upstream: RecordedUpstream) -> None:
+    with connect(upstream) as session:
+        known = probe(session)
+        assert not known.zero_dates
+        opened = session.opened
+        probe(session, known)
+        assert session.opened == opened
+
+
 def test_a_probe_flushes_nothing(upstream: RecordedUpstream) -> None:
     with connect(upstream) as session:
         session.query("CREATE SNAPSHOT s FOR DATABASE gd_acc FROM acc1 PUBLICATION pub")
