@@ -66,6 +66,8 @@ def read_list(
     """
     parts, kept = [], 0
     for batch in batches:
+        if not batch.num_rows:  # as in most iterations
+            continue
         in_scope, ids = _join_ids(batch, table_ids, subject)
         batch = batch.append_column("table_id", ids).filter(in_scope)
         if appendable:
@@ -156,6 +158,8 @@ def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> Ob
     objects-born-and-gone). A row that repeats what the last point already knows (the interval is closed at both ends)
     changes nothing.
     """
+    if not (listed.num_rows or complete):
+        return ObjectDiff(listed, listed)
     live = listed.filter(pc.is_null(listed.column("delete_physical")))
     dead = listed.filter(pc.is_valid(listed.column("delete_physical")))
     added = join_objects(live, known, "left anti")
