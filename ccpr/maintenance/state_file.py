@@ -24,7 +24,7 @@ from sqlalchemy.exc import IntegrityError
 from ccpr.maintenance.errors import BadStateFile, MirrorContradictsState, StateFileNewer
 from ccpr.matrixone.client.endpoint import format_uri, parse_uri
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.schema import Kind, Table, text_of
+from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.head import Identity
 from ccpr.mirror.holds import HOLD_NAME
 from ccpr.mirror.layout import (
@@ -41,6 +41,7 @@ from ccpr.state import tables as catalog
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, stored_time, transaction
 from ccpr.state.errors import SubscriptionExists, SubscriptionMissing
+from ccpr.state.history import stored_parts
 from ccpr.state.log_rows import LogRow
 from ccpr.state.migrations import SCHEMA_VERSION
 from ccpr.state.pins import give_to_followers
@@ -331,15 +332,14 @@ def _check_points(state: SubscriptionState) -> None:
             raise ValueError(f"the state of table {row['table_id']} at {row['lsn']} contradicts itself")
         if (row["manifest"] != "") == row["gone"]:
             raise ValueError(f"table {table.id} has a manifest and is gone, or neither")
-        odd = [path for path in _manifests(row) if table_of_manifest(path) != table.id]
-        if odd:
-            raise ValueError(f"{odd[0]!r:.80} is not a manifest's name of table {table.id}")
+        if row["manifest"] and table_of_manifest(row["manifest"]) != table.id:
+            raise ValueError(f"{row['manifest']!r:.80} is not a manifest's name of table {table.id}")
+        stored_parts(table.id, row["parts"])
 
 
 def _manifests(row: Mapping[str, Any]) -> list[str]:
     """The manifest of a table point, and the files that it goes on from."""
-    parts = [] if row["parts"] is None else [text_of(path) for path in _a_list(json.loads(row["parts"]), "parts")]
-    return [*filter(None, [row["manifest"]]), *parts]
+    return [*filter(None, [row["manifest"]]), *stored_parts(row["table_id"], row["parts"])]
 
 
 def _check_kept(state: SubscriptionState, made: set[int]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 
 import pyarrow as pa
@@ -234,7 +235,7 @@ class Verifier:
     def _points(self) -> Iterator[Damage]:
         paths = [file.path for file in self._history.files()[::-1]]
         paths += [path for path in (self._history.head().kept,) if path]
-        problems = {path: problem for path in paths if (problem := self._problem_of_point(path)) is not None}
+        problems = {path: problem for path in paths if (problem := self._problem_of_json(path)) is not None}
         repaired = bool(problems) and self._sources is not None
         if repaired:
             with self._lease(self._name) as lease:
@@ -245,13 +246,8 @@ class Verifier:
         for path, problem in problems.items():
             yield Damage(path, problem, repaired, {} if repaired else self._shown())
 
-    def _problem_of_point(self, path: str) -> str | None:
-        """Of a point's file, or of the list of kept points."""
-        try:
-            self._mirror.files.read_json(path)
-        except MirrorDamaged as error:
-            return error.message
-        return None
+    def _problem_of_json(self, path: str) -> str | None:
+        return _problem_in(partial(self._mirror.files.read_json, path))
 
     def _shown(self) -> dict[int, list[str]]:
         """The points that cannot be read, with all of their tables."""
@@ -266,18 +262,14 @@ class Verifier:
 
     def _ledgers(self, points: list[GlobalPoint]) -> Iterator[Damage]:
         for point in points:
-            try:
-                if point.ledger:
-                    self._mirror.files.read_arrow(point.ledger, LEDGER_SCHEMA)
-            except MirrorDamaged as error:
-                yield self._fetched(point.ledger, error.message)
+            read = partial(self._mirror.files.read_arrow, point.ledger, LEDGER_SCHEMA)
+            if point.ledger and (problem := _problem_in(read)) is not None:
+                yield self._fetched(point.ledger, problem)
 
     def _definitions(self) -> Iterator[Damage]:
         for file in sorted(set(self._history.definitions().values())):
-            try:
-                self._mirror.files.read_json(file)
-            except MirrorDamaged as error:
-                yield self._fetched(file, error.message)
+            if (problem := self._problem_of_json(file)) is not None:
+                yield self._fetched(file, problem)
 
     def _manifests(self, states: list[TablePoint], points: list[GlobalPoint]) -> Iterable[Damage]:
         """One for each damaged file, which the manifests of several points may go on from."""
@@ -300,17 +292,10 @@ class Verifier:
         try:
             manifest = self._mirror.manifest(ref)
         except MirrorDamaged as error:
-            read = [(path, self._problem_of_file(path)) for path in ref.files]
+            read = [(path, _problem_in(partial(self._mirror.files.read, path))) for path in ref.files]
             return [(path, problem) for path, problem in read if problem] or [(ref.manifest, error.message)]
         same = manifest.objects.num_rows == ref.objects
         return [] if same else [(ref.manifest, "it has another number of objects")]
-
-    def _problem_of_file(self, path: str) -> str | None:
-        try:
-            self._mirror.files.read(path)
-        except MirrorDamaged as error:
-            return error.message
-        return None
 
     def _fetched(self, path: str, problem: str) -> Damage:
         """A damaged small file, after it was looked for in second copies."""
@@ -345,6 +330,15 @@ class Verifier:
     def _table_name(self, lsn: int, table_id: int) -> str:
         state = self._history.tables(lsn).get(table_id)
         return state.table.qualified_name if state else f"table {table_id}"
+
+
+def _problem_in(read: Callable[[], object]) -> str | None:
+    """What is wrong with a file of the mirror's own, by reading it."""
+    try:
+        read()
+    except MirrorDamaged as error:
+        return error.message
+    return None
 
 
 def _ordered(

@@ -9,7 +9,7 @@ and an object is written again few times. Source: docs/format/mirror.md, "Manife
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ccpr.matrixone.objects.stats import ObjectStats, are_appendable, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject
-from ccpr.matrixone.schema import Table, integer_of, text_of
+from ccpr.matrixone.schema import Table, integer_of
 from ccpr.mirror.arrow_files import arrow_file
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.files import MirrorFiles
@@ -29,10 +29,9 @@ from ccpr.mirror.layout import (
     MANIFEST_SCHEMA_1,
     digest_in,
     manifest_path,
-    table_of_manifest,
 )
 from ccpr.mirror.object_rows import are_of
-from ccpr.mirror.points import TableRef
+from ccpr.mirror.points import TableRef, parts_of
 
 LONGEST_WHOLE = 2_048  # objects; up to so many the manifest is one file, of 180 KB
 MERGED_BELOW = 4
@@ -72,17 +71,28 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """An earlier file of which a manifest has the rows, and how many these are."""
+    """An earlier file that a manifest goes on from, and the number of its rows."""
 
     path: str
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
-class _About:
-    """What a file says besides its rows: how many objects the table has, and the files before it, oldest first."""
+class _File:
+    """One file of a manifest.
+
+    Attributes
+    ----------
+    rows : how many it has.
+    added, removed : of these the objects that came and went (MANIFEST_SCHEMA); or those that were chosen.
+    objects : how many the table has with all parts.
+    parts : the files that it goes on from, oldest first.
+    """
 
     table: Table
+    rows: int
+    added: pa.Table
+    removed: pa.Table
     objects: int
     parts: tuple[_Part, ...] = ()
 
@@ -93,22 +103,20 @@ def read_manifest(files: MirrorFiles, path: str, choose: Rows | None = None) -> 
     `choose` has to leave all rows of an object, or none. With it, memory is bounded by a batch and what was chosen.
     Raises MirrorDamaged, StoreFailed.
     """
-    about, rows, _ = _read(files, path, choose)
-    live, removed = _divided(rows)
-    found = [live]
-    for part in reversed(about.parts):
-        _, rows, read = _read(files, part.path, choose)
-        if read != part.rows:
-            text = f"it has {read} rows, and {path} was written when it had {part.rows}"
+    newest = _read(files, path, choose)
+    found, removed = [newest.added], newest.removed
+    for part in reversed(newest.parts):
+        file = _read(files, part.path, choose)
+        if file.rows != part.rows:
+            text = f"it has {file.rows} rows, and {path} was written when it had {part.rows}"
             raise MirrorDamaged(text, subject=files.subject(part.path))
-        earlier, removed_earlier = _divided(rows)
-        found.append(_without(earlier, removed))
-        removed = pa.concat_tables([removed_earlier, removed])
+        found.append(_without(file.added, removed))
+        removed = pa.concat_tables([file.removed, removed])
     objects = found[0] if len(found) == 1 else pa.concat_tables(found[::-1])
-    if choose is None and objects.num_rows != about.objects:
-        text = f"its files have {objects.num_rows} objects, and it was written with {about.objects}"
+    if choose is None and objects.num_rows != newest.objects:
+        text = f"its files have {objects.num_rows} objects, and it was written with {newest.objects}"
         raise MirrorDamaged(text, subject=files.subject(path))
-    return Manifest(about.table, objects)
+    return Manifest(newest.table, objects)
 
 
 def write_whole(files: MirrorFiles, table: Table, objects: pa.Table, lsn: int, fence: int) -> str:
@@ -132,14 +140,18 @@ def write_changes(
     if objects <= LONGEST_WHOLE or digest_in(before.manifest) is None:
         kept = _without(read_manifest(files, before.manifest).objects, removed)
         return write_whole(files, table, pa.concat_tables([kept, added]), lsn, fence), ()
-    changes, parts = (added, removed), _as_parts(files, before)
-    while parts and parts[-1].rows <= MERGED_BELOW * sum(rows.num_rows for rows in changes):
-        changes = _merged(_divided(_read(files, parts.pop().path)[1]), changes)
+    read = cache(partial(_read, files))
+    parts = [_Part(before.manifest, before.objects)]
+    if before.parts:
+        newest = read(before.manifest)
+        parts = [*newest.parts, _Part(before.manifest, newest.rows)]
+    while parts and parts[-1].rows <= MERGED_BELOW * (added.num_rows + removed.num_rows):
+        added, removed = _merged(read(parts.pop().path), added, removed)
     if not parts:
-        return write_whole(files, table, changes[0], lsn, fence), ()
+        return write_whole(files, table, added, lsn, fence), ()
     flagged = [
         rows.append_column(CHANGES_SCHEMA.field("is_removed"), pa.repeat(flag, rows.num_rows))
-        for rows, flag in zip(changes, (False, True), strict=True)
+        for rows, flag in ((added, False), (removed, True))
     ]
     about = {"objects": objects, "parts": [[part.path, part.rows] for part in parts]}
     path = _write(files, table, pa.concat_tables(flagged).cast(CHANGES_SCHEMA), lsn, fence, about)
@@ -151,19 +163,11 @@ def appendable_only(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.filter(are_appendable(batch.column("stats")))
 
 
-def _as_parts(files: MirrorFiles, before: TableRef) -> list[_Part]:
-    """The files of a manifest, as parts of the next one."""
-    if not before.parts:
-        return [_Part(before.manifest, before.objects)]
-    about, _, rows = _read(files, before.manifest)
-    return [*about.parts, _Part(before.manifest, rows)]
-
-
-def _merged(earlier: tuple[pa.Table, pa.Table], later: tuple[pa.Table, pa.Table]) -> tuple[pa.Table, pa.Table]:
-    """Two changes as one: what both together add, and what they remove from the files before. An object that the first
-    has added and the second removes is in neither."""
-    added = pa.concat_tables([_without(earlier[0], later[1]), later[0]])
-    return added, pa.concat_tables([earlier[1], _without(later[1], earlier[0])])
+def _merged(file: _File, added: pa.Table, removed: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """A file and what came and went after it, as one: what both add, and what they remove from the files before. An
+    object that the file has added and that went after it is in neither."""
+    together = pa.concat_tables([_without(file.added, removed), added])
+    return together, pa.concat_tables([file.removed, _without(removed, file.added)])
 
 
 def _without(rows: pa.Table, others: pa.Table) -> pa.Table:
@@ -181,8 +185,7 @@ def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     return rows.filter(pc.invert(gone)), rows.filter(gone)
 
 
-def _read(files: MirrorFiles, path: str, choose: Rows | None = None) -> tuple[_About, pa.Table, int]:
-    """What one file says, its rows, or those that were chosen, and how many it has."""
+def _read(files: MirrorFiles, path: str, choose: Rows | None = None) -> _File:
     schemas = (MANIFEST_SCHEMA_1,) if digest_in(path) is None else (MANIFEST_SCHEMA, CHANGES_SCHEMA)
     count = 0
 
@@ -196,19 +199,17 @@ def _read(files: MirrorFiles, path: str, choose: Rows | None = None) -> tuple[_A
         about = json.loads((rows.schema.metadata or {})[b"ccpr"])
         table = Table.from_json(about["table"])
         if "is_removed" not in rows.column_names:
-            return _About(table, count), rows, count
-        return _About(table, integer_of(about["objects"]), _parts_of(path, about["parts"])), rows, count
+            return _File(table, count, *_divided(rows), count)
+        return _File(table, count, *_divided(rows), integer_of(about["objects"]), _parts(path, table, about["parts"]))
 
 
-def _parts_of(path: str, value: Any) -> tuple[_Part, ...]:
+def _parts(path: str, table: Table, value: Any) -> tuple[_Part, ...]:
     """Raises ValueError or TypeError unless they are other files of the same table."""
-    parts = tuple(_Part(text_of(name), integer_of(rows)) for name, rows in value)
-    paths = {part.path for part in parts}
-    if not 0 < len(paths) == len(parts) <= _MOST_PARTS or path in paths:
+    found = tuple(_Part(name, integer_of(rows)) for name, rows in value)
+    paths = set(parts_of(table.id, [part.path for part in found]))
+    if not 0 < len(paths) == len(found) <= _MOST_PARTS or path in paths:
         raise ValueError("it has no parts, too many, or one twice")
-    if {table_of_manifest(name) for name in paths} != {table_of_manifest(path)}:
-        raise ValueError("a part is not a manifest of the same table")
-    return parts
+    return found
 
 
 def _write(files: MirrorFiles, table: Table, rows: pa.Table, lsn: int, fence: int, about: Mapping[str, object]) -> str:

@@ -454,9 +454,15 @@ def _ref(row: Mapping) -> tuple[TableRef, int]:
         numbers = (integer_of(row["objects"]), integer_of(row["row_count"]), integer_of(row["bytes"]))
         place = integer_of(row["lsn"]), text_of(row["manifest"])
         table_id = integer_of(row["table_id"])
-        parts = parts_of(table_id, json.loads(row["parts"])) if row["parts"] else ()
+        parts = stored_parts(table_id, row["parts"])
         ref = TableRef(table_id, *names, Kind(row["kind"]), *place, *numbers, parts)
         return ref, integer_of(row["appendable"])
+
+
+def stored_parts(table_id: int, cell: str | None) -> tuple[str, ...]:
+    """The paths in a table point's column `parts`. Raises ValueError or TypeError for what this program would not have
+    written."""
+    return () if cell is None else parts_of(table_id, json.loads(cell))
 
 
 def _files(rows: Sequence[sa.Row]) -> set[str]:

@@ -8,7 +8,7 @@ import pytest
 
 import ccpr
 from ccpr.mirror.keys import new_key
-from tests.support.one_table import DATABASE, OneTable
+from tests.support.one_table import DATABASE, OneTable, spoil
 from tests.support.replica import command
 from tests.support.simulated import rows
 
@@ -28,13 +28,6 @@ def away(shop: OneTable) -> Iterator[Callable[[], None]]:
     """Stops the upstream until the end of the test."""
     yield shop.source.emulator.stop
     shop.source.emulator.restart()
-
-
-def spoil(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.chmod(0o600)
-    file.write_bytes(content)
 
 
 def files(folder: Path, *kinds: str) -> list[Path]:

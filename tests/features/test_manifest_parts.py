@@ -8,7 +8,7 @@ import pytest
 
 import ccpr
 from tests.support.manifest_parts import divided
-from tests.support.one_table import DATABASE, OneTable
+from tests.support.one_table import DATABASE, OneTable, spoil
 from tests.support.replica import command, source_uri
 from tests.support.simulated import rows
 
@@ -32,13 +32,6 @@ def parts(shop: OneTable) -> list[str]:
 def first_manifest(folder: Path) -> Path:
     (file,) = folder.glob("manifests/*/0-*")
     return file
-
-
-def spoil(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.chmod(0o600)
-    file.write_bytes(content)
 
 
 def test_a_damaged_part_is_one_damage_of_all_points_that_need_it(shop: OneTable, home: Path) -> None:

@@ -83,6 +83,14 @@ class OneTable:
                     mirror.point(at)
 
 
+def spoil(file: Path) -> None:
+    """Flip a bit in the middle of a file."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.chmod(0o600)
+    file.write_bytes(content)
+
+
 @contextmanager
 def published(home: Path) -> Iterator[OneTable]:
     """`home` is the parent of the state folder, which the caller's fixture names in CCPR_HOME."""
