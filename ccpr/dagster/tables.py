@@ -26,7 +26,8 @@ from ccpr.mirror.points import TableRef
 from ccpr.mirror.visible_rows import count_visible
 from ccpr.schema.table_changes import diff_catalogs
 from ccpr.service.workspace import Workspace
-from ccpr.state.history import PointHistory, TablePoint
+from ccpr.state.history import PointHistory
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.subscription import Subscription
 
 TABLES_AT_ONCE = 50  # an event takes 10 to 50 ms in SQLite

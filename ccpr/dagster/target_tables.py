@@ -24,7 +24,8 @@ from ccpr.matrixone.schema import Kind, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.mirror import Mirror
 from ccpr.service.workspace import Workspace
-from ccpr.state.history import PointHistory, TablePoint
+from ccpr.state.history import PointHistory
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords, TargetState
 

@@ -34,10 +34,11 @@ from ccpr.state.checkpoint.store import (
 )
 from ccpr.state.context import Context
 from ccpr.state.errors import MirrorMissing
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.kept import KeptRecords, KeptState
 from ccpr.state.lease import Lease
 from ccpr.state.ledger import Ledger, LedgerEntry, Reference
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.publishing import check_owner, mirror_url, new_epoch, publish_pending
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.states import IDLE

@@ -41,10 +41,10 @@ from ccpr.state import tables as catalog
 from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, stored_time, transaction
 from ccpr.state.errors import SubscriptionExists, SubscriptionMissing
-from ccpr.state.history import stored_parts
 from ccpr.state.log_rows import LogRow
 from ccpr.state.migrations import SCHEMA_VERSION
 from ccpr.state.pins import give_to_followers
+from ccpr.state.point_rows import stored_parts
 from ccpr.state.publishing import new_epoch
 from ccpr.state.states import IterationState, State
 from ccpr.state.subscription import Subscription, check_subscription_name

@@ -23,10 +23,11 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.lease import Lease
 from ccpr.state.ledger import Ledger, LedgerEntry, due_time
 from ccpr.state.log import CcprLog
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.publishing import check_agreement, publish_pending, rewrite_damaged, rewrite_points
 from ccpr.state.quarantine import Quarantine
 

@@ -149,7 +149,9 @@ class PointDatabase:
         if database == self._database and database.lower() != "main":
             places.append(f"main.{quoted(table)}")
         for place in places:
-            self.connection.execute(f"CREATE OR REPLACE VIEW {place} AS SELECT * FROM {quoted(inner)}")
+            self.connection.execute(
+                f"CREATE OR REPLACE VIEW {place} AS SELECT * EXCLUDE ({quoted(shown.row)}) FROM {quoted(inner)}"
+            )
 
     def _table_of_tables(self) -> pa.Table:
         """What SHOW TABLES lists: without a look at any table."""
@@ -167,8 +169,12 @@ class PointDatabase:
 class PointTable(ds.Dataset):
     """A table at a point as one of Arrow's datasets, which is what DuckDB asks for columns and with filters.
 
+    Its first column, which the views leave out, has no values: DuckDB asks for the first one where it needs the number
+    of rows only, and so nothing is decoded for it.
+
     Attributes
     ----------
+    row : the name of that column; no other column has it.
     error : what went wrong while it was read; DuckDB keeps the text only.
     """
 
@@ -176,7 +182,9 @@ class PointTable(ds.Dataset):
         self._read_of = (mirror, name, lsn, reading)
         whole = plan_read(mirror, name, lsn, reading=reading)
         self.table_id = whole.ref.table_id
-        self._schema, self._columns = whole.schema, whole.columns
+        self.row = _free_name("__ccpr_row", whole.schema.names)
+        self._shown, self._columns = whole.schema, whole.columns
+        self._schema = pa.schema([pa.field(self.row, pa.null()), *whole.schema])
         self.error: CcprError | None = None
 
     @property
@@ -189,26 +197,21 @@ class PointTable(ds.Dataset):
         """The rows that satisfy `filter`. Blocks that cannot hold one are not read, as far as it is understood."""
         mirror, name, lsn, reading = self._read_of
         wanted = list(self._schema.names if columns is None else columns)
-        if filter is None and wanted:
-            read = plan_read(mirror, name, lsn, columns=wanted, reading=reading)
-            return _Scan(read.schema, self._batches(read, mirror))
-        needed, filters = set(wanted), tuple[Filter, ...]()
+        needed, filters = wanted, tuple[Filter, ...]()
         if filter is not None:
-            parts = parts_of(filter, self._schema)
+            parts = parts_of(filter, self._shown)
             filters = implied_filters(parts, self._columns, reading)
             named = columns_of(parts)
-            needed |= set(self._schema.names) if named is None else named
+            needed = [one for one in self._schema.names if named is None or one in named or one in wanted]
         read = plan_read(
-            mirror,
-            name,
-            lsn,
-            columns=[one for one in self._schema.names if one in needed] or self._schema.names[:1],
-            filters=filters,
-            reading=reading,
+            mirror, name, lsn, columns=[one for one in needed if one != self.row], filters=filters, reading=reading
         )
-        return ds.Scanner.from_batches(
-            self._batches(read, mirror), schema=read.schema, columns=wanted, filter=filter, use_threads=False
-        )
+        schema, batches = pa.schema([self._schema.field(one) for one in needed]), self._batches(read, mirror)
+        if self.row in needed:
+            batches = (_with_nulls(batch, needed.index(self.row), schema) for batch in batches)
+        if filter is None:
+            return _Scan(schema, batches)
+        return ds.Scanner.from_batches(batches, schema=schema, columns=wanted, filter=filter, use_threads=False)
 
     def _batches(self, read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
         try:
@@ -228,3 +231,18 @@ class _Scan:
 
     def to_reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.batches)
+
+
+def _with_nulls(batch: pa.RecordBatch, place: int, schema: pa.Schema) -> pa.RecordBatch:
+    """With one more column, which has no values."""
+    columns = batch.columns
+    columns.insert(place, pa.nulls(batch.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _free_name(name: str, others: Sequence[str]) -> str:
+    """The name, with as many underscores behind it as it needs to be none of the others, in whatever letter case."""
+    taken = {other.lower() for other in others}
+    while name.lower() in taken:
+        name += "_"
+    return name

@@ -21,7 +21,7 @@ from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.object_rows import CHECKSUM, LISTED_SCHEMA, as_listed, as_manifest, named_in, without_objects
 from ccpr.mirror.points import TableRef
 from ccpr.pipeline.findings import Findings, is_measured, with_findings
-from ccpr.state.history import TablePoint
+from ccpr.state.point_rows import TablePoint
 
 
 def known_objects(mirror: Mirror, point: TablePoint, listed: pa.Table | None = None) -> pa.Table:

@@ -29,7 +29,7 @@ from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.table_lists import TableFailures
 from ccpr.schema.table_changes import ChangeKind
-from ccpr.state.history import TablePoint
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.subscription import Subscription
 
 _TABLE_FAILURES = (MirrorDamaged, ObjectDamaged)  # of one table's files only

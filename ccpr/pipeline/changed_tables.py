@@ -9,7 +9,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.mirror.mirror import Mirror
-from ccpr.state.history import TablePoint
+from ccpr.state.point_rows import TablePoint
 
 MOST_BYTES = 4_000_000  # of objects that are read to find out about one table; a larger merge counts as a change
 

@@ -34,9 +34,10 @@ from ccpr.state.context import Context
 from ccpr.state.database import repeatable, together
 from ccpr.state.errors import CheckpointUnknown, StateUnavailable
 from ccpr.state.figures import FigureRecords, MadeBy
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
+from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
 from ccpr.state.lease import Lease
 from ccpr.state.ledger import Ledger, due_time
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.point_tables import PointTables
 from ccpr.state.publishing import publish_pending, write_point
 from ccpr.state.quarantine import Quarantine

@@ -10,7 +10,7 @@ from ccpr.matrixone.schema import Kind
 from ccpr.mirror.figures import Figures
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.visible_rows import count_visible
-from ccpr.state.history import TablePoint
+from ccpr.state.point_rows import TablePoint
 
 _MOST_OBJECTS, _OF_A_TABLE, _MOST_ROWS = 32, 16, 100_000  # some hundredths of a second in all
 _log = logging.getLogger(__name__)

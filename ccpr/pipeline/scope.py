@@ -19,7 +19,7 @@ from ccpr.pipeline.errors import ScopeConflict
 from ccpr.pipeline.table_lists import TableFailures, note_changed
 from ccpr.schema.ddl_diff import with_known_text
 from ccpr.schema.table_changes import diff_catalogs
-from ccpr.state.history import TablePoint
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.subscription import Subscription
 
 # In the place of a relkind:

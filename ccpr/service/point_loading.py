@@ -30,8 +30,9 @@ from ccpr.schema.choices import DuplicateKeys
 from ccpr.schema.policy import DdlPolicy
 from ccpr.service.errors import RestoredDiffers, RestoreIncomplete
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.migrations import open_database
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.tables import mo_ccpr_log
 from ccpr.state.targets import known_definitions
 from ccpr.targets.address import Address

@@ -22,9 +22,10 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import FollowerRecords
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import Pins
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.quarantine import Quarantine, QuarantineEntry
 from ccpr.state.states import IterationState, Shown, State, shown
 from ccpr.state.subscription import Subscription

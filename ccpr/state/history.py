@@ -7,7 +7,6 @@ writing a point costs what changed, and reading an older one is one query. Sourc
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
-from ccpr.mirror.points import LaggingTable, Point, TableRef, parts_of
+from ccpr.matrixone.schema import Kind, integer_of, text_of
+from ccpr.mirror.points import LaggingTable, Point, TableRef
 from ccpr.state.context import Context
-from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction
 from ccpr.state.errors import StateUnreadable
+from ccpr.state.point_rows import REF_COLUMNS, TablePoint, row_understood, table_point, table_refs
 from ccpr.state.tables import figures, kept, kept_points, mo_ccpr_log, point_definitions, points, table_points
 
 if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
@@ -55,23 +55,6 @@ def _head() -> sa.Select:
 
 
 _HEAD = _head()
-
-
-@dataclass(frozen=True, slots=True)
-class TablePoint:
-    """One table from a point on, until its next table point.
-
-    Attributes
-    ----------
-    ref : the table as the mirror's point names it; None = the table is gone from this point on.
-    lsn : the iteration that made the point.
-    appendable : number of live appendable objects, which may contain rows that were committed after the point.
-    """
-
-    table: Table
-    ref: TableRef | None
-    lsn: int
-    appendable: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +185,7 @@ class PointHistory:
 
     def _tables(self, at_lsn: int, *where: sa.ColumnElement[bool]) -> dict[int, TablePoint]:
         rows = self._rows_at(at_lsn, table_points.c, *where)
-        return {row.table_id: _table_point(row._mapping) for row in rows}
+        return {row.table_id: table_point(row._mapping) for row in rows}
 
     def _rows_at(
         self, at_lsn: int, columns: Iterable[sa.ColumnElement], *where: sa.ColumnElement[bool]
@@ -228,10 +211,9 @@ class PointHistory:
     def refs(self, at_lsn: int) -> tuple[dict[int, TableRef], dict[int, int]]:
         """The tables that exist at a point, by id, as points name them: without their definitions. And of those that
         have live appendable objects, how many."""
-        columns = [column for column in table_points.c if column is not table_points.c.table_schema]
-        found = {row.table_id: _ref(row._mapping) for row in self._rows_at(at_lsn, columns)}
-        refs = {number: ref for number, (ref, _) in found.items()}
-        return refs, {number: count for number, (_, count) in found.items() if count}
+        refs, appendable = table_refs(self._rows_at(at_lsn, REF_COLUMNS))
+        counted = {ref.table_id: count for ref, count in zip(refs, appendable, strict=True) if count}
+        return {ref.table_id: ref for ref in refs}, counted
 
     @repeatable
     def states(self) -> Iterator[TablePoint]:
@@ -239,16 +221,15 @@ class PointHistory:
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
         with transaction(self.engine) as connection:
             rows = fetch(connection, query.order_by(table_points.c.table_id, table_points.c.lsn))
-        return (_table_point(row._mapping) for row in rows)
+        return (table_point(row._mapping) for row in rows)
 
     @repeatable
     def all_refs(self) -> Iterator[TableRef]:
         """The tables of all points, as points name them: each once for every point that changed it."""
-        columns = [column for column in table_points.c if column is not table_points.c.table_schema]
-        query = sa.select(*columns).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
+        query = sa.select(*REF_COLUMNS).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
         with transaction(self.engine) as connection:
             rows = fetch(connection, query)
-        return (_ref(row._mapping)[0] for row in rows)
+        return iter(table_refs(rows)[0])
 
     @repeatable
     def changed(self, lsn: int) -> dict[int, TablePoint]:
@@ -256,7 +237,7 @@ class PointHistory:
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn == lsn)
         with transaction(self.engine) as connection:
             rows = fetch(connection, query)
-        return {row.table_id: _table_point(row._mapping) for row in rows}
+        return {row.table_id: table_point(row._mapping) for row in rows}
 
     @repeatable
     def after(self, lsn: int, table_id: int, most: int) -> list[TablePoint]:
@@ -267,7 +248,7 @@ class PointHistory:
         query = sa.select(table_points).where(*mine, place > sa.tuple_(lsn, table_id))
         with transaction(self.engine) as connection:
             rows = fetch(connection, query.order_by(table_points.c.lsn, table_points.c.table_id).limit(most))
-        return [_table_point(row._mapping) for row in rows]
+        return [table_point(row._mapping) for row in rows]
 
     @repeatable
     def count_tables(self) -> int:
@@ -290,7 +271,7 @@ class PointHistory:
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn > lsn)
         with transaction(self.engine) as connection:
             rows = fetch(connection, query.order_by(table_points.c.lsn))
-        return [_table_point(row._mapping) for row in rows]
+        return [table_point(row._mapping) for row in rows]
 
     def drop_between(self, connection: sa.Connection, until: int, after: int = -1) -> list[str]:
         """Delete the points between two that stay, and what no remaining point shows: table points and definitions.
@@ -412,7 +393,7 @@ def as_mirror_point(
 
 
 def _global_point(row: Mapping) -> GlobalPoint:
-    with _understood(row):
+    with row_understood(row):
         committed_at = row["committed_at"].replace(tzinfo=UTC)
         numbers = (
             integer_of(row["tables_changed"]),
@@ -439,38 +420,7 @@ def _replaced(until: int | None = None) -> sa.ColumnElement[bool]:
     return sa.select(later.c.lsn).where(*same, later.c.lsn > table_points.c.lsn, *in_time).exists()
 
 
-def _table_point(row: Mapping) -> TablePoint:
-    with _understood(row):
-        table, lsn = Table.from_json(json.loads(row["table_schema"])), integer_of(row["lsn"])
-        if row["gone"]:
-            return TablePoint(table, None, lsn)
-        ref, appendable = _ref(row)
-        return TablePoint(table, ref, lsn, appendable)
-
-
-def _ref(row: Mapping) -> tuple[TableRef, int]:
-    with _understood(row):
-        names = text_of(row["database_name"]), text_of(row["table_name"])
-        numbers = (integer_of(row["objects"]), integer_of(row["row_count"]), integer_of(row["bytes"]))
-        place = integer_of(row["lsn"]), text_of(row["manifest"])
-        table_id = integer_of(row["table_id"])
-        parts = stored_parts(table_id, row["parts"])
-        ref = TableRef(table_id, *names, Kind(row["kind"]), *place, *numbers, parts)
-        return ref, integer_of(row["appendable"])
-
-
-def stored_parts(table_id: int, cell: str | None) -> tuple[str, ...]:
-    """The paths in a table point's column `parts`. Raises ValueError or TypeError for what this program would not have
-    written."""
-    return () if cell is None else parts_of(table_id, json.loads(cell))
-
-
 def _files(rows: Sequence[sa.Row]) -> set[str]:
     """The manifests of table points, and the files that these go on from."""
     found = {row.manifest for row in rows if row.manifest}
     return found.union(*(json.loads(row.parts) for row in rows if row.parts))
-
-
-def _understood(row: Mapping) -> AbstractContextManager[None]:
-    table = f"table {row['table_id']}, " if "table_id" in row else ""
-    return understood("a stored point cannot be read", f"task {row['task_id']}, {table}point {row['lsn']}")

@@ -6,7 +6,8 @@ from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.points import TableRef
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.history import PointHistory, TablePoint
+from ccpr.state.history import PointHistory
+from ccpr.state.point_rows import TablePoint
 
 _ONE_BY_ONE = 16  # definitions that are read singly; with the next one all are
 

@@ -22,11 +22,12 @@ from ccpr.mirror.point_files import PointFile
 from ccpr.mirror.points import Point
 from ccpr.state.database import repeatable, together
 from ccpr.state.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, MirrorForeign, MirrorMissing, StateUnavailable
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
+from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
 from ccpr.state.kept import KeptChanged, KeptRecords, KeptState
 from ccpr.state.ledger import Ledger, due_time
 from ccpr.state.log import CcprLog, Claim
 from ccpr.state.log_rows import LogRow
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.quarantine import Quarantine
 
 _NOTHING = Head(None, None, 0, 0)

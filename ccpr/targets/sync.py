@@ -25,7 +25,8 @@ from ccpr.mirror.errors import KeysNotUnique
 from ccpr.mirror.mirror import Mirror
 from ccpr.schema.choices import DuplicateKeys
 from ccpr.state.checkpoint.store import NOWHERE, Location
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.history import GlobalPoint, PointHistory
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.targets import LaggingTargetTable
 from ccpr.targets.base import Applied, Destination, LoadPart, MoreRowsThere, Registered, TableState, TargetTable

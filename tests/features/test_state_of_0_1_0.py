@@ -28,9 +28,10 @@ from ccpr.schema.dialects import Dialect
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.states import State
 from ccpr.state.tables import checkpoints
 from ccpr.state.target_settings import TargetSettings

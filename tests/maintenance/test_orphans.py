@@ -22,11 +22,12 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
 from ccpr.state import ledger as ledger_file
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint
+from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.kept import KeptRecords, KeptState
 from ccpr.state.ledger import Ledger, LedgerEntry
 from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database
+from ccpr.state.point_rows import TablePoint
 from tests.support.traced_memory import memory_below
 from tests.support.values import NOW, a_subscription, a_table
 

@@ -31,10 +31,11 @@ from ccpr.mirror.points import LaggingTable, Point
 from ccpr.pipeline.applying import write_table
 from ccpr.state import ledger
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, TablePoint
+from ccpr.state.history import GlobalPoint
 from ccpr.state.keep_rules import KeepRules
 from ccpr.state.kept import KeptState
 from ccpr.state.migrations import open_database
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.settings import GRACE_SECONDS
 from tests.support.manifest_parts import divided
 from tests.support.object_lists import listed, live

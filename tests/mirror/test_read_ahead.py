@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.schema import Column
 from ccpr.mirror import read_ahead
 from ccpr.mirror.read_ahead import batches_ahead
 from ccpr.mirror.sql import PointDatabase
@@ -81,3 +84,39 @@ def test_a_missing_file_is_the_error_of_the_query(simulated: SimulatedMirror, tm
     ):
         pa.Table.from_batches(database.batches("SELECT count(name) FROM t")[1])
     assert raised.value.code != "QUERY_FAILED"
+
+
+def test_to_count_rows_no_column_is_decoded(simulated: SimulatedMirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[str] = []
+    column = ObjectFile.column
+
+    def noted(file: ObjectFile, block: int, of: Column, rows: np.ndarray | None = None) -> pa.Array:
+        decoded.append(of.name)
+        return column(file, block, of, rows)
+
+    monkeypatch.setattr(ObjectFile, "column", noted)
+    with PointDatabase(simulated.mirror, simulated.points[-1], "b") as database:
+        assert database.query("SELECT count(*) AS n FROM t").read_all().to_pylist() == [{"n": 3333}]
+        assert not decoded
+        assert database.query("SELECT count(*) AS n FROM t WHERE name = 'n7'").read_all().to_pylist() == [{"n": 34}]
+        assert set(decoded) == {"name"}
+        assert database.query("DESCRIBE t").read_all().column("column_name").to_pylist() == ["id", "name"]
+
+
+def test_columns_may_be_called_as_the_one_that_counts_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = SimulatedMirror(Storage(), tmp_path / "mirror")
+    simulated.storage.create_database("b")
+    simulated.storage.create_table(
+        "b", "t", {"__CCPR_row": "bigint", "__ccpr_row_": "bigint"}, primary_key=["__CCPR_row"]
+    )
+    with simulated.storage.begin() as transaction:
+        transaction.insert("b", "t", {"__CCPR_row": [1, 2], "__ccpr_row_": [3, 4]})
+    simulated.take_points()
+    point = simulated.points[-1]
+    monkeypatch.setattr(simulated.mirror, "point", lambda at=None: point, raising=False)
+    with PointDatabase(simulated.mirror, point, "b") as database:
+        assert database.query("SELECT * FROM t ORDER BY 1").read_all().to_pylist() == [
+            {"__CCPR_row": 1, "__ccpr_row_": 3},
+            {"__CCPR_row": 2, "__ccpr_row_": 4},
+        ]
+        assert database.query("SELECT count(*) AS n FROM t WHERE __ccpr_row = 2").read_all().to_pylist() == [{"n": 1}]

@@ -13,9 +13,10 @@ from ccpr.matrixone.schema import Kind
 from ccpr.mirror.points import LaggingTable, TableRef
 from ccpr.state.database import transaction
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.history import GlobalPoint, PointHistory, TablePoint, as_mirror_point
+from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
 from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.tables import table_points
 from tests.support.values import NOW, a_table
 
@@ -84,6 +85,29 @@ def test_mysql_gets_pairs_of_keys() -> None:
     query = table_points.delete().where(key.in_([(1, 2), (3, 4)]))
     text = str(query.compile(dialect=mysql.dialect(), compile_kwargs={"literal_binds": True}))
     assert "(ccpr_table_points.table_id, ccpr_table_points.lsn) IN ((1, 2), (3, 4))" in text
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("objects", "x'00'"), ("row_count", "'many'"), ("bytes", "1.5"), ("appendable", "x'01'"),
+        ("table_name", "x'ff'"), ("manifest", "x'41'"), ("kind", "'shelf'"), ("parts", "'[7]'"), ("parts", "'['"),
+    ],
+)  # fmt: skip
+def test_a_table_that_was_not_written_here_is_named(column: str, value: str, tmp_path: Path) -> None:
+    engine = open_database(f"sqlite:///{tmp_path}/catalog.db")
+    history = PointHistory(engine, "task")
+    with transaction(engine) as connection:
+        history.write(connection, point(0), [state(table_id, 0) for table_id in range(1, 10)])
+    refs, appendable = history.refs(0)
+    assert refs == {number: found.ref for number, found in history.tables(0).items()}
+    assert len(refs) == 9
+    assert appendable == {}
+    with transaction(engine) as connection:
+        connection.exec_driver_sql(f"UPDATE ccpr_table_points SET {column} = {value} WHERE table_id = 7")
+    with pytest.raises(StateUnreadable) as refused:
+        history.refs(0)
+    assert "table 7, point 0" in str(refused.value)
 
 
 @pytest.mark.parametrize("column", ["snapshot_ts", "committed_at", "ledger"])

@@ -444,7 +444,9 @@ class Checkpoint:
         return [self._saved, *(frozen.tables for frozen in self._pending.values())]
 
     def _has_changed(self, table_id: int, point: TableCheckpoint) -> bool:
-        return point != self._flushed.get(table_id) or (table_id in self._unfinished and table_id in self._touched)
+        flushed = self._flushed.get(table_id)
+        differs = point is not flushed and point != flushed
+        return differs or (table_id in self._unfinished and table_id in self._touched)
 
     def _outcome(
         self, frozen: _Frozen, acks: set[int], gone: set[int]

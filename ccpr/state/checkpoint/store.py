@@ -157,16 +157,16 @@ class CheckpointStore:
         with self._begin() as connection:
             rows = fetch(connection, _STORED if described else _STORED_WITHOUT, of=self.id)
         all_tables, tables, unfinished = None, {}, set()
-        for row in rows:
-            location = Location(row.lsn, row.snapshot_ts)
-            if row.table_id == GLOBAL_ID:
-                leaves = None if row.exit_safe_lsn is None else Location(row.exit_safe_lsn, row.exit_safe_ts)
-                all_tables = GlobalCheckpoint(location, leaves)
+        locations = cache(Location)  # tables that were new together have the same
+        for table_id, schema, name, lsn, at, exit_lsn, exit_at, is_finished, *info in rows:
+            if table_id == GLOBAL_ID:
+                leaves = None if exit_lsn is None else Location(exit_lsn, exit_at)
+                all_tables = GlobalCheckpoint(Location(lsn, at), leaves)
             else:
-                text = row.table_info if described else None
-                tables[row.table_id] = TableCheckpoint(location, row.table_schema, row.table_name, text, described)
-                if not row.is_finished:
-                    unfinished.add(row.table_id)
+                text = info[0] if described else None
+                tables[table_id] = TableCheckpoint(locations(lsn, at), schema, name, text, described)
+                if not is_finished:
+                    unfinished.add(table_id)
         return StoredCheckpoints(all_tables, tables, frozenset(unfinished))
 
     def write_tables(
