@@ -292,10 +292,10 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[Condition, ...]
     return tuple(found)
 
 
-def satisfying(batch: pa.RecordBatch, columns: Sequence[Column], tests: Iterable[Condition]) -> pa.RecordBatch:
-    """The rows that satisfy all conditions; `columns` are those of the batch."""
-    masks = [test.mask(_filtered(batch.column(columns.index(test.column)), test.column)) for test in tests]
-    return batch.filter(reduce(pc.and_, masks)) if masks else batch
+def mask_of(tests: Sequence[Condition], values: Callable[[Column], pa.Array]) -> pa.BooleanArray:
+    """bool, without nulls, one a row: which satisfy all of some conditions. `values` gives a column's."""
+    masks = [test.mask(_filtered(values(test.column), test.column)) for test in tests]
+    return reduce(pc.and_, masks)
 
 
 def _filtered(values: pa.Array, column: Column) -> pa.Array:

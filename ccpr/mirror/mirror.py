@@ -33,12 +33,12 @@ from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import arrow_schema, check_readable
-from ccpr.matrixone.objects.visibility import visible_batches
+from ccpr.matrixone.objects.visibility import VisibleRows, batch_of, in_runs, visible_blocks
 from ccpr.matrixone.schema import Column, Table
 from ccpr.mirror.arrow_files import arrow_file
 from ccpr.mirror.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from ccpr.mirror.files import MirrorFiles, json_bytes
-from ccpr.mirror.filters import Condition, Filter, conditions, satisfying
+from ccpr.mirror.filters import Condition, Filter, conditions, mask_of
 from ccpr.mirror.head import Head, Identity
 from ccpr.mirror.kept import Kept
 from ccpr.mirror.layout import (
@@ -177,7 +177,7 @@ class Mirror:
         filters: Sequence[Filter] = (),
         hidden: bool = False,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows of a table at a point that satisfy all filters: the schema, and one batch a block at most.
+        """The rows of a table at a point that satisfy all filters: the schema, and batches as of `rows`.
 
         Raises TableMissingInMirror for an unknown table or column, BadFilter; and while batches are taken what `rows`
         raises.
@@ -195,7 +195,8 @@ class Mirror:
         filters: Sequence[Filter] = (),
         names: Sequence[str] | pa.Array | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a table that are visible at a time and satisfy all filters, one batch a block at most.
+        """The rows of a table that are visible at a time and satisfy all filters; a batch is of a block, or of some
+        that are small together (`ccpr.matrixone.objects.visibility.in_runs`).
 
         The time is the point's, not that of the manifest: an appendable object that stayed live may hold rows that were
         committed in between. Objects and blocks without a row that is asked for are not read, as far as zone maps tell.
@@ -230,13 +231,13 @@ class Mirror:
     ) -> Iterator[pa.RecordBatch]:
         read = tuple(dict.fromkeys((*columns, *(test.column for test in tests))))
         choose = prune(filters, manifest.table.columns).blocks if filters else None
-        places = [read.index(column) for column in columns]
+        schema = arrow_schema(columns)
         with files_of(manifest.table.qualified_name):
-            batches = visible_batches(manifest.listed_objects(), self.open_object, read, at, choose=choose)
-            for batch in batches:
-                chosen = satisfying(batch, read, tests)
-                if chosen.num_rows:
-                    yield chosen if read == columns else chosen.select(places)
+            blocks = visible_blocks(manifest.listed_objects(), self.open_object, at, choose=choose)
+            for run in in_runs(blocks, read):
+                found = _satisfying(run, columns, schema, tests) if tests else run.batch(columns, schema)
+                if found is not None:
+                    yield found
 
     def part_for(self, manifest: Manifest, filters: Sequence[Filter]) -> Manifest:
         """The table with those of its data objects that can hold a row that satisfies all filters."""
@@ -332,6 +333,20 @@ def files_of(qualified_name: str) -> Iterator[None]:
         )
         subject = error.subject if error.subject.startswith("table ") else f"table {qualified_name}, {error.subject}"
         raise MirrorDamaged(error.message, subject=subject, remedy=remedy) from error
+
+
+def _satisfying(
+    run: VisibleRows, columns: Sequence[Column], schema: pa.Schema, tests: Sequence[Condition]
+) -> pa.RecordBatch | None:
+    """Those rows that satisfy all conditions; None if there is none. Columns without a condition are read for these
+    rows only."""
+    read = {column: run.column(column) for column in dict.fromkeys(test.column for test in tests)}
+    mask = mask_of(tests, read.__getitem__)
+    chosen = run.where(mask.to_numpy(zero_copy_only=False)) if mask.true_count else None
+    if chosen is None:
+        return None
+    arrays = [read[column].filter(mask) if column in read else chosen.column(column) for column in columns]
+    return batch_of(arrays, schema, chosen.count)
 
 
 def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = False) -> tuple[Column, ...]:

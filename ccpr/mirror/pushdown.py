@@ -1,8 +1,8 @@
 """What an expression of Arrow says about columns of a table, as filters: objects and blocks that cannot hold a row of
 which it is true need not be read.
 
-Each filter is true of each row that satisfies the expression; what it says besides is for Arrow, which applies it to
-the rows. Values are compared as they are shown, and filters compare what is stored: a column whose two forms may
+Each filter is true of each row that satisfies the expression; if they do not say all of it, Arrow applies it to the
+rows. Values are compared as they are shown, and filters compare what is stored: a column whose two forms may
 differ gives no filter. Source: decision queries-ask-for-what-they-need.
 """
 
@@ -42,6 +42,22 @@ def implied_filters(node: Node, columns: Sequence[Column], reading: Reading) -> 
     """`columns` are those of the table that are shown."""
     shown = {column.name: column for column in columns if _shown_as_stored(column, reading)}
     return tuple(found for part in _conjuncts(node) if (found := _filter(part, shown)) is not None)
+
+
+def say_all(filters: Sequence[Filter], node: Node) -> bool:
+    """Whether each row that satisfies the filters implied by an expression satisfies the expression."""
+    parts = list(_conjuncts(node))
+    return len(filters) == len(parts) and all(map(_is_one_test, parts))
+
+
+def _is_one_test(node: Node) -> bool:
+    """Whether a filter that is made of it says all that it says."""
+    match node:
+        case Call("or", arguments):
+            return all(map(_is_one_test, arguments))
+        case Call(function):
+            return function in _OPERATORS or function in ("in", "is_null", "is_not_null")
+    return False
 
 
 def _conjuncts(node: Node) -> Iterator[Node]:

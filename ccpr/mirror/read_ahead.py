@@ -1,4 +1,6 @@
-"""Reading a table by several threads: objects are decoded while the rows before them are used."""
+"""Reading a table for DuckDB, whose own threads decode objects while others use the rows before them. Out of a bucket
+several threads of ours read ahead, as they wait for it. Source: decision duckdb-decodes-by-its-own-threads.
+"""
 
 import os
 from collections import deque
@@ -16,8 +18,11 @@ _MOST_THREADS = 4
 
 
 def batches_ahead(read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
-    """The rows of a read. In memory are as many shares as there are threads, and one. Raises what `Mirror.rows`
-    raises."""
+    """The rows of a read. Out of a bucket as many shares as there are threads, and one, are in memory. Raises what
+    `Mirror.rows` raises."""
+    if mirror.store.folder is not None:
+        yield from read.batches(mirror=mirror)
+        return
     shares: dict[int, list[str]] = {}
     for share in read.shares(SHARE_BYTES).to_pylist():
         shares.setdefault(share["task"], []).append(share["name"])

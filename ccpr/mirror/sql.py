@@ -23,7 +23,7 @@ from ccpr.mirror.expressions import columns_of, parts_of
 from ccpr.mirror.filters import Filter
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
-from ccpr.mirror.pushdown import implied_filters
+from ccpr.mirror.pushdown import implied_filters, say_all
 from ccpr.mirror.read_ahead import batches_ahead
 from ccpr.mirror.table_read import TableRead, plan_read
 
@@ -197,21 +197,22 @@ class PointTable(ds.Dataset):
         """The rows that satisfy `filter`. Blocks that cannot hold one are not read, as far as it is understood."""
         mirror, name, lsn, reading = self._read_of
         wanted = list(self._schema.names if columns is None else columns)
-        needed, filters = wanted, tuple[Filter, ...]()
+        needed, filters, rest = wanted, tuple[Filter, ...](), None
         if filter is not None:
             parts = parts_of(filter, self._shown)
             filters = implied_filters(parts, self._columns, reading)
-            named = columns_of(parts)
-            needed = [one for one in self._schema.names if named is None or one in named or one in wanted]
+            if not say_all(filters, parts):
+                named, rest = columns_of(parts), filter
+                needed = [one for one in self._schema.names if named is None or one in named or one in wanted]
         read = plan_read(
             mirror, name, lsn, columns=[one for one in needed if one != self.row], filters=filters, reading=reading
         )
         schema, batches = pa.schema([self._schema.field(one) for one in needed]), self._batches(read, mirror)
         if self.row in needed:
             batches = (_with_nulls(batch, needed.index(self.row), schema) for batch in batches)
-        if filter is None:
+        if rest is None:
             return _Scan(schema, batches)
-        return ds.Scanner.from_batches(batches, schema=schema, columns=wanted, filter=filter, use_threads=False)
+        return ds.Scanner.from_batches(batches, schema=schema, columns=wanted, filter=rest, use_threads=False)
 
     def _batches(self, read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
         try:
@@ -223,8 +224,8 @@ class PointTable(ds.Dataset):
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What DuckDB asks of a scanner, for a scan without a filter. One of Arrow's hands each batch to another thread and
-    back, which took a third of such a scan's time."""
+    """What DuckDB asks of a scanner, where Arrow has nothing to filter. One of Arrow's hands each batch to another
+    thread and back, which took a third of such a scan's time."""
 
     projected_schema: pa.Schema
     batches: Iterator[pa.RecordBatch]

@@ -87,7 +87,7 @@ class TableRead:
         mirror: Mirror | None = None,
         manifest: Manifest | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows, one batch a block at most. Raises what `Mirror.rows` raises.
+        """The rows, in batches as `Mirror.rows` gives them. Raises what that raises.
 
         Parameters
         ----------

@@ -9,9 +9,8 @@ row satisfies them nor that each does. Source: decision counting-decodes-no-rows
 from collections.abc import Sequence
 
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.objects.visibility import visible_blocks
-from ccpr.mirror.filters import Filter, conditions, satisfying
+from ccpr.mirror.filters import Filter, conditions, mask_of
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.pruning import prune
@@ -29,18 +28,16 @@ def count_rows(
     without a filter are not looked at, so what is wrong with them is no error.
     """
     tests, pruning = conditions(filters, manifest.table), prune(filters, manifest.table.columns)
-    columns = tuple(dict.fromkeys(test.column for test in tests))
-    schema = arrow_schema(columns)
     found = 0
     with files_of(manifest.table.qualified_name):
         part = mirror.part_for(manifest, filters)
         for visible in visible_blocks(part.listed_objects(), mirror.open_object, at, choose=pruning.blocks):
             if limit is not None and found >= limit:
                 return limit
-            if pruning.covers(visible.file, visible.block):
+            if pruning.covers(visible.file, visible.blocks[0]):
                 found += visible.count
             else:
-                found += satisfying(visible.batch(columns, schema), columns, tests).num_rows
+                found += mask_of(tests, visible.column).true_count
     return found if limit is None else min(found, limit)
 
 

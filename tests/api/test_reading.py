@@ -9,17 +9,16 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 import ccpr
 from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.schema import Column
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.points import LaggingTable
 from tests.api.shop import START, Shop
+from tests.support.decoded_columns import note_decoded
 from tests.support.expected import assert_rows_equal
 from tests.support.publishing import publish
 from tests.support.recorded import Snapshot
@@ -184,22 +183,15 @@ def test_what_is_not_there_is_a_typed_error(mirror: ccpr.Mirror, orders: ccpr.Ta
 
 
 def test_rows_are_streamed_a_block_at_a_time(orders: ccpr.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[tuple[bytes, int]] = []
-    column = ObjectFile.column
-
-    def counted(file: ObjectFile, block: int, wanted: Column, rows: np.ndarray | None = None) -> pa.Array:
-        decoded.append((file.object_id, block))
-        return column(file, block, wanted, rows)
-
-    monkeypatch.setattr(ObjectFile, "column", counted)
+    decoded = note_decoded(monkeypatch)
     reader = orders.to_batches(at=2)
     assert isinstance(reader, pa.RecordBatchReader)
     assert not decoded, "nothing is read before the first batch"
     first = reader.read_next_batch()
-    assert len(set(decoded)) == 1
+    assert len({(one.object_id, one.block) for one in decoded}) == 1
     assert first.num_rows <= 8192
     assert first.num_rows + sum(batch.num_rows for batch in reader) == 2490
-    assert len(set(decoded)) > 1
+    assert len({(one.object_id, one.block) for one in decoded}) > 1
 
 
 def test_filters_leave_files_unopened(orders: ccpr.Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import ccpr
 from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.schema import Column
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import FIRST_INSTANT
 from tests.api.shop import Shop
+from tests.support.decoded_columns import Decoded, note_decoded
 
 ID = pc.field("id")
 
@@ -36,17 +36,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Columns and blocks that are decoded."""
-    found: list[tuple[str, int]] = []
-    column = ObjectFile.column
-
-    def counted(file: ObjectFile, block: int, wanted: Column, rows: np.ndarray | None = None) -> pa.Array:
-        found.append((wanted.name, block))
-        return column(file, block, wanted, rows)
-
-    monkeypatch.setattr(ObjectFile, "column", counted)
-    return found
+def decoded(monkeypatch: pytest.MonkeyPatch) -> set[Decoded]:
+    return note_decoded(monkeypatch)
 
 
 # ---- a table by its name
@@ -163,19 +154,19 @@ def test_a_keyword_that_no_scan_has_is_named(orders: ccpr.Table) -> None:
 # ---- counting
 
 
-def test_rows_are_counted_without_decoding_one(shop: Shop, orders: ccpr.Table, decoded: list[tuple[str, int]]) -> None:
+def test_rows_are_counted_without_decoding_one(shop: Shop, orders: ccpr.Table, decoded: set[Decoded]) -> None:
     for at, rows in ((1, 2000), (2, 2490), (3, 2490)):
         assert orders.count(at) == orders.scan(at).count() == rows
     assert orders.count(filters=[("id", ">=", 0)]) == 2490, "every block is within the filter"
     assert orders.count(filters=[("id", "is not null")]) == 2490
     assert orders.count(filters=[("id", "<", 0)]) == orders.count(filters=[("id", "is null")]) == 0
-    assert decoded == []
+    assert not decoded
     assert orders.count(1, filters=[("id", "<", 1500), ("placed", "is not null")]) == 1500
-    assert {name for name, _ in decoded} == {"id", "placed"}, "only what filters are on"
+    assert {one.column for one in decoded} == {"id", "placed"}, "only what filters are on"
     decoded.clear()
     assert shop.rows(shop.published[0]).num_rows == 2000
     assert orders.count(1, filters=[("customer", "is null")]) == 286
-    assert {name for name, _ in decoded} == {"customer"}
+    assert {one.column for one in decoded} == {"customer"}
 
 
 COLUMNS = {

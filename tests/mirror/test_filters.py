@@ -30,8 +30,8 @@ from ccpr.mirror.filters import (
     IsNotNull,
     IsNull,
     conditions,
+    mask_of,
     parse_filters,
-    satisfying,
 )
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
@@ -45,8 +45,8 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, 
 def kept(column: Column, values: pa.Array, *filters: Any) -> list[Any]:
     """The values that filters on a column keep."""
     table = Table(1, 1, "d", "t", Kind.TABLE, (column,))
-    batch = pa.RecordBatch.from_arrays([values.cast(arrow_type(column))], names=[column.name])
-    return satisfying(batch, [column], conditions(parse_filters(filters), table)).column(0).to_pylist()
+    stored = values.cast(arrow_type(column))
+    return stored.filter(mask_of(conditions(parse_filters(filters), table), lambda _: stored)).to_pylist()
 
 
 # ---- as they are written

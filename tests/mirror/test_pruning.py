@@ -34,6 +34,7 @@ from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.spark.read import read_table
 from tests.histories.replicating import NAME, iterate, subscribed
 from tests.support.ci import UNDER_CI
+from tests.support.decoded_columns import Decoded, note_decoded
 from tests.support.recorded_mirror import mirror_of_recording
 from tests.support.spark_fixtures import RecordedMirror
 
@@ -296,7 +297,7 @@ def test_a_column_added_in_place_is_null_in_objects_whose_special_columns_stand_
             rows = rows_of(replace(read, filters=filters))
             expected = satisfying(truth, filters)
             assert rows.sort_by("n").equals(expected.sort_by("n")), filters
-    monkeypatch.setattr("ccpr.mirror.mirror.satisfying", lambda batch, *_: batch)
+    monkeypatch.setattr("ccpr.mirror.mirror._satisfying", lambda run, columns, schema, _: run.batch(columns, schema))
     pruned = rows_of(replace(read, filters=(IsNotNull("a"),)))
     assert pruned.num_rows == 2, "objects that are older than the column are not read for its values"
 
@@ -413,26 +414,27 @@ def satisfies(values: pa.ChunkedArray, filter_: Filter) -> pa.ChunkedArray:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[Any]]:
-    seen: dict[str, set[Any]] = {"objects": set(), "blocks": set()}
-    open_object, column = Mirror.open_object, ObjectFile.column
+def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the objects that are opened."""
+    names: set[str] = set()
+    open_object = Mirror.open_object
 
-    def opened(mirror: Mirror, name: str) -> ObjectFile:
-        seen["objects"].add(name)
+    def noted(mirror: Mirror, name: str) -> ObjectFile:
+        names.add(name)
         return open_object(mirror, name)
 
-    def decoded(file: ObjectFile, block: int, wanted: Column, rows: Any = None) -> pa.Array:
-        seen["blocks"].add((file.object_id, block))
-        return column(file, block, wanted, rows)
+    monkeypatch.setattr(Mirror, "open_object", noted)
+    return names
 
-    monkeypatch.setattr(Mirror, "open_object", opened)
-    monkeypatch.setattr(ObjectFile, "column", decoded)
-    return seen
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> set[Decoded]:
+    return note_decoded(monkeypatch)
 
 
 @pytest.mark.recordings
 def test_objects_are_skipped_unopened_by_the_sort_key_and_blocks_undecoded_by_their_zone_maps(
-    recorded_mirror: RecordedMirror, counted: dict[str, set[Any]]
+    recorded_mirror: RecordedMirror, opened: set[str], decoded: set[Decoded]
 ) -> None:
     keys = plan_read(recorded_mirror("keys").store.url, "gd_keys.decpk")
     (key,) = [column.name for column in keys.columns if column.type.oid == types.DECIMAL128]
@@ -440,18 +442,18 @@ def test_objects_are_skipped_unopened_by_the_sort_key_and_blocks_undecoded_by_th
     if keys.shares().num_rows < 2 and not UNDER_CI:
         pytest.skip("the recordings at hand have one object of it")
     assert keys.shares().num_rows == 2
-    for objects in counted.values():
-        objects.clear()
+    opened.clear()
+    decoded.clear()
     least = replace(keys, filters=(Compare(key, "=", pc.min(values).as_py()),))
     (name,) = least.shares().column("name").to_pylist()
     assert rows_of(least).num_rows == 1
-    assert len({block[0] for block in counted["blocks"]}) == 1
+    assert len({one.object_id for one in decoded}) == 1
     assert replace(keys, filters=(Compare(key, ">", pc.max(values).as_py()),)).shares().num_rows == 0
-    assert name in counted["objects"]
+    assert name in opened
 
 
 @pytest.mark.recordings
-def test_blocks_are_skipped_undecoded(recorded_mirror: RecordedMirror, counted: dict[str, set[Any]]) -> None:
+def test_blocks_are_skipped_undecoded(recorded_mirror: RecordedMirror, decoded: set[Decoded]) -> None:
     mirror = recorded_mirror("wide_and_large")
     (ref,) = [ref for ref in mirror.point().tables.values() if ref.rows]
     read = plan_read(mirror.store.url, ref.qualified_name)
@@ -459,11 +461,11 @@ def test_blocks_are_skipped_undecoded(recorded_mirror: RecordedMirror, counted: 
     whole = rows_of(plan_read(mirror.store.url, ref.qualified_name, columns=[name]))
     middle = pc.approximate_median(whole.column(name)).as_py()
     filters = (Compare(name, ">=", int(middle)), Compare(name, "<", int(middle) + 10))
-    decoded = len(counted["blocks"])
-    counted["blocks"].clear()
+    all_blocks = len(decoded)
+    decoded.clear()
     pruned = rows_of(replace(read, columns=read.columns[:1], filters=filters))
-    assert decoded > 30
-    assert len(counted["blocks"]) <= 4
+    assert all_blocks > 30
+    assert len(decoded) <= 4
     assert pruned.num_rows == satisfying(whole, filters).num_rows > 0
 
 

@@ -20,7 +20,7 @@ from ccpr.matrixone.schema import DEFAULT_READING, InvalidText, Reading, ZeroDat
 from ccpr.mirror import expressions
 from ccpr.mirror.expressions import OPAQUE, Call, ColumnOf, Constant, columns_of, parts_of
 from ccpr.mirror.filters import Compare, Filter, IsIn, IsNotNull, IsNull
-from ccpr.mirror.pushdown import implied_filters
+from ccpr.mirror.pushdown import implied_filters, say_all
 from ccpr.mirror.sql import PointDatabase
 from ccpr.mirror.table_read import TableRead, plan_read
 from tests.support.simulated_mirror import SimulatedMirror
@@ -184,7 +184,10 @@ def test_no_row_is_lost_of_which_an_expression_is_true(
     filters = implied_filters(parts, whole.columns, reading)
     read = plan_read(simulated.mirror, "d.t", filters=filters, reading=reading)
     expected = rows.filter(expression).column("k")
-    assert rows_of(read, simulated).filter(expression).column("k").equals(expected), filters
+    found = rows_of(read, simulated)
+    assert found.filter(expression).column("k").equals(expected), filters
+    if say_all(filters, parts):
+        assert found.column("k").equals(expected), filters
     names = columns_of(parts)
     if names is not None:
         assert rows.select(sorted({*names, "k"})).filter(expression).column("k").equals(expected), names
@@ -228,7 +231,26 @@ def test_what_an_expression_says_of_single_columns(
     shown: Callable[[Reading], tuple[TableRead, pa.Table]], expression: pc.Expression, filters: tuple[Filter, ...]
 ) -> None:
     whole, _ = shown(DEFAULT_READING)
-    assert implied_filters(parts_of(expression, whole.schema), whole.columns, DEFAULT_READING) == filters
+    parts = parts_of(expression, whole.schema)
+    assert implied_filters(parts, whole.columns, DEFAULT_READING) == filters
+    assert say_all(filters, parts) is (len(filters) > 0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "filters"),
+    [
+        ((pc.field("k") == 1) & (pc.field("f") > 1.5), (Compare("k", "=", 1),)),
+        (pc.if_else(pc.field("i") > 3, pc.field("k").isin([1]), NONE) | (pc.field("k") == 2), (IsIn("k", (1, 2)),)),
+    ],
+    ids=str,
+)
+def test_filters_that_do_not_say_all_leave_the_rest_to_arrow(
+    shown: Callable[[Reading], tuple[TableRead, pa.Table]], expression: pc.Expression, filters: tuple[Filter, ...]
+) -> None:
+    whole, _ = shown(DEFAULT_READING)
+    parts = parts_of(expression, whole.schema)
+    assert implied_filters(parts, whole.columns, DEFAULT_READING) == filters
+    assert not say_all(filters, parts)
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,26 @@
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.schema import Column
 from ccpr.mirror import read_ahead
 from ccpr.mirror.read_ahead import batches_ahead
 from ccpr.mirror.sql import PointDatabase
 from ccpr.mirror.table_read import plan_read
+from tests.support.decoded_columns import note_decoded
 from tests.support.simulated_mirror import SimulatedMirror
 
 ROWS = 5000
 
 
-@pytest.fixture
-def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedMirror:
-    """A table of many objects, with deleted rows in each; every object is a share of its own."""
+@pytest.fixture(params=["folder", "bucket"])
+def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> SimulatedMirror:
+    """A table of many objects, with deleted rows in each; every object is a share of its own. As out of a bucket,
+    threads read them."""
     monkeypatch.setattr(read_ahead, "SHARE_BYTES", 1)
     simulated = SimulatedMirror(Storage(object_rows=256), tmp_path / "mirror")
     storage = simulated.storage
@@ -38,6 +37,8 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedMirro
     simulated.take_points()
     point = simulated.points[-1]
     monkeypatch.setattr(simulated.mirror, "point", lambda at=None: point, raising=False)
+    if request.param == "bucket":
+        monkeypatch.setattr(simulated.mirror.store, "folder", None)
     return simulated
 
 
@@ -87,19 +88,12 @@ def test_a_missing_file_is_the_error_of_the_query(simulated: SimulatedMirror, tm
 
 
 def test_to_count_rows_no_column_is_decoded(simulated: SimulatedMirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[str] = []
-    column = ObjectFile.column
-
-    def noted(file: ObjectFile, block: int, of: Column, rows: np.ndarray | None = None) -> pa.Array:
-        decoded.append(of.name)
-        return column(file, block, of, rows)
-
-    monkeypatch.setattr(ObjectFile, "column", noted)
+    decoded = note_decoded(monkeypatch)
     with PointDatabase(simulated.mirror, simulated.points[-1], "b") as database:
         assert database.query("SELECT count(*) AS n FROM t").read_all().to_pylist() == [{"n": 3333}]
         assert not decoded
         assert database.query("SELECT count(*) AS n FROM t WHERE name = 'n7'").read_all().to_pylist() == [{"n": 34}]
-        assert set(decoded) == {"name"}
+        assert {one.column for one in decoded} == {"name"}
         assert database.query("DESCRIBE t").read_all().column("column_name").to_pylist() == ["id", "name"]
 
 

@@ -1,6 +1,6 @@
 """An object file, read lazily: docs/format/object-file.md 2.8."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from ccpr.matrixone.objects.vectors import (
     NULLS_LIMIT_BASE,
     NULLS_LIMIT_PER_ROW,
     Vector,
+    joined,
     parse_vector,
 )
 from ccpr.matrixone.objects.zonemap import parse_zonemap
@@ -42,6 +43,7 @@ _TAILS = (
     (types.TS, types.ROWID, types.BOOL),
 )
 _VARLENA_LIMIT = 2**32 - 1
+_SPARSE = 8  # of so many rows one is asked for: its slot is copied before it is converted
 _DAY_SIZE = 4  # bytes of a date
 _DEEP_BASE, _DEEP_PER_BYTE = 1 << 30, 64  # bytes that a deep check decodes, by the size of the file
 
@@ -120,10 +122,36 @@ class ObjectFile:
             return pa.nulls(self.blocks[block].rows if rows is None else len(rows), arrow_type(column))
         if rows is None:
             return to_arrow(vector, column, self._subject)
-        try:
-            return to_arrow(vector, column, self._subject).take(pa.array(rows))
-        except (ObjectDamaged, ValueRefused):
-            return to_arrow(vector.select(rows, SLOT_SIZES[column.type.oid]), column, self._subject)
+        if len(rows) * _SPARSE >= vector.rows:
+            try:
+                return to_arrow(vector, column, self._subject).take(pa.array(rows))
+            except (ObjectDamaged, ValueRefused):
+                pass  # of a row that nobody asked for, perhaps
+        return to_arrow(vector.select(rows, SLOT_SIZES[column.type.oid]), column, self._subject)
+
+    def values(self, blocks: Sequence[int], column: Column) -> pa.Array:
+        """The values of a column in some blocks, one after another, as `column` gives them of each. Raises as that
+        does.
+
+        Values of one size are converted together: of small blocks, Python's own work is a third of the time.
+        """
+        if len(blocks) > 1 and column.type.oid not in VARLENA_TYPES:
+            try:
+                vector = self._joined(blocks, column)
+                if vector is not None:
+                    return to_arrow(vector, column, self._subject)
+            except (ObjectDamaged, ObjectUnsupported, ValueRefused):
+                pass  # the block that it is in says so better
+        arrays = [self.column(block, column) for block in blocks]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+    def _joined(self, blocks: Sequence[int], column: Column) -> Vector | None:
+        """The vector of a column that has no area in some blocks; None if not all have it in one form."""
+        if column.seqnum > self.max_seqnum:
+            return None
+        oid, scratch = column.type.oid, Scratch()
+        vectors = (self._vector(block, column.seqnum, oid, scratch) for block in blocks)
+        return joined(vectors, sum(self.blocks[block].rows for block in blocks), SLOT_SIZES[oid])
 
     def digits(self) -> dict[int, int]:
         """Of the decimal columns, by seqnum: how many digits the longest value has, in all rows, visible or not.

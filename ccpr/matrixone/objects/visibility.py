@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ccpr.matrixone.objects.errors import ObjectMismatch
+from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ValueRefused
 from ccpr.matrixone.objects.identifiers import OBJECT_ID_SIZE, rowid_order
 from ccpr.matrixone.objects.layout import Block
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.types import SLOT_SIZES, VARLENA_TYPES, arrow_schema
 from ccpr.matrixone.objects.zonemap import rowid_range
 from ccpr.matrixone.schema import Column
 
@@ -22,6 +22,8 @@ Opener = Callable[[str], ObjectFile]  # by object name
 
 ROW_BITS = 32  # of a deleted row's place, `block << 32 | row`
 _ROW_MASK = (1 << ROW_BITS) - 1
+_RUN_BYTES = 4 << 20  # of inflated columns that are in memory together, unless a block alone has more
+_COPIED = 4  # it is worth it where they are few bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,29 +108,109 @@ def tombstones_of(objects: Iterable[ListedObject], of: Collection[bytes]) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class VisibleBlock:
-    """A block that has rows which exist at a time.
+class VisibleRows:
+    """Rows that exist at a time, of blocks of one object.
 
     Attributes
     ----------
-    rows : their numbers in the block; None = all of it.
+    blocks : at least one.
+    rows : their numbers, counted through the blocks, in order; None = all.
     """
 
     file: ObjectFile
-    block: Block
+    blocks: tuple[Block, ...]
     rows: np.ndarray | None
 
     @property
+    def stored(self) -> int:
+        """How many rows the blocks have, visible or not."""
+        return sum(block.rows for block in self.blocks)
+
+    @property
     def count(self) -> int:
-        return self.block.rows if self.rows is None else len(self.rows)
+        return self.stored if self.rows is None else len(self.rows)
+
+    def column(self, column: Column) -> pa.Array:
+        """Their values. Raises as `ObjectFile.column`, for these rows only."""
+        numbers = [block.number for block in self.blocks]
+        if self.rows is None:
+            return self.file.values(numbers, column)
+        if len(self.blocks) > 1 and column.type.oid not in VARLENA_TYPES:
+            try:
+                return self.file.values(numbers, column).take(pa.array(self.rows))
+            except (ObjectDamaged, ValueRefused):
+                pass  # of a row that is not among these, perhaps
+        by_block = zip(numbers, _split(self.rows, self.blocks), strict=True)
+        arrays = [self.file.column(number, column, rows) for number, rows in by_block]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+    def where(self, mask: np.ndarray) -> "VisibleRows | None":
+        """Those of which the mask is true (bool, one a row), without blocks that have none of them; None if it is true
+        of none."""
+        rows = np.flatnonzero(mask) if self.rows is None else self.rows[mask]
+        if len(rows) == self.stored:
+            return self
+        parts = _split(rows, self.blocks)
+        chosen = [(block, part) for block, part in zip(self.blocks, parts, strict=True) if len(part)]
+        return _together([VisibleRows(self.file, (block,), part) for block, part in chosen]) if chosen else None
 
     def batch(self, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
         """The rows, with columns in the order given; `schema` is their `arrow_schema`."""
-        arrays = [self.file.column(self.block.number, column, self.rows) for column in columns]
-        if arrays:
-            return pa.RecordBatch.from_arrays(arrays, schema=schema)
-        # Without columns only a struct array keeps the number of rows.
-        return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), self.count, [None]))
+        return batch_of([self.column(column) for column in columns], schema, self.count)
+
+
+def batch_of(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """A batch of so many rows, even if it has no columns."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    # Without columns only a struct array keeps the number of rows.
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+
+
+def _split(rows: np.ndarray, blocks: Sequence[Block]) -> list[np.ndarray]:
+    """The rows of each block, counted from its first."""
+    starts = np.cumsum([0, *(block.rows for block in blocks)])
+    bounds = np.searchsorted(rows, starts)
+    return [rows[first:stop] - start for (first, stop), start in zip(pairwise(bounds), starts[:-1], strict=True)]
+
+
+def _together(parts: Sequence[VisibleRows]) -> VisibleRows:
+    """Rows of one object, in the order of its blocks, as one."""
+    first, blocks = parts[0], tuple(block for part in parts for block in part.blocks)
+    if len(parts) == 1 or all(part.rows is None for part in parts):
+        return VisibleRows(first.file, blocks, first.rows)
+    starts = np.cumsum([0, *(part.stored for part in parts)])
+    rows = [
+        (np.arange(part.stored) if part.rows is None else part.rows) + start
+        for part, start in zip(parts, starts[:-1], strict=True)
+    ]
+    return VisibleRows(first.file, blocks, np.concatenate(rows))
+
+
+def in_runs(blocks: Iterable[VisibleRows], columns: Sequence[Column]) -> Iterator[VisibleRows]:
+    """Blocks that follow each other in an object, together as long as these columns take up at most _RUN_BYTES.
+
+    The first run is one block, and each may have twice as many as the one before: who stops after some rows has not
+    read much more than these.
+    """
+    most, size, run = 1, 0, list[VisibleRows]()
+    for visible in blocks:
+        (block,) = visible.blocks
+        more = block.rows + sum(_bytes_in(block, column) for column in columns)
+        if run and (len(run) == most or size + more > _RUN_BYTES or visible.file is not run[0].file):
+            yield _together(run)
+            most, size, run = 2 * most, 0, []
+        run.append(visible)
+        size += more
+    if run:
+        yield _together(run)
+
+
+def _bytes_in(block: Block, column: Column) -> int:
+    """What a column takes up in memory; more is counted of one whose values are copied once more to be together."""
+    oid, seqnum, stored = column.type.oid, column.seqnum, block.columns["origin"]
+    size = max(block.rows * SLOT_SIZES.get(oid, 0), int(stored[seqnum]) if seqnum < len(stored) else 0)
+    return _COPIED * size if oid in VARLENA_TYPES else size
 
 
 def visible_blocks(
@@ -138,8 +220,8 @@ def visible_blocks(
     *,
     only: Collection[bytes] | None = None,
     choose: Callable[[ObjectFile], Iterable[Block]] | None = None,
-) -> Iterator[VisibleBlock]:
-    """The blocks with rows of a table that exist at a time. No column is read but commit times and abort flags.
+) -> Iterator[VisibleRows]:
+    """The rows of a table that exist at a time, by block. No column is read but commit times and abort flags.
 
     `only` limits the data objects by id, so that several tasks can read a part each; `objects` must still have all
     tombstones of the table. `choose` returns the blocks of a data object to read; the others are skipped.
@@ -157,7 +239,7 @@ def visible_blocks(
         for block in file.blocks if choose is None else choose(file):
             keep = visible_mask(listed, file, block.number, deletions, at)
             if block.rows and (keep is None or keep.any()):
-                yield VisibleBlock(file, block, None if keep is None else np.flatnonzero(keep))
+                yield VisibleRows(file, (block,), None if keep is None else np.flatnonzero(keep))
 
 
 def visible_batches(
@@ -169,11 +251,11 @@ def visible_batches(
     only: Collection[bytes] | None = None,
     choose: Callable[[ObjectFile], Iterable[Block]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a table at a time, one batch a block at most, columns in the order given. `only` and `choose` as of
-    `visible_blocks`."""
+    """The rows of a table at a time, a run of blocks a batch (`in_runs`), columns in the order given. `only` and
+    `choose` as of `visible_blocks`."""
     schema = arrow_schema(columns)
-    for block in visible_blocks(objects, open_object, at, only=only, choose=choose):
-        yield block.batch(columns, schema)
+    for run in in_runs(visible_blocks(objects, open_object, at, only=only, choose=choose), columns):
+        yield run.batch(columns, schema)
 
 
 def check_deletions(listed: ListedObject, file: ObjectFile, deletions: np.ndarray | None) -> None:

@@ -87,6 +87,12 @@ def assert_read_back(data: bytes, table: Table, blocks: list[pa.RecordBatch]) ->
                 assert [parsed(text) for text in found.to_pylist()] == [parsed(text) for text in values.to_pylist()]
             else:
                 assert found.equals(values)
+    numbers = list(range(len(blocks)))
+    for column in table.columns if numbers else ():
+        by_block = pa.concat_arrays([file.column(number, column) for number in numbers])
+        together = file.values(numbers, column)
+        together.validate(full=True)
+        assert together.equals(by_block)
     return file
 
 
