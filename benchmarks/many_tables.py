@@ -24,6 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
+from ccpr.base.garbage import collect_late
+
+if "--iterate" in sys.argv:
+    collect_late()  # as the command line does, before it imports anything
+
 from benchmarks.shared.counted_files import count_files, peak_mb
 from ccpr.cli.iterations import start_arrow
 from ccpr.matrixone.client.endpoint import parse_uri
