@@ -48,7 +48,7 @@ class Scan:
         return self._read.schema
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """The rows as a stream, in batches of a block (8192 rows as a rule) or of some that are small together.
+        """The rows as a stream, in batches of a block (8192 rows as a rule) or of some, up to 4 MB.
 
         In memory are the batch at hand, 8 bytes for each deleted row, and from an object store the file at hand. With a
         limit no more files are read than the rows are in.

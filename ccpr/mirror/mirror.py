@@ -22,7 +22,7 @@ mirror-is-the-first-destination, identity-by-id, objects-born-and-gone.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import arrow_schema, check_readable
-from ccpr.matrixone.objects.visibility import VisibleRows, batch_of, in_runs, visible_blocks
+from ccpr.matrixone.objects.visibility import VisibleRows, batch_of, in_runs, visible_batches, visible_blocks
 from ccpr.matrixone.schema import Column, Table
 from ccpr.mirror.arrow_files import arrow_file
 from ccpr.mirror.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
@@ -196,7 +196,7 @@ class Mirror:
         names: Sequence[str] | pa.Array | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a table that are visible at a time and satisfy all filters; a batch is of a block, or of some
-        that are small together (`ccpr.matrixone.objects.visibility.in_runs`).
+        together (`ccpr.matrixone.objects.visibility.in_runs`).
 
         The time is the point's, not that of the manifest: an appendable object that stayed live may hold rows that were
         committed in between. Objects and blocks without a row that is asked for are not read, as far as zone maps tell.
@@ -229,14 +229,17 @@ class Mirror:
         filters: tuple[Filter, ...],
         tests: tuple[Condition, ...],
     ) -> Iterator[pa.RecordBatch]:
-        read = tuple(dict.fromkeys((*columns, *(test.column for test in tests))))
-        choose = prune(filters, manifest.table.columns).blocks if filters else None
-        schema = arrow_schema(columns)
+        objects, schema = manifest.listed_objects(), arrow_schema(columns)
         with files_of(manifest.table.qualified_name):
-            blocks = visible_blocks(manifest.listed_objects(), self.open_object, at, choose=choose)
-            for run in in_runs(blocks, read):
-                found = _satisfying(run, columns, schema, tests) if tests else run.batch(columns, schema)
-                if found is not None:
+            if not tests:
+                yield from visible_batches(objects, self.open_object, columns, at)
+                return
+            pruning = prune(filters, manifest.table.columns)
+            blocks = visible_blocks(objects, self.open_object, at, choose=pruning.blocks)
+            for run in in_runs(blocks, [*columns, *(test.column for test in tests)]):
+                if all(pruning.covers(run.file, block) for block in run.blocks):
+                    yield run.batch(columns, schema)
+                elif (found := _satisfying(run, columns, schema, tests)) is not None:
                     yield found
 
     def part_for(self, manifest: Manifest, filters: Sequence[Filter]) -> Manifest:
@@ -340,12 +343,12 @@ def _satisfying(
 ) -> pa.RecordBatch | None:
     """Those rows that satisfy all conditions; None if there is none. Columns without a condition are read for these
     rows only."""
-    read = {column: run.column(column) for column in dict.fromkeys(test.column for test in tests)}
-    mask = mask_of(tests, read.__getitem__)
+    read, tested = cache(run.column), {test.column for test in tests}
+    mask = mask_of(tests, read)
     chosen = run.where(mask.to_numpy(zero_copy_only=False)) if mask.true_count else None
     if chosen is None:
         return None
-    arrays = [read[column].filter(mask) if column in read else chosen.column(column) for column in columns]
+    arrays = [read(column).filter(mask) if column in tested else chosen.column(column) for column in columns]
     return batch_of(arrays, schema, chosen.count)
 
 

@@ -20,14 +20,11 @@ _MOST_THREADS = 4
 def batches_ahead(read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
     """The rows of a read. Out of a bucket as many shares as there are threads, and one, are in memory. Raises what
     `Mirror.rows` raises."""
-    if mirror.store.folder is not None:
-        yield from read.batches(mirror=mirror)
-        return
+    threads = min(_MOST_THREADS, os.cpu_count() or 1) if mirror.store.folder is None else 1
     shares: dict[int, list[str]] = {}
-    for share in read.shares(SHARE_BYTES).to_pylist():
+    for share in read.shares(SHARE_BYTES).to_pylist() if threads > 1 else ():
         shares.setdefault(share["task"], []).append(share["name"])
-    threads = min(_MOST_THREADS, os.cpu_count() or 1)
-    if len(shares) < 2 or threads < 2:
+    if len(shares) < 2:
         yield from read.batches(mirror=mirror)
         return
     waiting, manifest = deque(shares.values()), mirror.manifest(read.ref)

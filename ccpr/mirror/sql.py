@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 from ccpr.base.extras import require
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
-from ccpr.mirror.duckdb_rows import ZONE, quoted, rows_of
+from ccpr.mirror.duckdb_rows import ZONE, quoted, rows_of, unique_names
 from ccpr.mirror.errors import BadOption, QueryFailed
 from ccpr.mirror.expressions import columns_of, parts_of
 from ccpr.mirror.filters import Filter
@@ -182,7 +182,7 @@ class PointTable(ds.Dataset):
         self._read_of = (mirror, name, lsn, reading)
         whole = plan_read(mirror, name, lsn, reading=reading)
         self.table_id = whole.ref.table_id
-        self.row = _free_name("__ccpr_row", whole.schema.names)
+        self.row = unique_names([*whole.schema.names, "__ccpr_row"])[-1]
         self._shown, self._columns = whole.schema, whole.columns
         self._schema = pa.schema([pa.field(self.row, pa.null()), *whole.schema])
         self.error: CcprError | None = None
@@ -209,7 +209,8 @@ class PointTable(ds.Dataset):
         )
         schema, batches = pa.schema([self._schema.field(one) for one in needed]), self._batches(read, mirror)
         if self.row in needed:
-            batches = (_with_nulls(batch, needed.index(self.row), schema) for batch in batches)
+            place = needed.index(self.row)
+            batches = (batch.add_column(place, schema.field(place), pa.nulls(batch.num_rows)) for batch in batches)
         if rest is None:
             return _Scan(schema, batches)
         return ds.Scanner.from_batches(batches, schema=schema, columns=wanted, filter=rest, use_threads=False)
@@ -232,18 +233,3 @@ class _Scan:
 
     def to_reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.batches)
-
-
-def _with_nulls(batch: pa.RecordBatch, place: int, schema: pa.Schema) -> pa.RecordBatch:
-    """With one more column, which has no values."""
-    columns = batch.columns
-    columns.insert(place, pa.nulls(batch.num_rows))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _free_name(name: str, others: Sequence[str]) -> str:
-    """The name, with as many underscores behind it as it needs to be none of the others, in whatever letter case."""
-    taken = {other.lower() for other in others}
-    while name.lower() in taken:
-        name += "_"
-    return name

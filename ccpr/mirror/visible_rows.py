@@ -7,6 +7,7 @@ row satisfies them nor that each does. Source: decision counting-decodes-no-rows
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import visible_blocks
@@ -37,7 +38,7 @@ def count_rows(
             if pruning.covers(visible.file, visible.blocks[0]):
                 found += visible.count
             else:
-                found += mask_of(tests, visible.column).true_count
+                found += mask_of(tests, cache(visible.column)).true_count
     return found if limit is None else min(found, limit)
 
 

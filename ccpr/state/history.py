@@ -34,6 +34,7 @@ _AFTER = _POINTS.where(points.c.lsn > _LSN).order_by(points.c.lsn)
 _LATER = _POINTS.where(points.c.snapshot_ts > _LSN).order_by(points.c.lsn)
 _WATERMARK = sa.select(mo_ccpr_log.c.watermark).where(mo_ccpr_log.c.task_id == _TASK)
 _INSERT_ROWS = 1000  # rows of one INSERT
+_PARSED_ROWS = 10_000  # table points that are parsed together
 _DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 999 only
 
 
@@ -229,7 +230,7 @@ class PointHistory:
         query = sa.select(*REF_COLUMNS).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
         with transaction(self.engine) as connection:
             rows = fetch(connection, query)
-        return iter(table_refs(rows)[0])
+        return (ref for page in batches(rows, _PARSED_ROWS) for ref in table_refs(page)[0])
 
     @repeatable
     def changed(self, lsn: int) -> dict[int, TablePoint]:

@@ -1,4 +1,4 @@
-"""Which columns of which blocks are decoded."""
+"""Notes which columns a reader decodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

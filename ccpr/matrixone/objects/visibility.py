@@ -14,7 +14,7 @@ from ccpr.matrixone.objects.layout import Block
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import SLOT_SIZES, VARLENA_TYPES, arrow_schema
+from ccpr.matrixone.objects.types import arrow_schema, arrow_type
 from ccpr.matrixone.objects.zonemap import rowid_range
 from ccpr.matrixone.schema import Column
 
@@ -22,8 +22,7 @@ Opener = Callable[[str], ObjectFile]  # by object name
 
 ROW_BITS = 32  # of a deleted row's place, `block << 32 | row`
 _ROW_MASK = (1 << ROW_BITS) - 1
-_RUN_BYTES = 4 << 20  # of inflated columns that are in memory together, unless a block alone has more
-_COPIED = 4  # it is worth it where they are few bytes
+_RUN_BYTES = 4 << 20  # of decoded columns that are in memory together, unless a block alone has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +134,17 @@ class VisibleRows:
         numbers = [block.number for block in self.blocks]
         if self.rows is None:
             return self.file.values(numbers, column)
-        if len(self.blocks) > 1 and column.type.oid not in VARLENA_TYPES:
-            try:
-                return self.file.values(numbers, column).take(pa.array(self.rows))
-            except (ObjectDamaged, ValueRefused):
-                pass  # of a row that is not among these, perhaps
-        by_block = zip(numbers, _split(self.rows, self.blocks), strict=True)
-        arrays = [self.file.column(number, column, rows) for number, rows in by_block]
-        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        if len(numbers) == 1:
+            return self.file.column(numbers[0], column, self.rows)
+        try:
+            return self.file.values(numbers, column).take(pa.array(self.rows))
+        except (ObjectDamaged, ValueRefused):  # of a row that is not among these, perhaps
+            by_block = zip(numbers, _split(self.rows, self.blocks), strict=True)
+            return pa.concat_arrays([self.file.column(number, column, rows) for number, rows in by_block])
 
     def where(self, mask: np.ndarray) -> "VisibleRows | None":
-        """Those of which the mask is true (bool, one a row), without blocks that have none of them; None if it is true
-        of none."""
+        """The rows that a mask keeps (bool, one a row), without blocks of which it keeps none; None if it keeps
+        none."""
         rows = np.flatnonzero(mask) if self.rows is None else self.rows[mask]
         if len(rows) == self.stored:
             return self
@@ -188,29 +186,28 @@ def _together(parts: Sequence[VisibleRows]) -> VisibleRows:
 
 
 def in_runs(blocks: Iterable[VisibleRows], columns: Sequence[Column]) -> Iterator[VisibleRows]:
-    """Blocks that follow each other in an object, together as long as these columns take up at most _RUN_BYTES.
+    """Blocks that follow each other in an object, together as long as these columns take up at most _RUN_BYTES in
+    Arrow. Values of any length stay by block: what they take up is known when they are decoded, and together they may
+    be more than an array holds.
 
     The first run is one block, and each may have twice as many as the one before: who stops after some rows has not
     read much more than these.
     """
-    most, size, run = 1, 0, list[VisibleRows]()
+    kinds = [arrow_type(column) for column in columns]
+    if any(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_list(kind) for kind in kinds):
+        yield from blocks
+        return
+    width = 1 + sum(kind.bit_width for kind in kinds) // 8
+    most, rows, run = 1, 0, list[VisibleRows]()
     for visible in blocks:
-        (block,) = visible.blocks
-        more = block.rows + sum(_bytes_in(block, column) for column in columns)
-        if run and (len(run) == most or size + more > _RUN_BYTES or visible.file is not run[0].file):
+        full = len(run) == most or (rows + visible.stored) * width > _RUN_BYTES
+        if run and (full or visible.file is not run[0].file):
             yield _together(run)
-            most, size, run = 2 * most, 0, []
+            most, rows, run = 2 * most, 0, []
         run.append(visible)
-        size += more
+        rows += visible.stored
     if run:
         yield _together(run)
-
-
-def _bytes_in(block: Block, column: Column) -> int:
-    """What a column takes up in memory; more is counted of one whose values are copied once more to be together."""
-    oid, seqnum, stored = column.type.oid, column.seqnum, block.columns["origin"]
-    size = max(block.rows * SLOT_SIZES.get(oid, 0), int(stored[seqnum]) if seqnum < len(stored) else 0)
-    return _COPIED * size if oid in VARLENA_TYPES else size
 
 
 def visible_blocks(

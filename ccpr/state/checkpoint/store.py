@@ -163,7 +163,7 @@ class CheckpointStore:
                 leaves = None if exit_lsn is None else Location(exit_lsn, exit_at)
                 all_tables = GlobalCheckpoint(Location(lsn, at), leaves)
             else:
-                text = info[0] if described else None
+                text = info[0] if info else None
                 tables[table_id] = TableCheckpoint(locations(lsn, at), schema, name, text, described)
                 if not is_finished:
                     unfinished.add(table_id)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.matrixone.objects import visibility
+from ccpr.matrixone.objects import types, visibility
 from ccpr.matrixone.objects.errors import ObjectDamaged, ValueRefused
 from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.types import arrow_schema, arrow_type
 from ccpr.matrixone.objects.visibility import VisibleRows, in_runs
 from ccpr.matrixone.schema import Column, SqlType
 from tests.matrixone.objects.building import column_entry, nulls_bytes, object_file, varlena_entry
@@ -64,9 +64,16 @@ def masked(draw: st.DrawFn) -> tuple[list[list[tuple[int | None, str | None, int
     return blocks, masks
 
 
-@given(drawn=masked(), run_bytes=st.sampled_from((1, 300, 5000, 1 << 20)), constant=st.booleans(), data=st.data())
+@given(
+    drawn=masked(),
+    together=st.sampled_from(((NUMBER, DAY, LATE), COLUMNS)),
+    run_bytes=st.sampled_from((1, 300, 5000, 1 << 20)),
+    constant=st.booleans(),
+    data=st.data(),
+)
 def test_runs_hold_the_rows_of_their_blocks(
     drawn: tuple[list[list[tuple[int | None, str | None, int]]], list[list[bool]]],
+    together: tuple[Column, ...],
     run_bytes: int,
     constant: bool,
     data: st.DataObject,
@@ -80,10 +87,10 @@ def test_runs_hold_the_rows_of_their_blocks(
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(visibility, "_RUN_BYTES", run_bytes)
-        runs = list(in_runs(by_block(file, masks), COLUMNS))
+        runs = list(in_runs(by_block(file, masks), together))
     counts = [len(run.blocks) for run in runs]
     assert all(count <= 2**number for number, count in enumerate(counts))
-    if run_bytes == 1:
+    if run_bytes == 1 or TEXT in together:
         assert set(counts) <= {1}
     found, chosen = [], []
     wanted = data.draw(st.lists(st.booleans(), min_size=len(expected), max_size=len(expected)))
@@ -131,3 +138,23 @@ def test_memory_is_bounded_where_blocks_say_more_rows_than_they_store() -> None:
     runs = list(in_runs((VisibleRows(file, (block,), None) for block in file.blocks), [NUMBER]))
     assert [len(run.blocks) for run in runs] == [1, 2, 4, 8, 12, 12, 1]
     assert max(run.column(NUMBER).nbytes for run in runs) <= 4 << 20
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Column("c", 0, SqlType(types.VARCHAR, 100)),
+        Column("c", 0, SqlType(types.VARBINARY, 100)),
+        Column("c", 0, SqlType(types.JSON)),
+        Column("c", 0, SqlType(types.VECF32, 3)),
+        Column("c", 0, SqlType(types.UUID)),
+        Column("c", 0, SqlType(types.ENUM), labels=("a", "b")),
+        Column("c", 0, SqlType(types.UINT64), labels=("a", "b")),
+        Column("c", 0, SqlType(types.DECIMAL256, 60, 2)),
+    ],
+    ids=lambda column: str(arrow_type(column)),
+)
+def test_blocks_stay_apart_where_values_have_any_length(column: Column) -> None:
+    file = stored([[(1, "x", 1)]] * 5)
+    runs = in_runs((VisibleRows(file, (block,), None) for block in file.blocks), [NUMBER, column])
+    assert [len(run.blocks) for run in runs] == [1] * 5
