@@ -7,12 +7,12 @@ from pathlib import Path
 from ccpr.mirror.local_store import LocalStore
 
 COUNTS: Counter[str] = Counter()
-_READ, _PUT, _PUT_TOGETHER = LocalStore.read, LocalStore.put, LocalStore.put_together
+_READ, _BEGIN, _PUT_TOGETHER = LocalStore.read, LocalStore.begin, LocalStore.put_together
 
 
 def count_files() -> Counter[str]:
     """A counter of all stores' reads and writes from now on."""
-    LocalStore.read, LocalStore.put = _read, _put  # pyright: ignore[reportAttributeAccessIssue]
+    LocalStore.read, LocalStore.begin = _read, _begin  # pyright: ignore[reportAttributeAccessIssue]
     LocalStore.put_together = _put_together  # pyright: ignore[reportAttributeAccessIssue]
     COUNTS.clear()
     COUNTS.update(files_read=0, files_written=0, bytes_read=0, bytes_written=0)
@@ -34,10 +34,15 @@ def _read(self: LocalStore, name: str):
     return content
 
 
-def _put(self: LocalStore, name: str, chunks, **options):
-    stored = _PUT(self, name, chunks, **options)
-    COUNTS.update(files_written=1, bytes_written=stored.size)
-    return stored
+def _begin(self: LocalStore, name: str, chunks, **options):
+    end = _BEGIN(self, name, chunks, **options)
+
+    def counted():
+        stored = end()
+        COUNTS.update(files_written=1, bytes_written=stored.size)
+        return stored
+
+    return counted
 
 
 def _put_together(self: LocalStore, contents):

@@ -23,12 +23,12 @@ from ccpr.mirror.key_urls import with_key
 from ccpr.mirror.keys import Keyring
 from ccpr.mirror.layout import ENCRYPTED, HEAD, IDENTITY
 from ccpr.mirror.ranged import BlockCache
-from ccpr.mirror.store import Chunk, Hashing, Store, StoredFile, Unhashed, check_same, summed
+from ccpr.mirror.store import Chunk, Hashing, PutEnd, Putting, Store, StoredFile, Unhashed, check_same, summed
 
 _JSON = (HEAD, IDENTITY)
 
 
-class EncryptedStore:
+class EncryptedStore(Putting):
     """Files of another store, encrypted."""
 
     def __init__(self, store: Store, keys: Keyring) -> None:
@@ -38,7 +38,7 @@ class EncryptedStore:
         self.shared = store.shared
         self._segments = BlockCache()
 
-    def put(
+    def begin(
         self,
         name: str,
         chunks: Iterable[Chunk],
@@ -46,9 +46,9 @@ class EncryptedStore:
         check: Callable[[Content], None] | None = None,
         overwrite: bool = False,
         hashing: Callable[[], Hashing] = hashlib.sha256,
-    ) -> StoredFile:
+    ) -> PutEnd:
         if name in _JSON:
-            return self._put_json(name, b"".join(chunks))
+            return partial(self._put_json, name, b"".join(chunks))
         digest, size = hashing(), 0
 
         def measured() -> Iterator[Chunk]:
@@ -66,12 +66,18 @@ class EncryptedStore:
             if check is not None:
                 check(OpenedContent(sealed, lambda _: cipher, subject))
 
-        try:
-            checked = check_plain if check else None
-            self._store.put(name, cipher.seal(measured()), check=checked, overwrite=overwrite, hashing=Unhashed)
-        except StoreConflict:  # the same content never has the same bytes
-            check_same(self, name, StoredFile(size, digest.digest()))
-        return StoredFile(size, digest.digest())
+        checked = check_plain if check else None
+        inner = self._store.begin(name, cipher.seal(measured()), check=checked, overwrite=overwrite, hashing=Unhashed)
+
+        def end() -> StoredFile:
+            written = StoredFile(size, digest.digest())
+            try:
+                inner()
+            except StoreConflict:  # the same content never has the same bytes
+                check_same(self, name, written)
+            return written
+
+        return end
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         key = self._keys.keys[0]

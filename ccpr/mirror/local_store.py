@@ -17,14 +17,14 @@ import pyarrow as pa
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.matrixone.objects.content import Content, FileContent
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
-from ccpr.mirror.store import Chunk, Hashing, StoredFile, check_name, check_same, in_order, summed
+from ccpr.mirror.store import Chunk, Hashing, PutEnd, Putting, StoredFile, check_name, check_same, in_order, summed
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 _SYNC_FILE_RANGE, _BEGIN = getattr(ctypes.CDLL(None), "sync_file_range", None), 2  # of Linux: SYNC_FILE_RANGE_WRITE
 _UNFINISHED = ".unfinished"  # a folder, so that what killed writers leave is found without reading every folder
 
 
-class LocalStore:
+class LocalStore(Putting):
     """Files below one folder. A file is written under a temporary name, fsynced, and then gets its name; `sync`
     does the folder. Paths are texts: `pathlib` interns each part of a path, and a service has very many names.
 
@@ -46,7 +46,7 @@ class LocalStore:
     def _temporary(self) -> str:
         return f"{self._root}/{_UNFINISHED}/{secrets.token_hex(8)}"
 
-    def put(
+    def begin(
         self,
         name: str,
         chunks: Iterable[Chunk],
@@ -54,22 +54,24 @@ class LocalStore:
         check: Callable[[Content], None] | None = None,
         overwrite: bool = False,
         hashing: Callable[[], Hashing] = hashlib.sha256,
-    ) -> StoredFile:
-        return self._put(name, chunks, check, self._replace if overwrite else self._place, hashing)
+    ) -> PutEnd:
+        return self._begin(name, chunks, check, self._replace if overwrite else self._place, hashing)
 
-    def _put(
+    def _begin(
         self,
         name: str,
         chunks: Iterable[Chunk],
         check: Callable[[Content], None] | None,
         place: Callable[[str, str, StoredFile], None],
         hashing: Callable[[], Hashing] = hashlib.sha256,
-    ) -> StoredFile:
+    ) -> PutEnd:
         check_name(name)  # a bad one is refused before anything is written
         temporary = self._temporary()
         digest, size = hashing(), 0
-        try:
-            with self._create(temporary) as file:
+        with ExitStack() as held:
+            held.callback(_unlink, temporary)
+            try:
+                file = held.enter_context(self._create(temporary))
                 for chunk in chunks:
                     _write_all(file.fileno(), chunk)
                     _start_writing(file.fileno(), size, len(chunk))
@@ -78,14 +80,21 @@ class LocalStore:
                     del chunk  # a chunk is large: it must not be held while the next one arrives
                 if check is not None:
                     check(FileContent(file.fileno()))
-                os.fsync(file.fileno())
-            place(temporary, name, stored := StoredFile(size, digest.digest()))
-        except OSError as error:
-            raise self._failed("write", name, error) from error
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary)
-        return stored
+            except OSError as error:
+                raise self._failed("write", name, error) from error
+            left = held.pop_all()
+
+        def end() -> StoredFile:
+            with left:
+                try:
+                    with file:
+                        os.fsync(file.fileno())
+                    place(temporary, name, stored := StoredFile(size, digest.digest()))
+                except OSError as error:
+                    raise self._failed("write", name, error) from error
+            return stored
+
+        return end
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         """Begins to write all files to disk before waiting for the first, since one fsync then does most of the work
@@ -107,12 +116,11 @@ class LocalStore:
             raise self._failed("write", f"{contents[0][0]} and others", error) from error
         finally:
             for temporary in temporaries:
-                with suppress(OSError):
-                    os.unlink(temporary)
+                _unlink(temporary)
         return stored
 
     def replace(self, name: str, content: bytes) -> None:
-        self._put(name, [content], None, self._replace)
+        self._begin(name, [content], None, self._replace)()
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a file with its whole content, unless it exists; says whether it was written. Raises StoreFailed, also
@@ -133,8 +141,7 @@ class LocalStore:
         except OSError as error:
             raise self._failed("create", name, error) from error
         finally:
-            with suppress(OSError):
-                os.unlink(temporary)
+            _unlink(temporary)
         return True
 
     def _replace(self, temporary: str, name: str, _: StoredFile) -> None:
@@ -312,6 +319,11 @@ def _write_all(descriptor: int, data: Chunk) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def _unlink(temporary: str) -> None:
+    with suppress(OSError):
+        os.unlink(temporary)
 
 
 def _start_writing(descriptor: int, offset: int, length: int) -> None:

@@ -11,6 +11,7 @@ killed cannot be seen here. They use storage until the bucket's rule `AbortIncom
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from ccpr.matrixone.objects.content import Content, FileContent
 from ccpr.mirror.buckets import CLIENT_ERRORS, Credentials, open_bucket
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.ranged import BlockCache, ranged
-from ccpr.mirror.store import Chunk, Hashing, StoredFile, check_name, check_same, in_order, summed
+from ccpr.mirror.store import Chunk, Hashing, PutEnd, Putting, StoredFile, check_name, check_same, in_order, summed
 
 _REFUSED_REMEDY = (
     "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) "
@@ -32,7 +33,7 @@ _LOCKED_REMEDY = (
 )
 
 
-class ObjectStore:
+class ObjectStore(Putting):
     """Files below a prefix of a file system whose files appear when they are closed, as those of object stores do.
 
     Attributes
@@ -48,7 +49,7 @@ class ObjectStore:
         self.shared = False
         self._blocks = BlockCache()
 
-    def put(
+    def begin(
         self,
         name: str,
         chunks: Iterable[Chunk],
@@ -56,11 +57,12 @@ class ObjectStore:
         check: Callable[[Content], None] | None = None,
         overwrite: bool = False,
         hashing: Callable[[], Hashing] = hashlib.sha256,
-    ) -> StoredFile:
+    ) -> PutEnd:
         path = self._path(name)
         digest, size = hashing(), 0
-        try:
-            with tempfile.NamedTemporaryFile(prefix="ccpr-") as spool:
+        with ExitStack() as held:
+            try:
+                spool = held.enter_context(tempfile.NamedTemporaryFile(prefix="ccpr-"))
                 for chunk in chunks:
                     spool.write(chunk)
                     digest.update(chunk)
@@ -69,14 +71,23 @@ class ObjectStore:
                 spool.flush()
                 if check is not None:
                     check(FileContent(spool.fileno()))
-                stored = StoredFile(size, digest.digest())
-                if overwrite or self.size(name) is None:
-                    self._upload(path, _mapped(spool.name, stored.size))
-                else:
-                    check_same(self, name, stored)
-        except CLIENT_ERRORS as error:
-            raise self._failed("write", name, error) from error
-        return stored
+            except CLIENT_ERRORS as error:
+                raise self._failed("write", name, error) from error
+            left = held.pop_all()
+
+        def end() -> StoredFile:
+            stored = StoredFile(size, digest.digest())
+            with left:
+                try:
+                    if overwrite or self.size(name) is None:
+                        self._upload(path, _mapped(spool.name, size))
+                    else:
+                        check_same(self, name, stored)
+                except CLIENT_ERRORS as error:
+                    raise self._failed("write", name, error) from error
+            return stored
+
+        return end
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         return [self.put(name, [content]) for name, content in contents]

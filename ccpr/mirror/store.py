@@ -37,6 +37,9 @@ class StoredFile:
     sha256: bytes
 
 
+PutEnd: TypeAlias = Callable[[], StoredFile]
+
+
 class Hashing(Protocol):
     """What computes a checksum, as hashlib has it."""
 
@@ -82,6 +85,19 @@ class Store(Protocol):
         """Write an immutable file. `check` gets the whole content before the file appears, and raises to refuse it.
         `overwrite`: a file that is there is damaged, and this is what it was. `hashing`: for the checksum of the
         result, by which a file that is there is compared."""
+        ...
+
+    def begin(
+        self,
+        name: str,
+        chunks: Iterable[Chunk],
+        *,
+        check: Callable[[Content], None] | None = None,
+        overwrite: bool = False,
+        hashing: Callable[[], Hashing] = hashlib.sha256,
+    ) -> PutEnd:
+        """The part of `put` that needs the processor: it takes the chunks and checks them. What it returns does the
+        rest, which waits for the disk or the network, has to be called once, and may be on another thread."""
         ...
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
@@ -137,6 +153,21 @@ class Store(Protocol):
         """Delete what killed writers left unfinished. The caller holds the lease, so no other process writes. Returns
         the number of files."""
         ...
+
+
+class Putting:
+    """The `put` of a store that has `begin`."""
+
+    def put(
+        self: Store,
+        name: str,
+        chunks: Iterable[Chunk],
+        *,
+        check: Callable[[Content], None] | None = None,
+        overwrite: bool = False,
+        hashing: Callable[[], Hashing] = hashlib.sha256,
+    ) -> StoredFile:
+        return self.begin(name, chunks, check=check, overwrite=overwrite, hashing=hashing)()
 
 
 def is_name(name: str) -> bool:

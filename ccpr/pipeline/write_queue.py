@@ -1,8 +1,9 @@
 """Objects on their way into the store: written, hashed and checked on threads of their own, while the next bytes are
-read from upstream.
+read from upstream; and on others they are waited for, until the disk or the bucket has them, as that needs no processor
+(decision copy-on-threads).
 
 The memory of it is bounded: what is read ahead of the writing is at most AHEAD_BYTES. A larger chunk is written before
-the next is asked for.
+the next is asked for. So are the files that are written and not on disk yet (UNFINISHED).
 """
 
 import os
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
@@ -17,12 +19,12 @@ from typing import Self
 import pyarrow as pa
 
 from ccpr.matrixone.objects.content import Content
-from ccpr.mirror.store import Chunk, Store, StoredFile
+from ccpr.mirror.store import Chunk, PutEnd, Store, StoredFile
 
 AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB
 SMALL_BYTES, TOGETHER = 64 << 10, 8  # objects up to that size are written that many at a time
-# While one waits for the disk, others hash and check; more than the machine has cores are in each other's way.
-_THREADS = max(2, min(4, os.cpu_count() or 1))
+_THREADS = max(2, min(4, os.cpu_count() or 1))  # more than the machine has cores are in each other's way
+UNFINISHED = 4  # files of a queue that are waited for at once: several uploads of a bucket
 
 
 class Abandoned(Exception):
@@ -47,6 +49,8 @@ class WriteQueue:
         self._changed = threading.Condition()
         self._small: list[tuple[str, Chunk, Future[StoredFile]]] = []
         self._threads = ThreadPoolExecutor(_THREADS, "write-queue")
+        self._ends = ThreadPoolExecutor(UNFINISHED, "write-queue-end")
+        self._room = threading.BoundedSemaphore(UNFINISHED)
 
     def __enter__(self) -> Self:
         return self
@@ -56,6 +60,7 @@ class WriteQueue:
     ) -> None:
         self.flush()
         self._threads.shutdown()
+        self._ends.shutdown()
 
     def run(self, action: Callable[[], StoredFile]) -> "Future[StoredFile]":
         """Something else for a thread to do, in its turn."""
@@ -76,10 +81,12 @@ class WriteQueue:
         chunks = iter(chunks)
         chunk = next(chunks, None)
         arrival = _Arrival()
+        stored: Future[StoredFile] = Future()
         if chunk is not None and len(chunk) == size:
-            stored = self._threads.submit(self._store.put, name, self._written(arrival, check))
+            begin = partial(self._store.begin, name, self._written(arrival, check))
         else:
-            stored = self._threads.submit(self._store.put, name, self._written(arrival), check=check)
+            begin = partial(self._store.begin, name, self._written(arrival), check=check)
+        self._threads.submit(self._begin, begin, stored)
         stored.add_done_callback(lambda _: self._release(arrival))  # however it ended, its bytes are free
         complete = False
         try:
@@ -96,6 +103,24 @@ class WriteQueue:
         if self._small:
             small, self._small = self._small, []
             self._threads.submit(self._write_together, small)
+
+    def _begin(self, begin: Callable[[], PutEnd], stored: "Future[StoredFile]") -> None:
+        try:
+            end = begin()
+        except BaseException as error:
+            stored.set_exception(error)
+            raise
+        self._room.acquire()
+        self._ends.submit(self._end, end, stored)
+
+    def _end(self, end: PutEnd, stored: "Future[StoredFile]") -> None:
+        try:
+            stored.set_result(end())
+        except BaseException as error:
+            stored.set_exception(error)
+            raise
+        finally:
+            self._room.release()
 
     def _put_small(self, name: str, content: bytes, check: Callable[[Content], None]) -> "Future[StoredFile]":
         """Checked here: handing it over would take longer."""

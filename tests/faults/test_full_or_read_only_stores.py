@@ -65,14 +65,14 @@ def read_only(place: Path) -> Iterator[None]:
 @contextmanager
 def full_for_kept_points(place: Path) -> Iterator[None]:
     """A point can be made, and then there is no room for the list of those that stay by themselves."""
-    put = LocalStore.put
+    begin = LocalStore.begin
 
     def fails(store: LocalStore, name: str, *more: Any, **options: Any) -> Any:
         if store.root.is_relative_to(place) and name.startswith("kept/"):
             raise store._failed("write", name, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-        return put(store, name, *more, **options)
+        return begin(store, name, *more, **options)
 
-    with patch.object(LocalStore, "put", fails):
+    with patch.object(LocalStore, "begin", fails):
         yield
 
 

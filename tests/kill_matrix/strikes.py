@@ -32,8 +32,8 @@ from tests.support.shop import NAME, TARGET
 DAY = 86_400.0
 SECONDS = 1200  # of a machine that others use, too
 NOTHING_TO_STRIKE = "–"
-# Methods of a store that change it. The others only read; `sync` writes nothing by itself.
-STORE_WRITES = ("put", "put_together", "replace", "delete", "delete_folder", "sweep")
+# Methods of a store that change it. The others only read; `put` is `begin`, and `sync` writes nothing by itself.
+STORE_WRITES = ("begin", "put_together", "replace", "delete", "delete_folder", "sweep")
 
 # An iteration in its own process, in which something happens when a place is reached.
 DRIVER = """

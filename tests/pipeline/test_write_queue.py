@@ -1,5 +1,6 @@
 """Writing on a thread of its own: bounded memory, and a failure on either side ends the other."""
 
+import errno
 import hashlib
 import threading
 from collections.abc import Iterator
@@ -11,9 +12,9 @@ import pytest
 from ccpr.matrixone.objects.content import Content
 from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
-from ccpr.mirror.store import StoredFile
+from ccpr.mirror.store import PutEnd, StoredFile
 from ccpr.pipeline.copying import Pace
-from ccpr.pipeline.write_queue import AHEAD_BYTES, SMALL_BYTES, TOGETHER, WriteQueue
+from ccpr.pipeline.write_queue import _THREADS, AHEAD_BYTES, SMALL_BYTES, TOGETHER, UNFINISHED, WriteQueue
 
 LARGE = b"x" * (AHEAD_BYTES // 2 + 1)
 
@@ -40,14 +41,14 @@ def test_objects_land_whole_and_in_order(store: LocalStore) -> None:
 def test_no_more_is_read_ahead_than_may_be(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     may_write, writing = threading.Event(), threading.Event()
-    real = LocalStore.put
+    real = LocalStore.begin
 
-    def slow(self, name, chunks, *, check=None) -> StoredFile:
+    def slow(self, name, chunks, *, check=None) -> PutEnd:
         writing.set()
         may_write.wait(30)
         return real(self, name, chunks, check=check)
 
-    monkeypatch.setattr(LocalStore, "put", slow)
+    monkeypatch.setattr(LocalStore, "begin", slow)
 
     def chunks() -> Iterator[bytes]:
         for number in range(4):
@@ -82,11 +83,11 @@ def test_a_reader_that_fails_leaves_nothing_and_its_error_is_raised(store: Local
 
 
 def test_a_writer_that_fails_stops_the_reading(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self, name, chunks, *, check=None) -> StoredFile:
+    def full(self, name, chunks, *, check=None) -> PutEnd:
         next(iter(chunks))
         raise OSError("no space left")
 
-    monkeypatch.setattr(LocalStore, "put", full)
+    monkeypatch.setattr(LocalStore, "begin", full)
     read: list[int] = []
 
     def chunks() -> Iterator[bytes]:
@@ -102,15 +103,13 @@ def test_a_writer_that_fails_stops_the_reading(store: LocalStore, monkeypatch: p
 def test_a_writing_that_failed_before_its_first_bytes_keeps_nobody_waiting(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def full(*_: object, **__: object) -> PutEnd:
+        raise StoreFailed("no space left", subject="disk")
+
     with WriteQueue(store) as landing:
-
-        def at_once(*_: object, **__: object) -> Future[StoredFile]:
-            failed: Future[StoredFile] = Future()
-            failed.set_exception(StoreFailed("no space left", subject="disk"))
-            return failed
-
         with monkeypatch.context() as patch:
-            patch.setattr(landing._threads, "submit", at_once)
+            patch.setattr(LocalStore, "begin", full)
+            patch.setattr(landing._threads, "submit", lambda work, *arguments: work(*arguments))
             with pytest.raises(StoreFailed):
                 landing.put("bad", 2 * AHEAD_BYTES, [bytes(AHEAD_BYTES + 1), bytes(AHEAD_BYTES - 1)], accept).result(30)
         following: list[Future[StoredFile]] = []
@@ -122,6 +121,55 @@ def test_a_writing_that_failed_before_its_first_bytes_keeps_nobody_waiting(
         reader.join(30)
         assert not reader.is_alive(), "what failed still counts as read ahead"
         assert following[0].result(30).size == 2 * len(LARGE)
+
+
+def test_others_are_written_while_files_are_waited_for_and_no_more_than_some(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    may_end, all_begun = threading.Event(), threading.Event()
+    real = LocalStore.begin
+
+    def begin(self, name, chunks, *, check=None) -> PutEnd:
+        end = real(self, name, chunks, check=check)
+        begun.append(name)
+        if len(begun) == UNFINISHED + _THREADS:
+            all_begun.set()
+
+        def later() -> StoredFile:
+            may_end.wait(30)
+            return end()
+
+        return later
+
+    monkeypatch.setattr(LocalStore, "begin", begin)
+    content = b"x" * (SMALL_BYTES + 1)
+    with WriteQueue(store) as landing:
+        names = [f"o{number}" for number in range(3 * UNFINISHED + _THREADS)]
+        futures = [landing.put(name, len(content), [content], accept) for name in names]
+        assert all_begun.wait(30)
+        assert len(begun) == UNFINISHED + _THREADS, "what writes waits for room, too"
+        assert not any(future.done() for future in futures)
+        assert store.size(begun[0]) is None, "it has no name before it is on disk"
+        may_end.set()
+    assert [future.result().size for future in futures] == [len(content)] * len(names)
+    assert all(store.size(name) == len(content) for name in names)
+
+
+def test_a_file_that_cannot_be_brought_to_the_disk_raises_it_and_leaves_nothing(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with WriteQueue(store) as landing:
+        with monkeypatch.context() as patch:
+            patch.setattr("ccpr.mirror.local_store.os.fsync", fails)
+            with pytest.raises(StoreFailed, match="could not write"):
+                landing.put("o", len(LARGE), [LARGE], accept).result(30)
+        following = landing.put("o", len(LARGE), [LARGE], accept)
+    assert following.result().size == len(LARGE)
+    assert store.sweep() == 0
 
 
 def test_a_refused_content_is_raised_from_the_future(store: LocalStore) -> None:

@@ -7,14 +7,14 @@ STORE = "ccpr.mirror.local_store"
 
 
 def test_a_method_is_replaced_during_the_block_only() -> None:
-    original = LocalStore.put
-    with replaced(STORE, "LocalStore.put", lambda found: lambda *args: (found, args)):
-        assert vars(LocalStore)["put"]("store", "name") == (original, ("store", "name"))
-    assert LocalStore.put is original
+    original = LocalStore.begin
+    with replaced(STORE, "LocalStore.begin", lambda found: lambda *args: (found, args)):
+        assert vars(LocalStore)["begin"]("store", "name") == (original, ("store", "name"))
+    assert LocalStore.begin is original
 
 
 @pytest.mark.parametrize(
-    "path", ["LocalStore.write", "LocalStore.__subclasses__", "LocalStorage.put", "put", "LocalStore.put.name", "os"]
+    "path", ["LocalStore.write", "LocalStore.__subclasses__", "LocalStorage.put", "put", "LocalStore.begin.name", "os"]
 )
 def test_what_is_gone_cannot_be_replaced(path: str) -> None:
     with pytest.raises(NothingToReplace, match=path.rpartition(".")[2]), replaced(STORE, path, lambda found: found):
