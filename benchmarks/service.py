@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--subscriptions", type=int, default=200)
     parser.add_argument("--interval", type=int, default=10, help="seconds between the iterations of each")
     parser.add_argument("--minutes", type=float, default=5.0, help="of the service's clock")
-    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=8)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     chance, clock, watch = random.Random(1), FastClock(), Watch()

@@ -15,7 +15,7 @@ DEFAULT_PORT = 9275
 
 
 def serve(
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="How many subscriptions run at once.")] = 4,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="How many subscriptions run at once.")] = 8,
     port: Annotated[
         int,
         typer.Option(

@@ -139,8 +139,7 @@ class EngineBacking:
             ids, upto = self._scope(account, target), target.index
             rows: list[tuple[Cell, ...]] = []
             for entry in self.storage.tables:
-                definition = entry.definition_at(upto)
-                if entry.id not in ids or definition is None:
+                if entry.id not in ids or (definition := entry.definition_at(upto)) is None:
                     continue
                 if entry.partitions:
                     raise StatementError(1105, "internal error: panic not implemented: ")

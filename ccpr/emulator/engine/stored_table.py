@@ -188,6 +188,8 @@ class StoredTable:
 
     def oldest_in_memory(self) -> int:
         """The tick of the oldest commit that is not in an object yet; `ALIVE` if there is none."""
+        if not self._growing and not self._deletes:
+            return ALIVE
         ticks = [int(self._state["born"][part.parts[0][0]]) for part in self._growing if part.count] + [
             int(part.ticks[0]) for part in self._deletes
         ]

@@ -142,8 +142,10 @@ def select(upstream: Upstream, login: Login, current_database: str, statement: S
             "42S02",
         )
     answer = _table(upstream, login, statement)
-    tests = [(_position(answer, one.column), _test_of(one)) for one in statement.conditions]
-    rows = [row for row in answer.rows if all(holds(row[place]) for place, holds in tests)]
+    rows = list(answer.rows)
+    for one in statement.conditions:  # one after another: most statements have one that leaves few rows
+        place, holds = _position(answer, one.column), _test_of(one)
+        rows = [row for row in rows if holds(row[place])]
     for column, descending in reversed(statement.order):
         position = _position(answer, column)
         rows.sort(key=lambda row, at=position: _order_key(row[at]), reverse=descending)
@@ -319,8 +321,8 @@ def _among(values: Sequence[Literal_]) -> Callable[[Cell], bool]:
 
     def among(cell: Cell) -> bool:
         if isinstance(cell, int):
-            return cell in numbers or _bytes(cell) in no_numbers
-        return _bytes(cell) in texts
+            return cell in numbers or (bool(no_numbers) and _bytes(cell) in no_numbers)
+        return (cell if isinstance(cell, bytes) else _bytes(cell)) in texts
 
     return among
 

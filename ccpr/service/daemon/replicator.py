@@ -99,7 +99,7 @@ class Replicator:
         workspace: Workspace,
         listeners: Sequence[Listener] = (),
         *,
-        workers: int = 4,
+        workers: int = 8,
         copier: Copier | None = None,
         stop_seconds: float = 20.0,
         on_end: Callable[[], None] = lambda: None,
