@@ -24,7 +24,7 @@ from ccpr.mirror.store import Chunk, PutEnd, Store, StoredFile
 AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB
 SMALL_BYTES, TOGETHER = 64 << 10, 8  # objects up to that size are written that many at a time
 _THREADS = max(2, min(4, os.cpu_count() or 1))  # more than the machine has cores are in each other's way
-UNFINISHED = 4  # files of a queue that are waited for at once: several uploads of a bucket
+UNFINISHED = 2  # files of a queue that are waited for at once; uploads of a bucket need a copy in TMPDIR each
 
 
 class Abandoned(Exception):
