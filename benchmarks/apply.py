@@ -44,7 +44,7 @@ from ccpr.targets.base import LoadPart
 from ccpr.targets.database import DatabaseTarget
 from ccpr.targets.encoding import FORMAT, encode, load_columns, load_statement
 from ccpr.targets.expected_tables import ExpectedTables, target_of
-from ccpr.targets.sync import LOAD_ROWS
+from ccpr.targets.source_rows import LOAD_ROWS
 from tests.support.mariadb import MariaDb, find_program, running
 from tests.support.maven import Jar, NoJar
 from tests.support.simulated_mirror import SimulatedMirror

@@ -1,35 +1,28 @@
 """Syncs a target from its present location to the mirror's newest point, table by table; the points between are
 skipped.
 
-The steps and their order are those of `ccpr.targets.plan`; rows come as deltas of the mirror. The target stores
-each table's location in the transaction that writes its rows, so a sync that was interrupted anywhere is simply
+The steps and their order are those of `ccpr.targets.plan`, their rows those of `ccpr.targets.source_rows`. The target
+stores each table's location in the transaction that writes its rows, so a sync that was interrupted anywhere is simply
 repeated. A failure of one table is kept, and the others go on. A failure of the target is raised.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 
 from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.errors import Terminal
-from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
-from ccpr.mirror.delta.change_rows import readable_part
-from ccpr.mirror.delta.delta import Delta, TableAt, run_split, table_delta
-from ccpr.mirror.delta.duplicates import find_duplicates
-from ccpr.mirror.errors import KeysNotUnique
 from ccpr.mirror.mirror import Mirror
 from ccpr.schema.choices import DuplicateKeys
 from ccpr.state.checkpoint.store import NOWHERE, Location
 from ccpr.state.history import GlobalPoint, PointHistory
-from ccpr.state.point_rows import TablePoint
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.targets import LaggingTargetTable
-from ccpr.targets.base import Applied, Destination, LoadPart, MoreRowsThere, Registered, TableState, TargetTable
+from ccpr.targets.base import Applied, Destination, MoreRowsThere, Registered, TableState, TargetTable
 from ccpr.targets.errors import (
     PASSING_OF_A_TABLE,
     FileRequestRefused,
@@ -37,11 +30,8 @@ from ccpr.targets.errors import (
     TargetAhead,
     TargetChangeStuck,
     TargetDuplicateKeys,
-    TargetKeyRefused,
-    TargetPointGone,
     TargetTableUnknown,
 )
-from ccpr.targets.part_keys import part_key, part_key_of_version_1
 from ccpr.targets.plan import (
     Alter,
     Build,
@@ -55,9 +45,7 @@ from ccpr.targets.plan import (
     stuck_failure,
     wanted_table,
 )
-
-# Of a piece of an initial load: several connections have work, and an interruption costs little.
-LOAD_ROWS = 1 << 17
+from ccpr.targets.source_rows import SourceRows, not_watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +90,13 @@ def _confirmed() -> None:
     return
 
 
-def _not_watched(table_id: int, read: pa.Table, given: pa.Table) -> None:
-    pass
-
-
 class TargetSync:
     """One sync of one target to the newest point. The destination is open; one thread.
 
     Parameters
     ----------
     confirm : raises if the subscription is not ours any more; called before each table.
-    progress : `on_rows` is called with what is read from the mirror.
-    on_loaded : called with the id of a table and rows that are loaded, as they were read and as they are given; from
-        several threads.
+    progress, on_loaded : see `SourceRows`.
     """
 
     def __init__(
@@ -128,15 +110,10 @@ class TargetSync:
         confirm: Callable[[], None] = _confirmed,
         progress: Progress = SILENT,
         reading: Reading = DEFAULT_READING,
-        on_loaded: Callable[[int, pa.Table, pa.Table], None] = _not_watched,
+        on_loaded: Callable[[int, pa.Table, pa.Table], None] = not_watched,
     ) -> None:
-        self._destination, self._mirror, self._history, self._rules = destination, mirror, history, rules
-        self._confirm, self._on_rows, self._reading = confirm, progress.on_rows, reading
-        self._on_loaded = on_loaded
+        self._destination, self._history, self._rules, self._confirm = destination, history, rules, confirm
         self._whole: list[int] = []
-        self._at = point.at
-        oldest = history.head().oldest_point
-        self._oldest = point.lsn if oldest is None else oldest
         self.location = Location(point.lsn, point.at.physical)
         self._tables = {
             table_id: table
@@ -145,7 +122,16 @@ class TargetSync:
         }
         behind = Quarantine(history.engine, history.task_id).behind(point.lsn)
         self._behind = {table_id: table for table_id, table in behind.items() if rules.takes(table.database)}
-        self._older: dict[int, dict[int, TablePoint]] = {}
+        self._rows = SourceRows(
+            mirror,
+            history,
+            point,
+            self._tables,
+            last_of_key=rules.duplicate_keys is DuplicateKeys.LAST,
+            progress=progress,
+            reading=reading,
+            on_loaded=on_loaded,
+        )
         self._done: list[SyncedTable] = []
         self._refused: dict[str, tuple[str, ...]] = {}
         self._failed: dict[int, LaggingTargetTable] = {}
@@ -212,7 +198,7 @@ class TargetSync:
     def _is_dropped(self, location: Location, times: dict[int, int]) -> bool:
         """Whether a location is older than the oldest point that is kept. Whether it was a point of this history is
         not known, so no rows are synced from there. `times` are those from this location or an earlier one on."""
-        return location.lsn < self._oldest and location.snapshot_ts < times[self._oldest]
+        return location.lsn < self._rows.oldest and location.snapshot_ts < times[self._rows.oldest]
 
     def _sync_all(self) -> SyncResult:
         registered, plan = self._renamed()
@@ -227,7 +213,7 @@ class TargetSync:
             if (
                 table_id not in planned
                 and table_id in self._tables
-                and points[table_id].lsn < max(self._oldest, self._tables[table_id].lsn)
+                and points[table_id].lsn < max(self._rows.oldest, self._tables[table_id].lsn)
             ):
                 with self._keeping_failure(TableStep(self._tables[table_id].table, before=table)):
                     applied = self._sync_rows(table_id, points[table_id])
@@ -326,12 +312,9 @@ class TargetSync:
 
     def _load(self, step: Build, replaces: Sequence[int], location: Location, *, again: bool) -> None:
         assert step.wanted is not None
-        table = self._table_at(step.wanted.id, location)
-        delta = table_delta(self._mirror, None, table, split_rows=LOAD_ROWS, last_of_key=self._last_of_key)
-        with self._naming_duplicates(table):
-            loaded = self._destination.create(
-                step.wanted, self._load_parts(delta, step.wanted.id), location, replaces=replaces, again=again
-            )
+        rows = self._rows.whole(step.wanted.id, location)
+        with rows.naming_duplicates():
+            loaded = self._destination.create(step.wanted, rows.to_load(), location, replaces=replaces, again=again)
         if location == self.location and not (loaded.skipped or loaded.parts_skipped):
             self._whole.append(step.wanted.id)
         self._refused[step.table.qualified_name] = loaded.remarks
@@ -356,80 +339,16 @@ class TargetSync:
         """Sync a table's rows from its location to the point. If no row has changed, only the location moves."""
         if reached >= self.location:
             return Applied(skipped=True)
-        after = self._newest(table_id)
-        delta = table_delta(self._mirror, self._table_at(table_id, reached), after, last_of_key=self._last_of_key)
-        with self._naming_duplicates(after):
+        rows = self._rows.since(table_id, reached)
+        with rows.naming_duplicates():
             try:
                 return self._destination.apply(
-                    table_id, self._counted(delta), self.location, keys_are_unique=self._last_of_key
+                    table_id, rows.parts(), self.location, keys_are_unique=self._rows.last_of_key
                 )
             except MoreRowsThere:
-                self._check_unique(after)
+                rows.check_unique()
             # Another user wrote rows with these keys to the table.
-            return self._destination.apply(table_id, self._counted(delta), self.location, keys_are_unique=True)
-
-    @property
-    def _last_of_key(self) -> bool:
-        return self._rules.duplicate_keys is DuplicateKeys.LAST
-
-    @contextmanager
-    def _naming_duplicates(self, table: TableAt) -> Iterator[None]:
-        """An error of the block about rows with the same key becomes TargetDuplicateKeys if the source has such."""
-        try:
-            yield
-        except (TargetKeyRefused, KeysNotUnique) as error:
-            try:
-                self._check_unique(table)
-            except TargetDuplicateKeys as found:
-                raise found from error
-            raise
-
-    def _check_unique(self, table: TableAt) -> None:
-        """Raises TargetDuplicateKeys."""
-        found = find_duplicates(self._mirror, table.ref, table.at)
-        if found.keys:
-            raise TargetDuplicateKeys(
-                f"{found.keys} keys have several visible rows: {found.example}",
-                subject=f"table {table.ref.qualified_name}",
-            )
-
-    def _newest(self, table_id: int) -> TableAt:
-        ref = self._tables[table_id].ref
-        assert ref is not None
-        return TableAt(ref, self._at)
-
-    def _table_at(self, table_id: int, reached: Location) -> TableAt:
-        """Raises TargetPointGone."""
-        if reached == self.location:
-            return self._newest(table_id)
-        if reached.lsn not in self._older:
-            self._older[reached.lsn] = self._history.tables(reached.lsn)
-        found = self._older[reached.lsn].get(table_id)
-        if reached.lsn < self._oldest or found is None or found.ref is None:
-            table = self._tables[table_id].table
-            raise TargetPointGone(
-                f"the mirror does not have the table at point {reached.lsn} any more",
-                subject=f"table {table.qualified_name}",
-            )
-        return TableAt(found.ref, Timestamp(reached.snapshot_ts))
-
-    def _load_parts(self, delta: Delta, table_id: int) -> list[LoadPart]:
-        def read(split) -> Iterator[pa.Table]:
-            for part in run_split(self._mirror, split):
-                self._on_rows(part.upserts.num_rows, part.upserts.nbytes)
-                given = readable_part(part, delta.shape, self._reading).upserts
-                self._on_loaded(table_id, part.upserts, given)
-                yield given
-
-        return [
-            LoadPart(part_key(split), partial(read, split), partial(part_key_of_version_1, split))
-            for split in delta.splits()
-        ]
-
-    def _counted(self, delta: Delta) -> Iterable:
-        for part in delta.parts():
-            self._on_rows(part.rows, part.upserts.nbytes + part.deletes.nbytes)
-            yield readable_part(part, delta.shape, self._reading)
+            return self._destination.apply(table_id, rows.parts(), self.location, keys_are_unique=True)
 
     def _clear(self, registered: dict[int, Registered]) -> None:
         """Remove unfinished loads that are not needed any more, and forget tables that were dropped both in the target

@@ -10,7 +10,7 @@ import pytest
 from ccpr.mirror.delta.split import DeltaPart, DeltaSplit, run_split
 from ccpr.mirror.mirror import Mirror
 from ccpr.state import targets
-from ccpr.targets import sync
+from ccpr.targets import source_rows
 from ccpr.targets.errors import TargetUnavailable
 from tests.support.shop import DATABASE, NAME, TARGET, Shop, shop
 
@@ -117,7 +117,7 @@ def test_an_interrupted_load_is_continued_when_the_mirror_has_newer_points(
     for start in range(1000, 1600, 100):  # one object each, and so one piece
         shop.insert("a", *range(start, start + 100))
         shop.storage.flush(DATABASE, "a")
-    monkeypatch.setattr(sync, "LOAD_ROWS", 10)
+    monkeypatch.setattr(source_rows, "LOAD_ROWS", 10)
     read: list[int] = []
 
     def breaks_off(mirror: Mirror, work: DeltaSplit) -> Iterator[DeltaPart]:
@@ -129,7 +129,7 @@ def test_an_interrupted_load_is_continued_when_the_mirror_has_newer_points(
     shop.command("alter", NAME, "--retain", "1")
     shop.add()
     with monkeypatch.context() as patch:
-        patch.setattr(sync, "run_split", breaks_off)
+        patch.setattr(source_rows, "run_split", breaks_off)
         assert shop.run(code=1)["error"]["code"] == "TARGET_UNAVAILABLE"
     ((loaded, pieces),) = shop.place.query("SELECT SUM(row_count), COUNT(*) FROM ccpr_load_parts")
     assert pieces > 0
@@ -214,7 +214,7 @@ def test_a_rebuild_that_breaks_off_shows_nothing_and_is_repeated(
     shop.run()
     shop.place.query("UPDATE a SET v = 'x'")
     with monkeypatch.context() as patch:
-        patch.setattr(sync, "run_split", breaks_off)
+        patch.setattr(source_rows, "run_split", breaks_off)
         assert shop.command("target", "rebuild", NAME, TARGET, "a", code=1)["error"]["code"] == "TARGET_UNAVAILABLE"
     assert shop.place.query("SELECT COUNT(*) FROM a WHERE v = 'x'") == [(100,)]
     if meanwhile:

@@ -36,7 +36,7 @@ from ccpr.state.states import State
 from ccpr.state.tables import checkpoints
 from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords
-from ccpr.targets import sync
+from ccpr.targets import source_rows
 from ccpr.targets.registry import TARGET_METADATA
 from tests.support.mariadb import MariaDb
 from tests.support.old_state import (
@@ -71,7 +71,7 @@ def old_home(home: Path) -> Path:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the load was divided when it was begun."""
-    monkeypatch.setattr(sync, "LOAD_ROWS", 100)
+    monkeypatch.setattr(source_rows, "LOAD_ROWS", 100)
 
 
 def going_on(name: str, home: Path) -> AbstractContextManager[Old]:

@@ -27,7 +27,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, open_login
 from ccpr.state.pins import Pins
 from ccpr.state.states import State
-from ccpr.targets import sync
+from ccpr.targets import source_rows
 from tests.features.test_state_of_0_1_0 import CATALOG, FILES_2, KEYS, TARGET
 from tests.support.frozen_upstream import FrozenUpstream
 from tests.support.mariadb import MariaDb
@@ -122,7 +122,7 @@ def point_to(targets: dict[str, Place], *names: str) -> None:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the load was divided when it was begun."""
-    monkeypatch.setattr(sync, "LOAD_ROWS", 100)
+    monkeypatch.setattr(source_rows, "LOAD_ROWS", 100)
 
 
 def plain(table: pa.Table) -> list[Any]:
