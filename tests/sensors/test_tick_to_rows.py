@@ -93,7 +93,8 @@ def test_a_tick_requests_a_run_and_the_run_makes_the_rows_equal(replica: Replica
         assert request.tags[LSN_TAG] == str(iteration)
         assert {event.partition for event in result.get_asset_materialization_events()} == {NAME}
         replica.assert_equal_to_source(iteration + 1)
-        assert daemon.tick().run_requests == [], "its interval is not over"
+        if iteration:  # the second may be due at once, as subscriptions made at once are spread
+            assert daemon.tick().run_requests == [], "its interval is not over"
         until_due(clock)
     assert daemon.instance.get_dynamic_partitions(SUBSCRIPTIONS.name or "") == [NAME]
     assert not runless(daemon)
