@@ -23,12 +23,12 @@ from ccpr.mirror.key_urls import with_key
 from ccpr.mirror.keys import Keyring
 from ccpr.mirror.layout import ENCRYPTED, HEAD, IDENTITY
 from ccpr.mirror.ranged import BlockCache
-from ccpr.mirror.store import Chunk, Hashing, PutEnd, Putting, Store, StoredFile, Unhashed, check_same, summed
+from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, Unhashed, check_same, summed
 
 _JSON = (HEAD, IDENTITY)
 
 
-class EncryptedStore(Putting):
+class EncryptedStore(Store):
     """Files of another store, encrypted."""
 
     def __init__(self, store: Store, keys: Keyring) -> None:

@@ -17,14 +17,14 @@ import pyarrow as pa
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.matrixone.objects.content import Content, FileContent
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
-from ccpr.mirror.store import Chunk, Hashing, PutEnd, Putting, StoredFile, check_name, check_same, in_order, summed
+from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same, in_order, summed
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 _SYNC_FILE_RANGE, _BEGIN = getattr(ctypes.CDLL(None), "sync_file_range", None), 2  # of Linux: SYNC_FILE_RANGE_WRITE
 _UNFINISHED = ".unfinished"  # a folder, so that what killed writers leave is found without reading every folder
 
 
-class LocalStore(Putting):
+class LocalStore(Store):
     """Files below one folder. A file is written under a temporary name, fsynced, and then gets its name; `sync`
     does the folder. Paths are texts: `pathlib` interns each part of a path, and a service has very many names.
 

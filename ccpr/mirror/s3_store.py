@@ -21,7 +21,7 @@ from ccpr.matrixone.objects.content import Content, FileContent
 from ccpr.mirror.buckets import CLIENT_ERRORS, Credentials, open_bucket
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.ranged import BlockCache, ranged
-from ccpr.mirror.store import Chunk, Hashing, PutEnd, Putting, StoredFile, check_name, check_same, in_order, summed
+from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same, in_order, summed
 
 _REFUSED_REMEDY = (
     "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) "
@@ -33,7 +33,7 @@ _LOCKED_REMEDY = (
 )
 
 
-class ObjectStore(Putting):
+class ObjectStore(Store):
     """Files below a prefix of a file system whose files appear when they are closed, as those of object stores do.
 
     Attributes

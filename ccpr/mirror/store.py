@@ -59,8 +59,9 @@ class Unhashed:
 
 
 class Store(Protocol):
-    """See the module. All methods raise StoreFailed, and BadName for a name that `check_name` refuses. What puts a file
-    raises StoreConflict, and changes nothing, if it exists with other bytes.
+    """See the module. Stores inherit `put` and define the others. All methods raise StoreFailed, and BadName for a name
+    that `check_name` refuses. What puts a file raises StoreConflict, and changes nothing, if it exists with other
+    bytes.
 
     Attributes
     ----------
@@ -85,7 +86,7 @@ class Store(Protocol):
         """Write an immutable file. `check` gets the whole content before the file appears, and raises to refuse it.
         `overwrite`: a file that is there is damaged, and this is what it was. `hashing`: for the checksum of the
         result, by which a file that is there is compared."""
-        ...
+        return self.begin(name, chunks, check=check, overwrite=overwrite, hashing=hashing)()
 
     def begin(
         self,
@@ -153,21 +154,6 @@ class Store(Protocol):
         """Delete what killed writers left unfinished. The caller holds the lease, so no other process writes. Returns
         the number of files."""
         ...
-
-
-class Putting:
-    """The `put` of a store that has `begin`."""
-
-    def put(
-        self: Store,
-        name: str,
-        chunks: Iterable[Chunk],
-        *,
-        check: Callable[[Content], None] | None = None,
-        overwrite: bool = False,
-        hashing: Callable[[], Hashing] = hashlib.sha256,
-    ) -> StoredFile:
-        return self.begin(name, chunks, check=check, overwrite=overwrite, hashing=hashing)()
 
 
 def is_name(name: str) -> bool:

@@ -107,11 +107,11 @@ class WriteQueue:
     def _begin(self, begin: Callable[[], PutEnd], stored: "Future[StoredFile]") -> None:
         try:
             end = begin()
+            self._room.acquire()
+            self._ends.submit(self._end, end, stored)
         except BaseException as error:
             stored.set_exception(error)
             raise
-        self._room.acquire()
-        self._ends.submit(self._end, end, stored)
 
     def _end(self, end: PutEnd, stored: "Future[StoredFile]") -> None:
         try:

@@ -9,9 +9,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from ccpr.base.progress import SILENT, Progress
+from ccpr.base.progress import Progress
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.schema import DEFAULT_READING, Reading
+from ccpr.matrixone.schema import Reading
 from ccpr.mirror.delta.change_rows import readable_part
 from ccpr.mirror.delta.delta import Delta, TableAt, run_split, table_delta
 from ccpr.mirror.delta.duplicates import find_duplicates
@@ -27,10 +27,6 @@ from ccpr.targets.part_keys import part_key, part_key_of_version_1
 
 # Of a piece of an initial load: several connections have work, and an interruption costs little.
 LOAD_ROWS = 1 << 17
-
-
-def not_watched(table_id: int, read: pa.Table, given: pa.Table) -> None:
-    pass
 
 
 class SourceRows:
@@ -56,10 +52,10 @@ class SourceRows:
         point: GlobalPoint,
         tables: Mapping[int, TablePoint],
         *,
-        last_of_key: bool = False,
-        progress: Progress = SILENT,
-        reading: Reading = DEFAULT_READING,
-        on_loaded: Callable[[int, pa.Table, pa.Table], None] = not_watched,
+        last_of_key: bool,
+        progress: Progress,
+        reading: Reading,
+        on_loaded: Callable[[int, pa.Table, pa.Table], None],
     ) -> None:
         self.last_of_key, self.reading = last_of_key, reading
         self.on_rows, self.on_loaded = progress.on_rows, on_loaded

@@ -45,7 +45,7 @@ from ccpr.targets.plan import (
     stuck_failure,
     wanted_table,
 )
-from ccpr.targets.source_rows import SourceRows, not_watched
+from ccpr.targets.source_rows import SourceRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,10 @@ def _confirmed() -> None:
     return
 
 
+def _not_watched(table_id: int, read: pa.Table, given: pa.Table) -> None:
+    pass
+
+
 class TargetSync:
     """One sync of one target to the newest point. The destination is open; one thread.
 
@@ -110,7 +114,7 @@ class TargetSync:
         confirm: Callable[[], None] = _confirmed,
         progress: Progress = SILENT,
         reading: Reading = DEFAULT_READING,
-        on_loaded: Callable[[int, pa.Table, pa.Table], None] = not_watched,
+        on_loaded: Callable[[int, pa.Table, pa.Table], None] = _not_watched,
     ) -> None:
         self._destination, self._history, self._rules, self._confirm = destination, history, rules, confirm
         self._whole: list[int] = []

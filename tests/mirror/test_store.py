@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from ccpr.matrixone.objects.content import Content
+from ccpr.mirror.encrypted_store import EncryptedStore
 from ccpr.mirror.errors import BadName, MirrorDamaged
 from ccpr.mirror.keys import new_key
+from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.open_store import open_store
+from ccpr.mirror.s3_store import ObjectStore
 from ccpr.mirror.store import Store
 from ccpr.pipeline.write_queue import WriteQueue
 
@@ -50,6 +53,12 @@ def test_a_file_of_several_parts_is_whole(store: Store) -> None:
     stored = store.put("objects/large", [chunk] * 25)
     assert stored.size == store.size("objects/large") == 25 << 20
     assert hashlib.sha256(store.read("objects/large")).digest() == stored.sha256
+
+
+@pytest.mark.parametrize("kind", [LocalStore, ObjectStore, EncryptedStore])
+def test_a_store_defines_all_but_put(kind: type) -> None:
+    methods = {name for name, value in vars(Store).items() if callable(value) and not name.startswith("_")}
+    assert methods - set(vars(kind)) == {"put"}
 
 
 def test_what_is_put_together_is_as_if_put_one_by_one(store: Store) -> None:

@@ -143,8 +143,8 @@ class VisibleRows:
             return pa.concat_arrays([self.file.column(number, column, rows) for number, rows in by_block])
 
     def where(self, mask: np.ndarray) -> "VisibleRows | None":
-        """The rows that a mask keeps (bool, one a row), without blocks of which it keeps none; None if it keeps
-        none."""
+        """The rows that a mask keeps: bool, one a row. Blocks without such rows are left out. None if there are no
+        such rows."""
         rows = np.flatnonzero(mask) if self.rows is None else self.rows[mask]
         if len(rows) == self.stored:
             return self
