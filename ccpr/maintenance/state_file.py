@@ -39,7 +39,7 @@ from ccpr.mirror.layout import (
 from ccpr.mirror.mirror import Mirror
 from ccpr.state import tables as catalog
 from ccpr.state.context import Context
-from ccpr.state.database import batches, fetch, stored_time, transaction
+from ccpr.state.database import batches, fetch, reading, stored_time, transaction
 from ccpr.state.errors import SubscriptionExists, SubscriptionMissing
 from ccpr.state.log_rows import LogRow
 from ccpr.state.migrations import SCHEMA_VERSION
@@ -113,7 +113,7 @@ def export_state(engine: sa.Engine, name: str, now: datetime) -> dict[str, Any]:
     """The document of one subscription, all of it at one moment. Raises SubscriptionMissing."""
     if engine.dialect.name != "sqlite":  # whose transactions run one after another anyway
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         query = sa.select(mo_ccpr_log).where(
             mo_ccpr_log.c.subscription_name == name, mo_ccpr_log.c.state != State.DROPPED
         )

@@ -21,7 +21,7 @@ from ccpr.matrixone.server.answers import StatementError
 from ccpr.relay.mirror_publication import ACCOUNT, MirrorPublication, error_text
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
-from ccpr.state.database import fetch, repeatable, transaction
+from ccpr.state.database import fetch, reading, repeatable
 from ccpr.state.followers import SERVED, Follower, FollowerRecords, all_followers
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.log_rows import LogRow
@@ -244,6 +244,6 @@ def _approved(engine: sa.Engine, task_id: str, follower: str) -> int:
 def ledger_entry(engine: sa.Engine, task_id: str, name: str) -> LedgerEntry | None:
     """An object that the mirror has."""
     query = sa.select(objects).where(objects.c.task_id == task_id, objects.c.object_name == name)
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         found = fetch(connection, query)
     return LedgerEntry(name, int(found[0].size), bytes(found[0].sha256)) if found else None

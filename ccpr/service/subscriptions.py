@@ -33,7 +33,7 @@ from ccpr.service.names_meant import similar_names
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.credentials import Vault
-from ccpr.state.database import fetch, repeatable, transaction
+from ccpr.state.database import fetch, reading, repeatable
 from ccpr.state.errors import BadSetting, StateUnreadable, SubscriptionExists
 from ccpr.state.log_rows import LogRow
 from ccpr.state.patterns import NamePatterns
@@ -406,7 +406,7 @@ def select(workspace: Workspace, statement: Select) -> tuple[tuple[str, ...], li
     query = sa.select(*(source.c[name] for name in columns)).where(
         *(source.c[name] == value for name, value in statement.where)
     )
-    with transaction(workspace.log.engine) as connection:
+    with reading(workspace.log.engine) as connection:
         rows = fetch(connection, query.order_by(source.c.subscription_name, source.c.created_at))
     return columns, [tuple(_readable(columns, row)) for row in rows]
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
 from ccpr.state.tables import copies
 
 _ALL = sa.select(copies).where(copies.c.task_id == sa.bindparam("task")).order_by(copies.c.copy_id)
@@ -61,7 +61,7 @@ class CopyRecords:
     @repeatable
     def all(self) -> list[CopyRecord]:
         """Raises StateUnreadable."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return [_record(row._mapping) for row in fetch(connection, _ALL, task=self.task_id)]
 
     def of(self, place: str) -> CopyRecord | None:
@@ -99,7 +99,7 @@ class CopyRecords:
 @repeatable
 def copied_tasks(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions that have a second copy."""
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         return set(connection.scalars(sa.select(copies.c.task_id).distinct()))
 
 

@@ -4,8 +4,9 @@ nothing is configured; MySQL or MariaDB by URL (decision catalog-by-sqlalchemy).
 Errors of the database become typed errors here. What is safe to repeat is repeated while the database does not answer
 (decision repeat-reads-only).
 
-Isolation. SQLite: every transaction is BEGIN IMMEDIATE, so they run one after another. MySQL and MariaDB: READ
-COMMITTED (decision read-committed). Claim, renewal and commit are each decided by one UPDATE with its whole condition
+Isolation. SQLite: a transaction that may write is BEGIN IMMEDIATE, so they run one after another; readers see what was
+committed when they began, and wait for nobody (decision readers-do-not-wait). MySQL and MariaDB: READ COMMITTED
+(decision read-committed). Claim, renewal and commit are each decided by one UPDATE with its whole condition
 in WHERE. InnoDB evaluates that against the newest committed row and holds the row's lock until the end, at any
 isolation level. REPEATABLE READ would only add gap locks, by which writers of two subscriptions block each other, and
 an old view for those who read again after waiting. What must be read at one moment is read by one statement.
@@ -44,6 +45,7 @@ _LOCK_SECONDS = 60
 
 _TURNS: "WeakKeyDictionary[sa.Engine, threading.RLock]" = WeakKeyDictionary()
 _TURNS_LOCK = threading.Lock()
+_BEGIN = "begin"  # under this name `reading` says in SQLite how the next transaction of a connection begins
 _TOGETHER = threading.local()  # `connection`: that of this thread's block of `together`
 
 # Errors of MySQL and MariaDB that say themselves that trying again is in vain: of a login, a right, a name, a value.
@@ -148,6 +150,20 @@ def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 
 @contextmanager
+def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction that only reads; within `together` that of the block. In SQLite it waits for no writer. Raises
+    StateUnavailable, StateUnreadable."""
+    joined = _joined()
+    if joined is not None and joined.engine is engine:
+        yield joined
+        return
+    with typed(engine), engine.connect() as connection:
+        connection.info[_BEGIN] = "BEGIN"
+        with connection.begin():
+            yield connection
+
+
+@contextmanager
 def together(engine: sa.Engine) -> Iterator[None]:
     """One transaction in the place of those that this thread begins in the block: of many small ones the beginnings and
     ends are half the cost. In SQLite all others wait for its end, so nothing in it may wait for anything else.
@@ -170,8 +186,9 @@ def _joined() -> sa.Connection | None:
 
 @contextmanager
 def _turn(engine: sa.Engine) -> Iterator[None]:
-    """In SQLite transactions run one after another. Those of this process's threads queue here: SQLite itself would
-    let each look again after a pause, and with many threads one may find it locked for longer than it waits."""
+    """In SQLite transactions that may write run one after another. Those of this process's threads queue here: SQLite
+    itself would let each look again after a pause, and with many threads one may find it locked for longer than it
+    waits."""
     if engine.dialect.name != "sqlite":
         yield
         return
@@ -335,4 +352,4 @@ def _sqlite_settings(connection, _record) -> None:
 
 
 def _sqlite_begin(dbapi_connection: sa.PoolProxiedConnection) -> None:
-    dbapi_connection.cursor().execute("BEGIN IMMEDIATE")
+    dbapi_connection.cursor().execute(dbapi_connection.info.pop(_BEGIN, "BEGIN IMMEDIATE"))

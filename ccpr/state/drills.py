@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
 from ccpr.state.tables import drills
 
 MOST_DRILLS = 200  # of a subscription; older ones are forgotten, but for the last good one
@@ -80,7 +80,7 @@ class DrillRecords:
     @repeatable
     def all(self) -> list[Drill]:
         """The newest first. Raises StateUnreadable."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return [_drill(row._mapping) for row in fetch(connection, _ALL, task=self.task_id)]
 
     def last(self) -> tuple[Drill | None, Drill | None]:
@@ -122,7 +122,7 @@ class DrillRecords:
 @repeatable
 def drilled_tasks(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions that had a drill."""
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         return set(connection.scalars(sa.select(drills.c.task_id).distinct()))
 
 

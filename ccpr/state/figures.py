@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.database import batches, fetch, reading, repeatable, stored_time, transaction, understood
 from ccpr.state.tables import figures
 
 if TYPE_CHECKING:  # it imports numpy
@@ -37,7 +37,7 @@ class FigureRecords:
         """By table id, what was recorded of a point. Raises StateUnreadable."""
         from ccpr.mirror.figures import Figures
 
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, _AT, task=self.task_id, of=lsn)
         with understood("recorded figures cannot be read", f"task {self.task_id}, point {lsn}"):
             return {

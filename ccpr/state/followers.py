@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.schema import integer_of
-from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
 from ccpr.state.errors import FollowerExists, FollowerLoginLost, FollowerMissing, KeyLost, StateUnreadable
 from ccpr.state.tables import followers
 from ccpr.state.targets import Failing
@@ -152,14 +152,14 @@ class FollowerRecords:
     def all(self) -> list[Follower]:
         """By name. Raises StateUnreadable."""
         query = sa.select(followers).where(followers.c.task_id == self.task_id).order_by(followers.c.follower_name)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return [_follower(row._mapping) for row in fetch(connection, query)]
 
     @repeatable
     def find(self, name: str) -> Follower | None:
         """Raises StateUnreadable for this one's row; that of another does not matter."""
         query = sa.select(followers).where(followers.c.task_id == self.task_id, followers.c.follower_name == name)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return next((_follower(row._mapping) for row in fetch(connection, query)), None)
 
     def get(self, name: str) -> Follower:
@@ -267,7 +267,7 @@ def _failing(follower: Follower, failure: Failure | None, now: datetime) -> dict
 @repeatable
 def all_followers(engine: sa.Engine) -> tuple[list[Follower], list[StateUnreadable]]:
     """Those of all subscriptions, and what is wrong with the rows that cannot be read."""
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         rows = fetch(connection, sa.select(followers).order_by(followers.c.task_id, followers.c.follower_name))
     found: list[Follower] = []
     bad: list[StateUnreadable] = []

@@ -17,7 +17,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, integer_of, text_of
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 from ccpr.state.context import Context
-from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction
+from ccpr.state.database import batches, fetch, reading, repeatable, stored_time
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.point_rows import REF_COLUMNS, TablePoint, row_understood, table_point, table_refs
 from ccpr.state.tables import figures, kept, kept_points, mo_ccpr_log, point_definitions, points, table_points
@@ -92,7 +92,7 @@ class PointHistory:
         """The committed state. Read by one statement, so that it is of one moment."""
         from ccpr.mirror.head import Head
 
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             found = fetch(connection, _HEAD, task=self.task_id)
         if not found:
             raise StateUnreadable(
@@ -108,7 +108,7 @@ class PointHistory:
     @repeatable
     def watermark(self) -> int:
         """Up to which time the replica is complete: nanoseconds, by the upstream's clock."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return int(connection.scalar(_WATERMARK, {"task": self.task_id}) or 0)
 
     def files(self) -> "list[PointFile]":
@@ -126,7 +126,7 @@ class PointHistory:
 
         mine = (points.c.task_id == self.task_id, *where)
         query = sa.select(points.c.file, points.c.lsn, points.c.snapshot_ts).where(*mine)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, query.order_by(points.c.lsn.desc()))
         return [PointFile(path or point_path_1(lsn), lsn, at) for path, lsn, at in rows]
 
@@ -140,14 +140,14 @@ class PointHistory:
     @repeatable
     def global_points(self, after: int = -1) -> list[GlobalPoint]:
         """The points of a greater lsn than `after`, oldest first."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, _AFTER, task=self.task_id, of=after)
         return [_global_point(row._mapping) for row in rows]
 
     @repeatable
     def points_later_than(self, snapshot_ts: int) -> list[GlobalPoint]:
         """The points of a later time than that, nanoseconds by the upstream's clock; oldest first."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, _LATER, task=self.task_id, of=snapshot_ts)
         return [_global_point(row._mapping) for row in rows]
 
@@ -172,7 +172,7 @@ class PointHistory:
         return self._first(_AFTER.limit(1), of=lsn)
 
     def _first(self, query: sa.Select, **parameters: object) -> GlobalPoint | None:
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             found = fetch(connection, query, task=self.task_id, **parameters)
         return _global_point(found[0]._mapping) if found else None
 
@@ -205,7 +205,7 @@ class PointHistory:
             .select_from(join)
             .where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
         )
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return fetch(connection, query)
 
     @repeatable
@@ -220,7 +220,7 @@ class PointHistory:
     def states(self) -> Iterator[TablePoint]:
         """Every table point that has a manifest, by table and point."""
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, query.order_by(table_points.c.table_id, table_points.c.lsn))
         return (table_point(row._mapping) for row in rows)
 
@@ -228,7 +228,7 @@ class PointHistory:
     def all_refs(self) -> Iterator[TableRef]:
         """The tables of all points, as points name them: each once for every point that changed it."""
         query = sa.select(*REF_COLUMNS).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, query)
         return (ref for page in batches(rows, _PARSED_ROWS) for ref in table_refs(page)[0])
 
@@ -236,7 +236,7 @@ class PointHistory:
     def changed(self, lsn: int) -> dict[int, TablePoint]:
         """The table points of one iteration by table id, those of tables that are gone included."""
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn == lsn)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, query)
         return {row.table_id: table_point(row._mapping) for row in rows}
 
@@ -247,7 +247,7 @@ class PointHistory:
         place = sa.tuple_(table_points.c.lsn, table_points.c.table_id)
         mine = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False), ~_replaced())
         query = sa.select(table_points).where(*mine, place > sa.tuple_(lsn, table_id))
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, query.order_by(table_points.c.lsn, table_points.c.table_id).limit(most))
         return [table_point(row._mapping) for row in rows]
 
@@ -264,13 +264,13 @@ class PointHistory:
         live = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
         counted = (*live, table_points.c.kind != Kind.INDEX.value)
         query = sa.select(sa.func.count()).select_from(table_points.join(newest, same)).where(*counted)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return int(connection.scalar(query) or 0)
 
     def changed_after(self, lsn: int) -> list[TablePoint]:
         """The table points of all later iterations, oldest first, those of tables that are gone included."""
         query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn > lsn)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, query.order_by(table_points.c.lsn))
         return [table_point(row._mapping) for row in rows]
 
@@ -322,7 +322,7 @@ class PointHistory:
     def definitions(self) -> dict[int, str]:
         """The files of what the points have besides tables, by the points' lsn."""
         columns = (point_definitions.c.lsn, point_definitions.c.file)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, sa.select(*columns).where(point_definitions.c.task_id == self.task_id))
         return {lsn: text_of(file) for lsn, file in rows}
 
@@ -330,7 +330,7 @@ class PointHistory:
     def definitions_of(self, lsn: int) -> str:
         """That of one point; empty if there is none."""
         mine = (point_definitions.c.task_id == self.task_id, point_definitions.c.lsn == lsn)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return connection.scalar(sa.select(point_definitions.c.file).where(*mine)) or ""
 
     def write(
@@ -381,7 +381,7 @@ class PointHistory:
 def newest_points(engine: sa.Engine) -> dict[str, int]:
     """Lsn of the newest point of each subscription, by task id."""
     query = sa.select(points.c.task_id, sa.func.max(points.c.lsn).label("lsn")).group_by(points.c.task_id)
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         return {row.task_id: row.lsn for row in fetch(connection, query)}
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.holds import HOLD_NAME, Hold
-from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.database import batches, fetch, reading, repeatable, stored_time, understood
 from ccpr.state.history import GlobalPoint
 from ccpr.state.tables import holds, kept, kept_points
 
@@ -76,7 +76,7 @@ class KeptRecords:
     @repeatable
     def state(self) -> KeptState:
         """Raises StateUnreadable."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             found = fetch(connection, _KEPT, task=self.task_id)
             held = fetch(connection, _HOLDS, task=self.task_id)
             listed = fetch(connection, _NEXTS, task=self.task_id)
@@ -93,7 +93,7 @@ class KeptRecords:
     @repeatable
     def holds(self) -> list[Hold]:
         """By name. Raises StateUnreadable."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(connection, _HOLDS, task=self.task_id)
         with understood("a held point cannot be read", f"task {self.task_id}"):
             return [_hold(row._mapping) for row in rows]

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.object_rows import ObjectDiff
-from ccpr.state.database import batches, transaction
+from ccpr.state.database import batches, reading, transaction
 from ccpr.state.settings import GRACE_SECONDS
 from ccpr.state.tables import garbage, objects, references
 
@@ -158,7 +158,7 @@ class Ledger:
             .where(*mine)
             .group_by(references.c.object_name)
         )
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             pages = connection.execution_options(yield_per=_ROWS).execute(query).partitions()
             found = np.concatenate(
                 [np.empty((0, 3), np.int64), *(np.array([*map(tuple, page)], np.int64) for page in pages)]
@@ -175,7 +175,7 @@ class Ledger:
                 .order_by(objects.c.object_name)
                 .limit(_ROWS)
             )
-            with transaction(self.engine) as connection:
+            with reading(self.engine) as connection:
                 page = connection.execute(query).all()
             yield from (LedgerEntry(row.object_name, row.size, row.sha256) for row in page)
             if len(page) < _ROWS:
@@ -187,7 +187,7 @@ class Ledger:
         found = {}
         for page in batches(names, _NAMES):
             query = sa.select(objects).where(objects.c.task_id == self.task_id, objects.c.object_name.in_(page))
-            with transaction(self.engine) as connection:
+            with reading(self.engine) as connection:
                 found |= {
                     row.object_name: LedgerEntry(row.object_name, row.size, row.sha256)
                     for row in connection.execute(query)
@@ -199,21 +199,21 @@ class Ledger:
         return {name: stored.sha256 for name, stored in self.look_up(names).items()}
 
     def stored_bytes(self) -> int:
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return int(
                 connection.scalar(sa.select(sa.func.sum(objects.c.size)).where(objects.c.task_id == self.task_id)) or 0
             )
 
     def references_to(self, name: str) -> list[Reference]:
         query = sa.select(references).where(references.c.task_id == self.task_id, references.c.object_name == name)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return [Reference(name, row.table_id, row.from_lsn, row.until_lsn) for row in connection.execute(query)]
 
     def kept_tables(self) -> set[int]:
         """The tables that refer to objects, or did until a point that is kept: an index table's objects are listed in
         manifests, and mostly not copied."""
         query = sa.select(references.c.table_id).where(references.c.task_id == self.task_id).distinct()
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return set(connection.scalars(query))
 
     def end_references(self, connection: sa.Connection, until: int, after: int = -1) -> list[str]:
@@ -257,7 +257,7 @@ class Ledger:
 
     def waiting(self) -> tuple[int, int, int]:
         """How many files are recorded for deletion, and when the first and the last of them are due."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             count, first, last = connection.execute(_WAITING, {"task": self.task_id}).one()
         return count, first or 0, last or 0
 
@@ -286,7 +286,7 @@ class Ledger:
             stored = sa.select(objects.c.object_name).where(
                 objects.c.task_id == self.task_id, objects.c.object_name.in_(names)
             )
-            with transaction(self.engine) as connection:
+            with reading(self.engine) as connection:
                 known = set(connection.scalars(waiting))
                 known |= {object_path(name) for name in (connection.scalars(stored) if names else ())}
             found += [path for path in page if path not in known]

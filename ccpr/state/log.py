@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from ccpr.base.wording import meant
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.context import Context
-from ccpr.state.database import exclusive, repeatable, stored_time, transaction
+from ccpr.state.database import exclusive, reading, repeatable, stored_time, transaction
 from ccpr.state.errors import (
     CommitOutcomeUnknown,
     LeaseLost,
@@ -87,13 +87,13 @@ class CcprLog:
     @repeatable
     def all_rows(self) -> tuple[list[LogRow], list[BadRow]]:
         """The subscriptions that are not dropped, by name: those that can be read, and those that cannot."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return read_rows(connection)
 
     @repeatable
     def row(self, name: str) -> LogRow:
         """Raises SubscriptionMissing."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             found = read_row(connection, name=name)
             if found is None:
                 raise _missing(connection, name)
@@ -102,7 +102,7 @@ class CcprLog:
     @repeatable
     def dropped_row(self, name: str) -> LogRow | None:
         """The subscription of this name that was dropped last."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return read_latest_dropped(connection, name)
 
     # ---- the lease
@@ -253,7 +253,7 @@ class CcprLog:
 
     @repeatable
     def _message(self, claim: Claim) -> str | None:
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             row = read_row(connection, task_id=claim.task_id)
         return None if row is None else row.error_message
 

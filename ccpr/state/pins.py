@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ccpr.base.wording import first_names
 from ccpr.mirror.errors import PointGone
-from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
 from ccpr.state.errors import FollowerMissing, PointsPinned, RelayPinned, RelayPins
 from ccpr.state.followers import SERVED, publication_of
 from ccpr.state.tables import followers, mo_ccpr_log, pins, points
@@ -77,13 +77,13 @@ class Pins:
     def all(self) -> list[Pin]:
         """The oldest point first. Raises StateUnreadable."""
         query = sa.select(pins).where(self._mine()).order_by(pins.c.lsn, pins.c.snapshot_name)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return [_pin(row._mapping) for row in fetch(connection, query)]
 
     @repeatable
     def find(self, name: str) -> Pin | None:
         query = sa.select(pins).where(self._mine(), pins.c.snapshot_name == name)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             found = fetch(connection, query)
         return _pin(found[0]._mapping) if found else None
 
@@ -143,7 +143,7 @@ class Pins:
 @repeatable
 def needed_by_pins(engine: sa.Engine, task_id: str) -> list[int]:
     """The lsn of each pinned point."""
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         return [row.lsn for row in fetch(connection, _NEEDED, task=task_id)]
 
 

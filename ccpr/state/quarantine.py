@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from ccpr.base.failure import Failure
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.points import LaggingTable
-from ccpr.state.database import fetch, repeatable, stored_time, transaction
+from ccpr.state.database import fetch, reading, repeatable, stored_time
 from ccpr.state.tables import behind_tables, quarantine
 
 _TASK = sa.bindparam("task")
@@ -60,7 +60,7 @@ class Quarantine:
     @repeatable
     def entries(self) -> list[QuarantineEntry]:
         """The tables that are in quarantine now, by id."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             return [_entry(row._mapping) for row in fetch(connection, _QUARANTINE, task=self.task_id)]
 
     @repeatable
@@ -127,7 +127,7 @@ class Quarantine:
 
     def _behind(self, query: sa.Select, **parameters: object) -> dict[int, dict[int, LaggingTable]]:
         found: dict[int, dict[int, LaggingTable]] = {}
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             for row in fetch(connection, query, task=self.task_id, **parameters):
                 found.setdefault(row.lsn, {})[row.table_id] = LaggingTable(
                     row.database_name, row.table_name, row.stands_at
@@ -151,5 +151,5 @@ def _entry(row: Mapping) -> QuarantineEntry:
 @repeatable
 def tasks_in_quarantine(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions that have tables in quarantine."""
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         return {row.task_id for row in fetch(connection, sa.select(quarantine.c.task_id).distinct())}

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from ccpr.state.credentials import Vault
-from ccpr.state.database import fetch, repeatable, stored_time, transaction
+from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction
 from ccpr.state.errors import RelayUserExists, RelayUserMissing
 from ccpr.state.subscription import check_subscription_name
 from ccpr.state.tables import relay_users
@@ -43,7 +43,7 @@ class RelayUsers:
     def all(self) -> list[RelayUser]:
         """By name. One whose publications cannot be read may use none."""
         columns = (relay_users.c.user_name, relay_users.c.created_at, relay_users.c.publications)
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             found = fetch(connection, sa.select(*columns).order_by(relay_users.c.user_name))
         return [RelayUser(row.user_name, row.created_at, _publications(row)) for row in found]
 
@@ -82,7 +82,7 @@ class RelayUsers:
     def digest(self, name: str) -> bytes | None:
         """None for a user that does not exist. Raises StateUnreadable."""
         query = sa.select(relay_users.c.sealed_digest).where(relay_users.c.user_name == name.lower())
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             found = fetch(connection, query)
         if not found:
             return None

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
 from ccpr.state.tables import scrubs
 
 _MOST_DAMAGED = 1_000  # that are remembered one by one
@@ -43,7 +43,7 @@ class ScrubRecords:
     @repeatable
     def get(self) -> Scrub | None:
         """Raises StateUnreadable."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             found = fetch(connection, _ROW, task=self.task_id)
         return _scrub(found[0]._mapping) if found else None
 

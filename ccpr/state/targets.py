@@ -19,7 +19,7 @@ from ccpr.base.failure import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.schema import Table, integer_of, text_of
 from ccpr.schema.dialects import Dialect
-from ccpr.state.database import fetch, repeatable, stored_time, transaction, understood
+from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
 from ccpr.state.errors import TargetExists, TargetMissing
 from ccpr.state.tables import points, table_points, targets
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
@@ -194,7 +194,7 @@ class TargetRecords:
     @repeatable
     def all(self) -> list[Target]:
         """All targets, by name. Raises StateUnreadable."""
-        with transaction(self.engine) as connection:
+        with reading(self.engine) as connection:
             rows = fetch(
                 connection, sa.select(targets).where(targets.c.task_id == self.task_id).order_by(targets.c.target_name)
             )
@@ -307,7 +307,7 @@ def _attempted(before: Failing | Retrying | None, now: datetime) -> dict[str, An
 @repeatable
 def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
     """The lsn of the oldest point that each target still needs. Retention keeps these points and all later ones."""
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         return [row.needed_lsn for row in fetch(connection, _NEEDED, task=task_id)]
 
 
@@ -315,7 +315,7 @@ def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
 def known_definitions(engine: sa.Engine, task_id: str) -> list[Table]:
     """Every definition of a table that a point of the subscription has, each once. Raises StateUnreadable."""
     query = sa.select(table_points.c.table_schema).where(table_points.c.task_id == task_id).distinct()
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         rows = fetch(connection, query)
     with understood("a stored definition cannot be read", f"task {task_id}"):
         return [Table.from_json(json.loads(row.table_schema)) for row in rows]
@@ -324,14 +324,14 @@ def known_definitions(engine: sa.Engine, task_id: str) -> list[Table]:
 @repeatable
 def tasks_with_targets(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions that have targets."""
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         return {row.task_id for row in fetch(connection, sa.select(targets.c.task_id).distinct())}
 
 
 @repeatable
 def tasks_with_target_trouble(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions with a target that fails, or has lagging tables."""
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         return {row.task_id for row in fetch(connection, _IN_TROUBLE)}
 
 
@@ -358,7 +358,7 @@ def lagging_targets(engine: sa.Engine, task_id: str, now: datetime, interval: fl
     point, or failed, as a whole or in tables, and their wait is over (`Retrying.next_attempt`), or all are to be asked.
     Tables that require operator action do not count. A clock that was set back ends a wait.
     """
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         rows = fetch(connection, _ACTIVE if ask else _LAGGING, task=task_id)
     return [row.target_name for row in rows if not _waits(row, now, interval)]
 
@@ -366,7 +366,7 @@ def lagging_targets(engine: sa.Engine, task_id: str, now: datetime, interval: fl
 @repeatable
 def tasks_to_try_again(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions with a target that is tried again after a failure, now or later."""
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         return {row.task_id for row in fetch(connection, _TO_TRY_AGAIN)}
 
 
@@ -375,7 +375,7 @@ def targets_to_verify(engine: sa.Engine, now: datetime) -> dict[str, list[str]]:
     """Names of the targets that are to be asked where they are (`Target.is_to_verify`), by task id. Those that fail are
     not among them: they are synced again."""
     until = now - timedelta(seconds=VERIFY_SECONDS)
-    with transaction(engine) as connection:
+    with reading(engine) as connection:
         rows = fetch(connection, _QUIET, until=stored_time(until), now=stored_time(now))
     found: dict[str, list[str]] = {}
     for row in rows:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ccpr.state.database import repeatable, transaction
+from ccpr.state.database import reading, repeatable
 from ccpr.state.log import CcprLog
 from ccpr.state.log_rows import BadRow, LogRow, Mark, read_marks, read_rows, read_some
 
@@ -63,7 +63,7 @@ class WatchedRows:
 
     @repeatable
     def _read(self, whole: bool) -> tuple[dict[str, Mark], list[LogRow], list[BadRow]]:
-        with transaction(self._log.engine) as connection:
+        with reading(self._log.engine) as connection:
             marks = read_marks(connection)
             if whole:
                 return marks, *read_rows(connection)

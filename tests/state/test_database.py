@@ -1,20 +1,25 @@
 """The connection to the catalog database: URLs, errors, a database that is locked, restarts, or is lost in a commit."""
 
+import ast
 import os
+import re
 import resource
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+import ccpr
 from ccpr.state.context import Context
-from ccpr.state.database import create_engine, place, repeatable, together, transaction
+from ccpr.state.database import create_engine, place, reading, repeatable, together, transaction
 from ccpr.state.errors import CommitOutcomeUnknown, LeaseLost, StateUnavailable, StateUnreadable
 from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database
+from ccpr.state.tables import mo_ccpr_log
 from tests.support.mariadb import MariaDb, program_or_skip, running
 from tests.support.values import NOW, a_subscription, commit
 
@@ -35,8 +40,53 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     log.engine.dispose()
     sa.event.listen(log.engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=50"))
     with transaction(other), pytest.raises(StateUnavailable, match="locked"):
-        log.row("sub")
-    assert log.row("sub").iteration_lsn == 0
+        log.claim("sub", "a", TTL, nobody_is_dead)
+    assert log.claim("sub", "a", TTL, nobody_is_dead).name == "sub"
+
+
+def test_readers_do_not_wait_for_a_writer_and_see_what_was_committed(catalog_url: str) -> None:
+    log, other = CcprLog(open_database(catalog_url)), open_database(catalog_url)
+    log.insert(a_subscription().to_row(NOW))
+    with transaction(other) as connection:
+        connection.execute(mo_ccpr_log.update().values(iteration_lsn=7))
+        assert log.row("sub").iteration_lsn == 0
+    assert log.row("sub").iteration_lsn == 7
+
+
+def test_a_writer_of_this_process_does_not_hold_its_readers_up(catalog_url: str) -> None:
+    log = CcprLog(open_database(catalog_url))
+    log.insert(a_subscription().to_row(NOW))
+    with transaction(log.engine) as connection, ThreadPoolExecutor(1) as threads:
+        connection.execute(mo_ccpr_log.update().values(iteration_lsn=7))
+        assert threads.submit(log.row, "sub").result(30).iteration_lsn == 0
+    assert log.row("sub").iteration_lsn == 7
+
+
+def test_a_reader_sees_one_moment_in_sqlite(tmp_path: Path) -> None:
+    engine = open_database(f"sqlite:///{tmp_path}/catalog.db")
+    log = CcprLog(engine)
+    log.insert(a_subscription().to_row(NOW))
+    lsn = sa.select(mo_ccpr_log.c.iteration_lsn)
+    with reading(engine) as connection:
+        assert connection.scalar(lsn) == 0
+        with transaction(engine) as writer:
+            writer.execute(mo_ccpr_log.update().values(iteration_lsn=7))
+        assert connection.scalar(lsn) == 0
+    with reading(engine) as connection:
+        assert connection.scalar(lsn) == 7
+
+
+def test_what_reads_does_not_write() -> None:
+    """In SQLite a writer that began as a reader would fail where another one was faster."""
+    writes = re.compile(r"\.(insert|update|delete|with_for_update)\(|lock=True")
+    found = 0
+    for path in sorted(Path(ccpr.__file__).parent.rglob("*.py")):
+        text = path.read_text()
+        for block in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.With)):
+            if any(ast.unparse(item.context_expr).startswith("reading(") for item in block.items):
+                found += 1
+                assert not writes.search(ast.unparse(block)), f"{path}:{block.lineno}"
+    assert found
 
 
 @pytest.fixture
