@@ -31,10 +31,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pymysql
-
-import ccpr
-from benchmarks.shared.simulated import upstream
+from benchmarks.shared.simulated import connect, upstream, wait_until_equal
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.service.daemon.descriptors import Descriptors, raise_limit
@@ -170,7 +167,8 @@ def main() -> None:
             seconds = time.monotonic() - real
             ended, lates = watch.ended, watch.lates[:]
             cpu_ms = (time.process_time() - cpu) / max(1, ended - before) * 1000
-            wait_until_equal(workspace, connection, options.subscriptions)
+            mirrors = [str(workspace.default_mirror(f"s{number}")) for number in range(options.subscriptions)]
+            wait_until_equal(connection, mirrors)
             replicator.stop()
     warm = samples[len(samples) // 10]
     figures = {
@@ -203,24 +201,6 @@ def settle(watch: Watch, count: int, clock: FastClock, seconds: float) -> bool:
             return True
         time.sleep(0.05)
     return False
-
-
-def connect(port: int) -> pymysql.Connection:
-    return pymysql.connect(host="127.0.0.1", port=port, user="sys#dump", password="111", autocommit=True)
-
-
-def wait_until_equal(workspace: Workspace, connection: pymysql.Connection, count: int) -> None:
-    """Every mirror has the rows of its source. Fails if one has not in five minutes."""
-    end = time.monotonic() + 300
-    for number in range(count):
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT n FROM d{number}.t")
-            source = sorted(int(n) for (n,) in cursor.fetchall())
-        mirror = str(workspace.default_mirror(f"s{number}"))
-        while sorted(ccpr.open_mirror(mirror).table(f"d{number}.t").to_arrow().column("n").to_pylist()) != source:
-            if time.monotonic() > end:
-                raise SystemExit(f"s{number} differs from its source")
-            time.sleep(0.2)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,12 @@ sys.path[0] = __file__.rpartition("/")[0] + "/../.."  # the repository, not the 
 import argparse
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import pymysql
+
+import ccpr
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.engine.stored_table import ALIVE
 from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
@@ -57,6 +60,23 @@ def upstream(databases: int, tables: int = 1) -> Iterator[int]:
     """The port of one that runs until the end of the block."""
     with serving(__file__, "--databases", str(databases), "--tables", str(tables)) as port:
         yield port
+
+
+def connect(port: int) -> pymysql.Connection:
+    return pymysql.connect(host="127.0.0.1", port=port, user="sys#dump", password="111", autocommit=True)
+
+
+def wait_until_equal(connection: pymysql.Connection, mirrors: Sequence[str]) -> None:
+    """The mirror of each `dN` has the rows of its table. Fails if one has not in five minutes."""
+    end = time.monotonic() + 300
+    for number, mirror in enumerate(mirrors):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT n FROM d{number}.t")
+            source = sorted(int(n) for (n,) in cursor.fetchall())
+        while sorted(ccpr.open_mirror(mirror).table(f"d{number}.t").to_arrow().column("n").to_pylist()) != source:
+            if time.monotonic() > end:
+                raise SystemExit(f"the mirror of d{number} differs from its source")
+            time.sleep(0.2)
 
 
 @contextmanager

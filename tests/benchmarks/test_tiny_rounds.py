@@ -61,6 +61,7 @@ TINY = {
     "source": ("--rounds", "1", "--copies", "1"),
     "spark_read": ("--rounds", "1", "--rows", "10000"),
     "startup": ("--repeat", "1", "--helps", "1", "--no-dagster"),
+    "two_services": ("--subscriptions", "2", "--interval", "1", "--minutes", "0.1", "--down", "1"),
     "workers": ("--rounds", "1", "--workers", "2", "--copies", "2", "--rows", "5000", "--mbs", "100"),
 }
 WITH_SPARK = {"engines", "spark_read", "workers"}
