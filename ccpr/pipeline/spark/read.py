@@ -21,6 +21,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.table_read import TASK_BYTES, TableRead, plan_read
 from ccpr.pipeline.spark.errors import StoreNotShared
+from ccpr.pipeline.spark.short_decimals import as_decimals, as_numbers, as_numbers_schema
 from ccpr.pipeline.spark.tasks import in_tasks, refuse_unshared_store
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ def read_table(
     """
     read = plan_read(mirror, table, at, columns=columns, filters=filters, hidden=hidden, reading=reading)
     refuse_unshared_store(spark, read.store_url)
-    return in_tasks(spark, read.shares(task_bytes), partial(_read_names, read), read.schema)
+    shares, numbers = read.shares(task_bytes), as_numbers_schema(read.schema)
+    if numbers != read.schema:
+        frame = in_tasks(spark, shares, partial(_read_numbers, read, numbers), numbers)
+        if (decimals := as_decimals(frame, read.schema)) is not None:
+            return decimals
+    return in_tasks(spark, shares, partial(_read_names, read), read.schema)
 
 
 def read_share(read: TableRead, names: Sequence[str] | pa.Array) -> Iterator[pa.RecordBatch]:
@@ -63,3 +69,7 @@ def _read_names(read: TableRead, batches: Iterable[pa.RecordBatch]) -> Iterator[
     names = [batch.column("name") for batch in batches]
     if names:
         yield from read_share(read, pa.concat_arrays(names))
+
+
+def _read_numbers(read: TableRead, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return as_numbers(_read_names(read, batches), schema)

@@ -68,7 +68,7 @@ class Caretaker:
 
     def _copy(self, row: LogRow) -> None:
         settings = Subscription.from_row(row).settings
-        if not settings.copy_to or not row.iteration_lsn:
+        if not settings.copy_to or not settings.copy_every or not row.iteration_lsn:
             return
         last = CopyRecords(self._workspace.log.engine, row.task_id).of(without_key(settings.copy_to)[0])
         if is_due(last, settings.copy_every, self._workspace.clock()):
@@ -76,8 +76,10 @@ class Caretaker:
 
     def _drill(self, row: LogRow) -> None:
         settings = Subscription.from_row(row).settings
+        if not settings.drill_every or not row.iteration_lsn:
+            return
         last, _ = DrillRecords(self._workspace.log.engine, row.task_id).last()
-        if not row.iteration_lsn or not is_due(last, settings.drill_every, self._workspace.clock()):
+        if not is_due(last, settings.drill_every, self._workspace.clock()):
             return
         done = drill(self._workspace, row.subscription_name, place_of(self._workspace, settings.drill_into))
         self._drilled(row, done)
@@ -85,9 +87,11 @@ class Caretaker:
     def _scrub(self, row: LogRow) -> None:
         subscription = Subscription.from_row(row)
         within, now = subscription.settings.verify_within, self._workspace.clock()
+        if not within or not row.iteration_lsn:
+            return
         records = ScrubRecords(self._workspace.log.engine, row.task_id)
         scrub = records.get()
-        if not within or not row.iteration_lsn or is_waiting(scrub, within, now):
+        if is_waiting(scrub, within, now):
             return
         steady = self._steady()
         passed = steady - self._read_at.get(row.task_id, steady - self._seconds)
@@ -110,8 +114,6 @@ class Attempt(Protocol):
 
 def is_due(last: Attempt | None, every: float, now: float) -> bool:
     """Whether the next one is due. A clock that was set back ends a wait."""
-    if not every:
-        return False
     if last is None:
         return True
     wait = every if last.good else min(every, _AGAIN_SECONDS)
