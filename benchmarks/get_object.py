@@ -25,7 +25,7 @@ from typing import Any
 import pymysql
 
 from benchmarks.large_object import LARGE, ccpr_words, one_large_object
-from benchmarks.shared.common import arguments_of
+from benchmarks.shared.common import arguments_of, cpu_seconds
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.malloc import keep_large_blocks
@@ -97,11 +97,11 @@ def _figures(endpoint: Endpoint, server: int, path: Path, size: int, rounds: int
         }
         for _ in range(rounds):
             for name in _READERS:
-                worked, started = _cpu_seconds(server), time.perf_counter()
+                worked, started = cpu_seconds(server), time.perf_counter()
                 taken = readers[name]()
                 seconds[name].append(time.perf_counter() - started)
                 if name == "wire":
-                    busy.append(_cpu_seconds(server) - worked)
+                    busy.append(cpu_seconds(server) - worked)
                 assert taken >= size, f"{taken} bytes of {size} came"
     rates = {name: size / min(values) / 1e9 for name, values in seconds.items()}
     return {
@@ -124,12 +124,6 @@ def _cell(connection: "pymysql.Connection", text: str) -> bytes:
         row = cursor.fetchone()
     assert row is not None
     return row[0]
-
-
-def _cpu_seconds(process: int) -> float:
-    """CPU seconds of all threads of a process."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Wire:

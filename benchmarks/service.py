@@ -28,18 +28,15 @@ import threading
 import time
 from array import array
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.shared.simulated import connect, upstream, wait_until_equal
-from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.service.daemon.descriptors import Descriptors, raise_limit
 from ccpr.service.daemon.listening import Ignoring
 from ccpr.service.daemon.replicator import Replicator
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
-from ccpr.state.subscription import Subscription
+from tests.support.services import subscribe
 
 MISSED_SECONDS, CHANGED_PART = 2.0, 0.1
 SETTLE_INTERVALS = 12.0
@@ -94,17 +91,6 @@ class Watch(Ignoring):
         print(row.subscription_name, failure, file=sys.stderr)
 
 
-def subscribe(workspace: Workspace, port: int, count: int, interval: int = 10) -> None:
-    endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
-    for number in range(count):
-        publication = Publication(f"p{number}", "sys", 0)
-        settings = Settings(sync_interval=interval, retain=2)
-        new = Subscription.new(
-            f"s{number}", endpoint, "111", workspace.vault, publication, f"d{number}", None, settings
-        )
-        workspace.log.insert(new.to_row(datetime.fromtimestamp(workspace.clock(), UTC)))
-
-
 def resident_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
@@ -135,7 +121,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, upstream(options.subscriptions) as port:
         os.environ["CCPR_HOME"] = scratch
         with closing(Workspace(clock=clock.now)) as workspace, closing(connect(port)) as connection:
-            subscribe(workspace, port, options.subscriptions, options.interval)
+            subscribe(workspace, port, [Settings(sync_interval=options.interval, retain=2)] * options.subscriptions)
             replicator = FastReplicator(workspace, [watch], workers=options.workers, steady=clock.steady)
             replicator.clock = clock
             replicator.start()

@@ -28,9 +28,11 @@ from pathlib import Path
 
 import pymysql
 
+from benchmarks.shared.common import cpu_seconds
 from benchmarks.shared.simulated import connect, upstream, wait_until_equal
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
+from ccpr.state.settings import Settings
 from tests.support.mariadb import program_or_skip, running
 from tests.support.services import (
     Audit,
@@ -41,7 +43,6 @@ from tests.support.services import (
     iterations_of,
     subscribe,
     two_services,
-    url_of,
 )
 
 LATE_SECONDS, CHANGED_PART, SETTLE_INTERVALS = 2.0, 0.1, 3
@@ -62,10 +63,11 @@ def main() -> None:
         upstream(options.subscriptions) as port,
     ):
         mariadb.create_database("catalog")
-        url, homes = url_of(mariadb, "catalog"), [Path(scratch, "a"), Path(scratch, "b")]
+        url, homes = mariadb.url("catalog"), [Path(scratch, "a"), Path(scratch, "b")]
         with closing(Workspace(homes[0], url)) as workspace, closing(connect(port)) as connection:
-            mirrors = Path(scratch, "mirrors")
-            rows = subscribe(workspace, port, mirrors, options.subscriptions, options.interval)
+            mirrors = [str(Path(scratch, "mirrors", f"s{number}")) for number in range(options.subscriptions)]
+            settings = (Settings(sync_interval=options.interval, mirror=mirror) for mirror in mirrors)
+            rows = subscribe(workspace, port, settings)
             writer = Writer(connection, options.subscriptions, options.interval)
             with (
                 closing(Audit(mariadb, "catalog")) as audit,
@@ -75,16 +77,16 @@ def main() -> None:
                     time.sleep(1.0)
                 writer.write_for(SETTLE_INTERVALS * options.interval)
                 both = time.time()
-                cpu, counted = cpu_seconds(services), audit.count()
+                cpu, counted = cpu_of(services), audit.count()
                 writer.write_for(60 * options.minutes)
-                cpu_ms = 1000 * (cpu_seconds(services) - cpu) / max(1, audit.count() - counted)
+                cpu_ms = 1000 * (cpu_of(services) - cpu) / max(1, audit.count() - counted)
                 kills = time.time()
                 for service in services:
                     service.end(signal.SIGKILL)
                     writer.write_for(options.down)
                     service.start()
                     writer.write_for(max(options.down, SETTLE_INTERVALS * options.interval))
-                wait_until_equal(connection, [str(mirrors / f"s{number}") for number in range(options.subscriptions)])
+                wait_until_equal(connection, mirrors)
                 for service in services:
                     service.end(signal.SIGTERM)
                 ended = audit.ended()
@@ -149,14 +151,8 @@ class Writer:
             time.sleep(0.1)
 
 
-def cpu_seconds(services: Iterable[Service]) -> float:
-    """Of the services and of those of their children that have ended."""
-    ticks = 0
-    for service in services:
-        if service.process is not None:
-            fields = Path(f"/proc/{service.process.pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(int(field) for field in fields[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+def cpu_of(services: Iterable[Service]) -> float:
+    return sum(cpu_seconds(service.process.pid) for service in services if service.process is not None)
 
 
 if __name__ == "__main__":

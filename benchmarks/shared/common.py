@@ -1,6 +1,7 @@
 """What benchmarks share: their command line, the check for the recordings that they need, the middle of some rounds."""
 
 import argparse
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -39,3 +40,9 @@ def median(action: Callable[[], object], rounds: int) -> float:
         action()
         times.append(time.perf_counter() - started)
     return statistics.median(times)
+
+
+def cpu_seconds(process: int) -> float:
+    """CPU seconds of all threads of a process."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -130,7 +130,3 @@ def _opened(mirror: Mirror | Location) -> Mirror:
         )
         raise BadOption("Spark's workers do not get its credentials", subject=mirror.url, remedy=remedy)
     return mirror
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

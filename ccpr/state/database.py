@@ -141,8 +141,7 @@ def place(engine: sa.Engine) -> str:
 def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A transaction; within `together` that of the block. Raises StateUnavailable, StateUnreadable; IntegrityError for
     a violated unique key."""
-    joined = _joined()
-    if joined is not None and joined.engine is engine:
+    if (joined := _joined_to(engine)) is not None:
         yield joined
         return
     with _turn(engine), typed(engine), engine.begin() as connection:
@@ -153,8 +152,7 @@ def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A transaction that only reads; within `together` that of the block. In SQLite it waits for no writer. Raises
     StateUnavailable, StateUnreadable."""
-    joined = _joined()
-    if joined is not None and joined.engine is engine:
+    if (joined := _joined_to(engine)) is not None:
         yield joined
         return
     with typed(engine), engine.connect() as connection:
@@ -182,6 +180,11 @@ def together(engine: sa.Engine) -> Iterator[None]:
 
 def _joined() -> sa.Connection | None:
     return getattr(_TOGETHER, "connection", None)
+
+
+def _joined_to(engine: sa.Engine) -> sa.Connection | None:
+    joined = _joined()
+    return joined if joined is not None and joined.engine is engine else None
 
 
 @contextmanager

@@ -14,8 +14,9 @@ import ccpr
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.service.workspace import Workspace
+from ccpr.state.settings import Settings
 from tests.support.mariadb import MariaDb
-from tests.support.services import Audit, due_after, iterations_of, subscribe, two_services, url_of
+from tests.support.services import Audit, due_after, iterations_of, subscribe, two_services
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
@@ -30,7 +31,7 @@ def test_two_services_share_the_work_and_do_no_iteration_twice_though_they_are_k
 ) -> None:
     database = f"catalog_{uuid.uuid4().hex[:8]}"
     mariadb.create_database(database)
-    url, homes, mirrors = url_of(mariadb, database), [tmp_path / "a", tmp_path / "b"], tmp_path / "mirrors"
+    url, homes, mirrors = mariadb.url(database), [tmp_path / "a", tmp_path / "b"], tmp_path / "mirrors"
     storage = Storage()
     for number in range(SUBSCRIPTIONS):
         storage.create_database(f"d{number}")
@@ -50,7 +51,8 @@ def test_two_services_share_the_work_and_do_no_iteration_twice_though_they_are_k
         return sorted(table.to_arrow().column("n").to_pylist())
 
     with SimulatedUpstream(storage) as upstream, closing(Workspace(homes[0], url)) as workspace:
-        rows = subscribe(workspace, upstream.port, mirrors, SUBSCRIPTIONS, INTERVAL)
+        settings = [Settings(sync_interval=INTERVAL, mirror=str(mirrors / f"s{one}")) for one in range(SUBSCRIPTIONS)]
+        rows = subscribe(workspace, upstream.port, settings)
         with (
             closing(Audit(mariadb, database)) as audit,
             two_services(homes, url, workers=1) as services,  # so that each has more to do than it can

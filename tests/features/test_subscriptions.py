@@ -395,7 +395,7 @@ def test_a_mariadb_can_be_the_catalog_database(
 ) -> None:
     name = f"catalog_{uuid.uuid4().hex[:8]}"
     mariadb.create_database(name)
-    url = f"mysql+pymysql://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}/{name}"
+    url = mariadb.url(name)
     monkeypatch.setenv("CCPR_CATALOG", url)
     with replaying(recordings / RECORDING, home, strict_publication=True) as replica:
         created(replica)

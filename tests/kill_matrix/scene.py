@@ -302,9 +302,7 @@ def scene(
     if catalog:
         name = f"ccpr_{os.urandom(6).hex()}"
         server.create_database(name)
-        environment["CCPR_CATALOG"] = (
-            f"mysql+pymysql://{server.user}:{server.password}@{server.host}:{server.port}/{name}"
-        )
+        environment["CCPR_CATALOG"] = server.url(name)
     history = [HISTORY_AGE]
     storage = Storage(now=lambda: time.time_ns() - round(history[0] * 1e9))
     storage.create_database(DATABASE)

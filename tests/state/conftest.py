@@ -16,4 +16,4 @@ def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     server: MariaDb = request.getfixturevalue("mariadb")
     name = f"catalog_{uuid.uuid4().hex[:8]}"
     server.create_database(name)
-    return f"mysql+pymysql://{server.user}:{server.password}@{server.host}:{server.port}/{name}"
+    return server.url(name)

@@ -98,7 +98,7 @@ def own_mariadb() -> Iterator[MariaDb]:
 
 def on(server: MariaDb) -> CcprLog:
     server.create_database("catalog")
-    log = CcprLog(open_database(f"mysql+pymysql://{server.user}:{server.password}@{server.host}:{server.port}/catalog"))
+    log = CcprLog(open_database(server.url("catalog")))
     log.insert(a_subscription().to_row(NOW))
     return log
 
@@ -175,7 +175,7 @@ def test_a_wrong_password_and_a_missing_database_need_a_person(mariadb: MariaDb)
 
 @pytest.mark.parametrize("number", [1053, 1105, 1180, 3024, 9999])
 def test_an_error_of_the_server_that_nobody_knows_may_pass(number: int, mariadb: MariaDb) -> None:
-    engine = create_engine(f"mysql+pymysql://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}/mysql")
+    engine = create_engine(mariadb.url("mysql"))
     signal = f"SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'as it says'"
     with pytest.raises(StateUnavailable, match="as it says"), transaction(engine) as connection:
         connection.exec_driver_sql(signal)

@@ -93,7 +93,7 @@ def make_url(request: pytest.FixtureRequest, tmp_path: Path) -> MakeUrl:
     name = f"catalog_{uuid.uuid4().hex[:8]}"
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name} CHARACTER SET latin1")
-    return lambda: f"mysql+pymysql://{server.user}:{server.password}@{server.host}:{server.port}/{name}"
+    return lambda: server.url(name)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,10 +30,6 @@ ROOT = Path(__file__).resolve().parents[2]
 END_SECONDS = 180.0
 
 
-def url_of(mariadb: MariaDb, database: str) -> str:
-    return f"mysql+pymysql://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}/{database}"
-
-
 @dataclass(frozen=True)
 class EndedIteration:
     """
@@ -54,7 +50,7 @@ class Audit:
 
     def __init__(self, mariadb: MariaDb, database: str) -> None:
         mariadb.create_database(f"{database}_audit")
-        self._engine = sa.create_engine(url_of(mariadb, f"{database}_audit"))
+        self._engine = sa.create_engine(mariadb.url(f"{database}_audit"))
         with self._engine.begin() as connection:
             connection.exec_driver_sql(
                 "CREATE TABLE ended (number BIGINT AUTO_INCREMENT PRIMARY KEY, task_id VARCHAR(36), lsn BIGINT, "
@@ -137,14 +133,12 @@ def two_services(homes: Sequence[Path], url: str, *, workers: int) -> Iterator[l
         yield services
 
 
-def subscribe(workspace: Workspace, port: int, mirrors: Path, count: int, interval: int) -> dict[str, LogRow]:
-    """Subscriptions `s0`, `s1` … to the publications `p0`, `p1` … of the databases `d0`, `d1` …, by task id."""
+def subscribe(workspace: Workspace, port: int, settings: Iterable[Settings]) -> dict[str, LogRow]:
+    """Subscriptions `s0`, `s1` … to the publications `p0`, `p1` … of the databases `d0`, `d1` …, by task id: one for
+    each of the settings."""
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
-    for number in range(count):
+    for number, one in enumerate(settings):
         publication = Publication(f"p{number}", "sys", 0)
-        settings = Settings(sync_interval=interval, mirror=str(mirrors / f"s{number}"))
-        new = Subscription.new(
-            f"s{number}", endpoint, "111", workspace.vault, publication, f"d{number}", None, settings
-        )
-        workspace.log.insert(new.to_row(datetime.now(UTC)))
+        new = Subscription.new(f"s{number}", endpoint, "111", workspace.vault, publication, f"d{number}", None, one)
+        workspace.log.insert(new.to_row(datetime.fromtimestamp(workspace.clock(), UTC)))
     return {row.task_id: row for row in workspace.log.rows()}

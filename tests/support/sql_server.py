@@ -38,6 +38,10 @@ class SqlServer:
             init_command=self.first,
         )
 
+    def url(self, database: str) -> str:
+        """SQLAlchemy's, of one of its databases."""
+        return f"mysql+pymysql://{self.user}:{self.password}@{self.host}:{self.port}/{database}"
+
     def create_database(self, name: str) -> None:
         with closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{name}`{self.created}")

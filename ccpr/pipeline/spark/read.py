@@ -22,7 +22,7 @@ from ccpr.mirror.open_store import open_store
 from ccpr.mirror.table_read import TASK_BYTES, TableRead, plan_read
 from ccpr.pipeline.spark.errors import StoreNotShared
 from ccpr.pipeline.spark.short_decimals import as_decimals, as_numbers, as_numbers_schema
-from ccpr.pipeline.spark.tasks import in_tasks, refuse_unshared_store
+from ccpr.pipeline.spark.tasks import in_tasks, is_connect, refuse_unshared_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ def read_table(
     read = plan_read(mirror, table, at, columns=columns, filters=filters, hidden=hidden, reading=reading)
     refuse_unshared_store(spark, read.store_url)
     shares, numbers = read.shares(task_bytes), as_numbers_schema(read.schema)
-    if numbers != read.schema:
+    if numbers != read.schema and not is_connect(spark):
         frame = in_tasks(spark, shares, partial(_read_numbers, read, numbers), numbers)
         if (decimals := as_decimals(frame, read.schema)) is not None:
             return decimals

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ccpr.pipeline.spark.tasks import is_connect
+from ccpr.matrixone.sql.quoting import in_backquotes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,8 +22,7 @@ MOST_DIGITS = 18  # that fit in 64 bits, as Spark's own rows have them
 
 def as_numbers_schema(schema: pa.Schema) -> pa.Schema:
     """The schema in which short decimals are int64."""
-    kinds = (pa.int64() if _is_short(field.type) else field.type for field in schema)
-    return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)])
+    return pa.schema([field.with_type(pa.int64()) if _is_short(field.type) else field for field in schema])
 
 
 def as_numbers(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -34,14 +33,13 @@ def as_numbers(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator
 
 
 def as_decimals(frame: "DataFrame", schema: pa.Schema) -> "DataFrame | None":
-    """The frame of such batches with decimals as `schema` has them; None where Spark cannot be asked for that."""
-    if is_connect(frame.sparkSession):
-        return None
+    """The frame of such batches with decimals as `schema` has them; None where the release of Spark cannot be asked for
+    that. Its session has a JVM of its own."""
     from py4j.protocol import Py4JError
 
     try:
         return frame.select(*(_column(frame, field) for field in schema))
-    except (Py4JError, TypeError, AttributeError):  # another release of Spark
+    except (Py4JError, TypeError, AttributeError):
         return None
 
 
@@ -58,7 +56,7 @@ def _number(decimals: pa.Array) -> pa.Array:
 
 
 def _column(frame: "DataFrame", field: pa.Field) -> "Column":
-    column: Any = frame["`" + field.name.replace("`", "``") + "`"]
+    column: Any = frame[in_backquotes(field.name)]
     if not _is_short(field.type):
         return column
     session: Any = frame.sparkSession

@@ -16,10 +16,11 @@ import socket
 import sys
 import zipimport
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 _FREEZES = 2  # before the first task, and before the second one: the first imports what it needs
-_frozen: list[int] = []
+_tasks = count()  # of this worker
 
 
 def configure_worker() -> None:
@@ -29,10 +30,9 @@ def configure_worker() -> None:
         if isinstance(finder, zipimport.zipimporter):
             del sys.path_importer_cache[path]
     _acknowledge_at_once()
-    if len(_frozen) < _FREEZES:
+    if next(_tasks) < _FREEZES:
         gc.collect()
         gc.freeze()  # modules are never garbage
-        _frozen.append(gc.get_freeze_count())
 
 
 def _acknowledge_at_once() -> None:

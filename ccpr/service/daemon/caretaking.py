@@ -62,13 +62,15 @@ class Caretaker:
         for row in self._workspace.log.all_rows()[0]:
             if self.loop.ending.is_set():
                 return
+            if not row.iteration_lsn:  # there is no point yet
+                continue
             works = (("copied", self._copy), ("tried to restore", self._drill), ("read again", self._scrub))
             for what, work in works:
                 self.loop.attempt(f"{row.subscription_name} cannot be {what}", partial(work, row))
 
     def _copy(self, row: LogRow) -> None:
         settings = Subscription.from_row(row).settings
-        if not settings.copy_to or not settings.copy_every or not row.iteration_lsn:
+        if not settings.copy_to or not settings.copy_every:
             return
         last = CopyRecords(self._workspace.log.engine, row.task_id).of(without_key(settings.copy_to)[0])
         if is_due(last, settings.copy_every, self._workspace.clock()):
@@ -76,7 +78,7 @@ class Caretaker:
 
     def _drill(self, row: LogRow) -> None:
         settings = Subscription.from_row(row).settings
-        if not settings.drill_every or not row.iteration_lsn:
+        if not settings.drill_every:
             return
         last, _ = DrillRecords(self._workspace.log.engine, row.task_id).last()
         if not is_due(last, settings.drill_every, self._workspace.clock()):
@@ -87,7 +89,7 @@ class Caretaker:
     def _scrub(self, row: LogRow) -> None:
         subscription = Subscription.from_row(row)
         within, now = subscription.settings.verify_within, self._workspace.clock()
-        if not within or not row.iteration_lsn:
+        if not within:
             return
         records = ScrubRecords(self._workspace.log.engine, row.task_id)
         scrub = records.get()

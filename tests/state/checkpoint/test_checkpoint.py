@@ -636,7 +636,7 @@ def test_c8_a_killed_connection_is_a_flush_that_never_was_and_the_next_goes_over
 ) -> None:
     name = f"checkpoint_{bound}"
     mariadb.create_database(name)
-    engine = create_engine(f"mysql+pymysql://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}/{name}")
+    engine = create_engine(mariadb.url(name))
     checkpoints.create(engine)
     with engine.connect() as connection:
         checkpoint = Checkpoint(engine if bound == "engine" else connection, ID)

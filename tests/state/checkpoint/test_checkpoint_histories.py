@@ -388,4 +388,4 @@ def test_histories_in_sqlite(tmp_path: Path) -> None:
 
 def test_histories_in_mariadb(mariadb: MariaDb) -> None:
     mariadb.create_database("checkpoint_histories")
-    run(f"mysql+pymysql://{mariadb.user}:{mariadb.password}@{mariadb.host}:{mariadb.port}/checkpoint_histories", 30)
+    run(mariadb.url("checkpoint_histories"), 30)
