@@ -47,11 +47,9 @@ def _array(kind: pa.DataType, vector: Vector, values: np.ndarray | pa.Buffer) ->
     return pa.Array.from_buffers(kind, vector.rows, [vector.validity(), data])
 
 
-def _fixed(form: str, kind: pa.DataType) -> Converter:
-    dtype = np.dtype(form)
-
+def _fixed(kind: pa.DataType) -> Converter:
     def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
-        return _array(kind, vector, vector.fixed(dtype))
+        return _array(kind, vector, vector.memory())
 
     return convert
 
@@ -80,11 +78,13 @@ def _decimal64(vector: Vector, column: Column, subject: str) -> pa.Array:
     _check_scale(vector, column, subject)
     values = vector.fixed(_I8)
     bound = 10 ** types.decimal_digits(column) - 1
-    if vector.rows and (int(values.min()) < -bound or int(values.max()) > bound):
+    lowest = int(values.min(initial=0))
+    if lowest < -bound or int(values.max(initial=0)) > bound:
         _refuse_digits((values < -bound) | (values > bound), vector, column, subject)
-    limbs = np.empty((vector.rows, 2), "<i8")
+    limbs = np.zeros((vector.rows, 2), _I8)
     limbs[:, 0] = values
-    np.right_shift(values, 63, out=limbs[:, 1])
+    if lowest < 0:
+        np.right_shift(values, 63, out=limbs[:, 1])
     return _array(kind, vector, limbs)
 
 
@@ -148,18 +148,12 @@ def decimal_text(unscaled: pa.Array, scale: int) -> pa.StringArray:
 
 
 def _date(vector: Vector, column: Column, subject: str) -> pa.Array:
-    days = vector.fixed(_I4)
-    _check_lowest(days, UNIX_EPOCH_DAYS, vector, column, subject)
-    days -= UNIX_EPOCH_DAYS
-    return _array(pa.date32(), vector, days)
+    return _array(pa.date32(), vector, _since_epoch(vector.fixed(_I4), UNIX_EPOCH_DAYS, vector, column, subject))
 
 
 def _datetime(kind: pa.DataType) -> Converter:
     def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
-        values = vector.fixed(_I8)
-        _check_lowest(values, UNIX_EPOCH_US, vector, column, subject)
-        values -= UNIX_EPOCH_US
-        return _array(kind, vector, values)
+        return _array(kind, vector, _since_epoch(vector.fixed(_I8), UNIX_EPOCH_US, vector, column, subject))
 
     return convert
 
@@ -173,10 +167,9 @@ def _uuid(vector: Vector, column: Column, subject: str) -> pa.Array:
 def _enum(vector: Vector, column: Column, subject: str) -> pa.Array:
     """The label; empty text for 0, the number that MySQL stores for a value that was not a member. A number that has no
     label is `#` and the number: so different numbers stay different."""
-    numbers = vector.fixed("<u2")
-    null = vector.null_mask()
+    numbers, null = vector.fixed("<u2"), vector.null_mask()
     if null is not None:
-        numbers[null] = 0
+        numbers = np.where(null, 0, numbers)
     texts, known = ["", *column.labels], len(column.labels)
     beyond = np.unique(numbers[numbers > known])
     if beyond.size:
@@ -192,10 +185,9 @@ def _without_label(number: int) -> str:
 
 def _set(vector: Vector, column: Column, subject: str) -> pa.Array:
     """Members joined by commas, in the order of the labels. One that has no label is `#` and its number, from 1."""
-    masks = vector.fixed(_U8)
-    null = vector.null_mask()
+    masks, null = vector.fixed(_U8), vector.null_mask()
     if null is not None:
-        masks[null] = 0
+        masks = np.where(null, 0, masks)
     texts = [*column.labels, *map(_without_label, range(len(column.labels) + 1, _SET_BITS + 1))]
     rows, members = np.nonzero(np.unpackbits(masks.view(np.uint8).reshape(vector.rows, 8), axis=1, bitorder="little"))
     offsets = np.zeros(vector.rows + 1, np.int32)
@@ -260,51 +252,52 @@ def _check_scale(vector: Vector, column: Column, subject: str) -> None:
         )
 
 
-def _check_lowest(values: np.ndarray, epoch: int, vector: Vector, column: Column, subject: str) -> None:
-    """Raises `ValueRefused` for a value from which `epoch` cannot be subtracted.
+def _since_epoch(values: np.ndarray, epoch: int, vector: Vector, column: Column, subject: str) -> np.ndarray:
+    """The values less `epoch`. Raises `ValueRefused` for one from which it cannot be subtracted.
 
     A server can compute dates outside the years 1 to 9999 and store them. Arrow has them; Python's own types and the
     targets have not, and say so themselves.
     """
     lowest = int(np.iinfo(values.dtype).min) + epoch
-    if vector.rows == 0 or int(values.min()) >= lowest:
-        return
+    if int(values.min(initial=0)) >= lowest:
+        return values - epoch
     bad, null = values < lowest, vector.null_mask()
     if null is not None:
         bad = bad & ~null
-        values[null] = 0
+        values = np.where(null, 0, values)
     if bad.any():
         message = f"row {int(bad.argmax())} is before every date that Arrow has"
         raise ValueRefused(message, subject=f"column {column.name}, {subject}", remedy="Read the other columns.")
+    return values - epoch
 
 
 _CONVERTERS: dict[int, Converter] = {
     types.BOOL: _bool,
     types.BIT: _unsigned64,
-    types.INT8: _fixed("i1", pa.int8()),
-    types.INT16: _fixed("<i2", pa.int16()),
-    types.INT32: _fixed("<i4", pa.int32()),
-    types.INT64: _fixed("<i8", pa.int64()),
+    types.INT8: _fixed(pa.int8()),
+    types.INT16: _fixed(pa.int16()),
+    types.INT32: _fixed(pa.int32()),
+    types.INT64: _fixed(pa.int64()),
     types.UINT8: _widened("u1", "<i2", pa.int16()),
     types.UINT16: _widened("<u2", "<i4", pa.int32()),
     types.UINT32: _widened("<u4", "<i8", pa.int64()),
     types.UINT64: _unsigned64,
-    types.FLOAT32: _fixed("<f4", pa.float32()),
-    types.FLOAT64: _fixed("<f8", pa.float64()),
+    types.FLOAT32: _fixed(pa.float32()),
+    types.FLOAT64: _fixed(pa.float64()),
     types.DECIMAL64: _decimal64,
     types.DECIMAL128: _decimal128,
     types.DECIMAL256: _decimal256,
     types.DATE: _date,
-    types.TIME: _fixed("<i8", pa.duration("us")),
+    types.TIME: _fixed(pa.duration("us")),
     types.DATETIME: _datetime(pa.timestamp("us")),
     types.TIMESTAMP: _datetime(pa.timestamp("us", "UTC")),
-    types.YEAR: _fixed("<i2", pa.int16()),
+    types.YEAR: _fixed(pa.int16()),
     types.UUID: _uuid,
     types.ENUM: _enum,
     types.JSON: _json,
-    types.TS: _fixed("V12", pa.binary(12)),
-    types.ROWID: _fixed("V24", pa.binary(24)),
-    types.BLOCK_ID: _fixed("V20", pa.binary(20)),
+    types.TS: _fixed(pa.binary(12)),
+    types.ROWID: _fixed(pa.binary(24)),
+    types.BLOCK_ID: _fixed(pa.binary(20)),
     types.VECF32: _vectors("<f4", pa.float32()),
     types.VECF64: _vectors("<f8", pa.float64()),
     types.VECBF16: _vectors("<u2", pa.float32(), _bfloat16),

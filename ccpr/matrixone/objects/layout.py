@@ -16,6 +16,7 @@ import pyarrow as pa
 from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported, unknown_form
 from ccpr.matrixone.objects.stats import BLOCK_ROWS_LIMIT, BLOCKS_LIMIT, FOOTER_SIZE, Extent
+from ccpr.matrixone.objects.vectors import SLOTS_AT
 
 MAGIC = bytes.fromhex("ffffffff00000000")
 HEADER_SIZE = 64
@@ -37,6 +38,7 @@ BLOCK_HEADER_SIZE = 179
 
 _LZ4_BEST_RATIO = 255  # one byte of input extends a match by 255 bytes at most
 _RAW, _COMPRESSED = 0, 1
+_LEAD = -SLOTS_AT % 64  # before an inflated column, so that its slots are aligned as Arrow likes them
 # Of the metadata's origin length: 124 bytes describe a column of a block, whose payload is hardly ever below 31 bytes.
 _META_LIMIT_BASE, _META_LIMIT_PER_BYTE = 16 << 20, 4
 
@@ -145,8 +147,8 @@ def inflate(content: Content, extent: Extent, limit: int, subject: str) -> pa.Bu
 def inflate_column(
     content: Content, block: Block, seqnum: int, limit: int, subject: str, scratch: Scratch | None = None
 ) -> pa.Buffer:
-    """As `inflate`, for a stored column of a block, without the cost of an `Extent` for each of a million columns. With
-    `scratch` the bytes are valid until its next use.
+    """As `inflate`, for a stored column of a block, without the cost of an `Extent` for each of a million columns.
+    Nobody else has the memory, and its slots are aligned; but with `scratch` the bytes are valid until its next use.
     """
     algorithm, offset, length, origin = _COLUMN_EXTENT.unpack_from(
         block.columns.data, seqnum * COLUMN_META_SIZE + _COLUMN_EXTENT_AT
@@ -174,12 +176,14 @@ def _inflate(
     if algorithm == _RAW:
         if origin != length:
             raise ObjectDamaged(f"{length} bytes stored as they are, origin length {origin}", subject=subject)
-        return stored
+        inflated = _memory(origin, scratch)
+        inflated[:] = memoryview(stored).cast("B")
+        return pa.py_buffer(inflated)
     if algorithm != _COMPRESSED:
         raise unknown_form("compression algorithm", algorithm, _COMPRESSED, subject=subject)
     if origin == 0 or origin > _LZ4_BEST_RATIO * length:
         raise ObjectDamaged(f"{length} bytes of LZ4 cannot inflate to {origin}", subject=subject)
-    inflated = pa.allocate_buffer(origin) if scratch is None else scratch.take(origin)
+    inflated = _memory(origin, scratch)
     try:
         # Not Arrow's codec, which does not return how many bytes it wrote.
         size = cramjam.lz4.decompress_block_into(stored, inflated, output_len=origin)
@@ -187,7 +191,11 @@ def _inflate(
         raise ObjectDamaged("the LZ4 data is corrupt", subject=subject) from error
     if size != origin:
         raise ObjectDamaged(f"the LZ4 data inflates to {size} bytes, not to {origin}", subject=subject)
-    return pa.py_buffer(inflated) if isinstance(inflated, memoryview) else inflated
+    return pa.py_buffer(inflated)
+
+
+def _memory(size: int, scratch: Scratch | None) -> memoryview:
+    return memoryview(pa.allocate_buffer(_LEAD + size)).cast("B")[_LEAD:] if scratch is None else scratch.take(size)
 
 
 def read_metadata(content: Content, extent: Extent, subject: str) -> Metadata:

@@ -195,6 +195,7 @@ class ObjectFile:
             return None
         times = self._without_nulls(block, place, types.TS).fixed(TIMESTAMP_DTYPE)
         if abort is not None:
+            times = times.copy()
             times["physical"][self._aborted(block, abort)] = NEVER
         return times
 
@@ -334,7 +335,7 @@ class ObjectFile:
         else:
             limit = HEAD_AND_TAIL_SIZE + slot_size * rows + NULLS_LIMIT_BASE + NULLS_LIMIT_PER_ROW * rows
         entry = inflate_column(self._content, self.blocks[block], seqnum, limit, self._subject, scratch)
-        return parse_vector(entry, oid, slot_size, rows, self._subject)
+        return parse_vector(entry, oid, slot_size, rows, self._subject, owned=scratch is None)
 
 
 def _may_have_zero_date(zonemap: bytes) -> bool:

@@ -2,6 +2,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
@@ -44,6 +45,16 @@ def test_an_object_is_read_block_by_block_and_column_by_column(version: int, com
     assert [file.column(block, Column("a", 0, INT)).to_pylist() for block in (0, 1)] == [[1, 2], [3]]
     assert file.commit_timestamps(0) is None
     file.check(deep=True)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_values_are_aligned_and_do_not_change_with_the_memory_of_the_file(compressed: bool) -> None:
+    memory = bytearray(object_file([(2, {0: ints(1, 2)}), (1, {0: ints(3)})], compressed=compressed))
+    file = ObjectFile(pa.py_buffer(memory))
+    values = [file.column(block, Column("a", 0, INT)) for block in (0, 1)]
+    assert [array.buffers()[1].address % 64 for array in values] == [0, 0]
+    memory[64:] = bytes(len(memory) - 64)
+    assert [array.to_pylist() for array in values] == [[1, 2], [3]]
 
 
 def test_columns_that_the_object_lacks_are_null() -> None:
