@@ -32,7 +32,9 @@ from benchmarks.shared.simulated import upstream
 from ccpr.dagster.reporter import DagsterReporter
 from ccpr.dagster.retention_sensor import purge
 from ccpr.service.workspace import Workspace
+from ccpr.state.settings import Settings
 from tests.support.mariadb import MariaDb, program_or_skip, running
+from tests.support.services import subscribe
 
 DATABASE, INTERVAL_SECONDS, CHANGED_PART, LOOKS = "dagster", 60, 0.1, 20
 EVENTS = ("event_logs", "asset_event_tags", "asset_check_executions")
@@ -89,7 +91,6 @@ def main() -> None:
     parser.add_argument("--keep-hours", type=float, help="what is older is deleted; a quarter of the time if not given")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    service.INTERVAL_SECONDS = INTERVAL_SECONDS
     length, kept = options.hours * 3600, (options.keep_hours or options.hours / 4) * 3600
     chance, clock, watch = random.Random(1), service.FastClock(), service.Watch()
     samples: list[tuple[int, float]] = []
@@ -103,7 +104,7 @@ def main() -> None:
         closing(service.connect(port)) as connection,
     ):
         os.environ["CCPR_HOME"] = str(workspace.home)
-        service.subscribe(workspace, port, options.subscriptions)
+        subscribe(workspace, port, [Settings(sync_interval=INTERVAL_SECONDS, retain=2)] * options.subscriptions)
         reporter = DagsterReporter(workspace, lambda: instance)
         replicator = Reported(workspace, [watch, reporter], steady=clock.steady)
         replicator.clock, replicator.reporter = clock, reporter

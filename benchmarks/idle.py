@@ -19,10 +19,12 @@ import time
 from collections import Counter
 from contextlib import closing
 
-from benchmarks.service import FastClock, FastReplicator, Watch, subscribe
+from benchmarks.service import FastClock, FastReplicator, Watch
 from benchmarks.shared.simulated import upstream
 from ccpr.matrixone.client.session import Session
 from ccpr.service.workspace import Workspace
+from ccpr.state.settings import Settings
+from tests.support.services import subscribe
 
 
 def main() -> None:
@@ -38,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, upstream(options.subscriptions) as port:
         os.environ["CCPR_HOME"] = scratch
         with closing(Workspace(clock=clock.now)) as workspace:
-            subscribe(workspace, port, options.subscriptions)
+            subscribe(workspace, port, [Settings(sync_interval=10, retain=2)] * options.subscriptions)
             dialect = workspace.log.engine.dialect  # a listener of the engine's would make each statement dearer
             begin = dialect.do_begin
             dialect.do_begin = lambda dbapi_connection: (counted.update(["transactions"]), begin(dbapi_connection))[1]

@@ -24,6 +24,7 @@ from ccpr.mirror.layout import HEAD
 from ccpr.mirror.mirror import Mirror as StoredMirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.points import TableRef
+from ccpr.mirror.read_mirror import ReadMirror
 from ccpr.mirror.table_read import point_at, reading_of
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def open_mirror(
     Returns
     -------
     Mirror
-        What it reads is always the newest state of the files: a mirror that is written meanwhile can be read.
+        What it reads is always the newest state of the files: a mirror that is written meanwhile can be read. Open it
+        once for many tables: it keeps the point that was read last.
 
     Raises
     ------
@@ -83,7 +85,7 @@ def open_mirror(
     store = open_store(url, credentials=credentials)
     if store.size(HEAD) is None:
         raise MirrorNotFound("no point of a mirror is here", subject=store.url)
-    return Mirror(StoredMirror(store), how, credentials)
+    return Mirror(ReadMirror(store), how, credentials)
 
 
 class Mirror:

@@ -116,6 +116,11 @@ class Mirror:
 
         Raises PointNotReached, PointGone, HoldMissing.
         """
+        files = PointFiles(self.files, self.head_with_point())
+        return files.load(self.point_file(files, at))
+
+    def head_with_point(self) -> Head:
+        """Raises PointNotReached before the first point."""
         head = self.published_head()
         if head is None or head.newest_point is None:
             raise PointNotReached(
@@ -123,10 +128,13 @@ class Mirror:
                 subject=self.store.url,
                 remedy="Run the first iteration: `ccpr run NAME`.",
             )
+        return head
+
+    def point_file(self, files: PointFiles, at: int | datetime | str | None) -> PointFile:
+        """As `point`, its file."""
+        head = files.head
         newest = f"; the newest is point {head.newest_point}, reached up to {instant_text(head.watermark)}"
-        files = PointFiles(self.files, head)
-        if at is None:
-            at = head.newest_point
+        at = head.newest_point or 0 if at is None else at
         if isinstance(at, str):
             at = self._held(files, at)
         if isinstance(at, int) and at < FIRST_INSTANT:
@@ -140,7 +148,7 @@ class Mirror:
         found = files.find(late)
         if found is None:
             raise PointGone(_gone(asked, *files.around(late)), subject=self.store.url)
-        return files.load(found)
+        return found
 
     def _held(self, files: PointFiles, name: str) -> int:
         """The lsn of a held point. Raises HoldMissing."""

@@ -88,4 +88,4 @@ def test_a_file_that_is_missing_or_empty_is_a_typed_error_that_names_it(
     assert newest is not None
     harm(shop.root / newest.path)
     with pytest.raises(ccpr.MirrorDamaged, match=newest.path):
-        orders.to_batches()
+        ccpr.open_mirror(shop.root).table("shop.orders")

@@ -1,0 +1,48 @@
+"""A mirror from which many tables are read, one after another.
+
+To make out a point takes as long as it has tables, and who reads all of them asks for it once for each. Decision
+points-are-kept-while-reading.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ccpr.mirror.head import Head
+from ccpr.mirror.layout import point_path_1
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.point_files import PointFiles
+from ccpr.mirror.points import Point
+from ccpr.mirror.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What `Mirror.point` said: for which head, what was asked for, which file it came from."""
+
+    head: Head
+    at: int | datetime | str | None
+    path: str
+    point: Point
+
+
+class ReadMirror(Mirror):
+    """Keeps the point that was asked for last. The head is read each time, so what it says is always the newest state;
+    and a point's file is named after what it says, so a point that was made out once need not be again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._last: _Answer | None = None
+
+    def point(self, at: int | datetime | str | None = None) -> Point:
+        head, last = self.head_with_point(), self._last
+        named_by_content = head.point != ""  # else it is of format 1, whose files are named by their lsn
+        if last is not None and named_by_content and (last.head, last.at) == (head, at):
+            return last.point
+        files = PointFiles(self.files, head)
+        file = self.point_file(files, at)
+        if last is not None and last.path == file.path != point_path_1(file.lsn):
+            point = last.point
+        else:
+            point = files.load(file)
+        self._last = _Answer(head, at, file.path, point)
+        return point
