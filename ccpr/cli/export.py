@@ -92,7 +92,7 @@ def export(
     with handle_errors(as_json=as_json), Workspace() as workspace:
         if table is not None:
             check_extension(out_file)
-        mirror = workspace.mirror(name)
+        mirror = workspace.mirror_to_read(name)
         point = mirror.point(at_option(at))
         row = workspace.log.row(name)
         settings = Subscription.from_row(row).settings

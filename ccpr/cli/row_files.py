@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXTENSIONS = (".parquet", ".csv", ".jsonl", ".ndjson")
+_GROUP_ROWS, _GROUP_BYTES = 1 << 17, 64 << 20  # from which a row group of Parquet ends
 
 
 class _Writer(Protocol):
@@ -62,10 +63,35 @@ def write_rows(
 
 def _writer(file: Path, suffix: str, schema: "pa.Schema", parsed: Sequence[str]) -> AbstractContextManager[_Writer]:
     if suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return pq.ParquetWriter(file, schema, compression="zstd")
+        return _parquet_writer(file, schema)
     return _csv_writer(file, schema) if suffix == ".csv" else _json_writer(file, parsed)
+
+
+@contextmanager
+def _parquet_writer(file: Path, schema: "pa.Schema") -> Iterator[_Writer]:
+    """Batches are as small as blocks and objects are; row groups are not, since readers look at each of them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    class Groups:
+        def __init__(self, writer: pq.ParquetWriter) -> None:
+            self._writer, self._batches, self._rows, self._bytes = writer, list[pa.RecordBatch](), 0, 0
+
+        def write_batch(self, batch: "pa.RecordBatch") -> None:
+            self._batches.append(batch)
+            self._rows, self._bytes = self._rows + batch.num_rows, self._bytes + batch.nbytes
+            if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+                self.end_group()
+
+        def end_group(self) -> None:
+            if self._batches:
+                self._writer.write_table(pa.Table.from_batches(self._batches, schema), row_group_size=self._rows)
+            self._batches, self._rows, self._bytes = [], 0, 0
+
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        groups = Groups(writer)
+        yield groups
+        groups.end_group()
 
 
 @contextmanager

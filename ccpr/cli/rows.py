@@ -38,7 +38,7 @@ def head(
     from ccpr.state.subscription import Subscription
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        mirror, subscription = workspace.mirror(name), Subscription.from_row(workspace.log.row(name))
+        mirror, subscription = workspace.mirror_to_read(name), Subscription.from_row(workspace.log.row(name))
         point = mirror.point(at_option(at))
         full = table_of(mirror, point, table).qualified_name
         read = plan_read(mirror, full, point.lsn, reading=subscription.settings.reading)
@@ -82,7 +82,7 @@ def query(
     with handle_errors(as_json=as_json), Workspace() as workspace:
         if out_file is not None:
             check_extension(out_file)
-        mirror = workspace.mirror(name)
+        mirror = workspace.mirror_to_read(name)
         subscription = Subscription.from_row(workspace.log.row(name))
         point = mirror.point(at_option(at))
         reading = subscription.settings.reading

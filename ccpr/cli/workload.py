@@ -140,7 +140,7 @@ def _reading(
         return
     with Workspace() as workspace:
         if mirror is not None:
-            yield _of_mirror(workspace.mirror(mirror), known.database, at)
+            yield _of_mirror(workspace.mirror_to_read(mirror), known.database, at)
             return
         name, _, target_name = (target or "").rpartition(".")
         if not name:

@@ -26,23 +26,23 @@ class _Answer:
 
 
 class ReadMirror(Mirror):
-    """Keeps the point that was asked for last. The head is read each time, so what it says is always the newest state;
-    and a point's file is named after what it says, so a point that was made out once need not be again."""
+    """Keeps the points that were asked for last, two of them, as changes are between two. The head is read each time,
+    so what it says is always the newest state; and a point's file is named after what it says, so a point that was made
+    out once need not be again."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._last: _Answer | None = None
+        self._answers: tuple[_Answer, ...] = ()
 
     def point(self, at: int | datetime | str | None = None) -> Point:
-        head, last = self.head_with_point(), self._last
-        named_by_content = head.point != ""  # else it is of format 1, whose files are named by their lsn
-        if last is not None and named_by_content and (last.head, last.at) == (head, at):
-            return last.point
+        head, answers = self.head_with_point(), self._answers
+        if head.point:  # else it is of format 1, whose files are named by their lsn
+            for answer in answers:
+                if (answer.head, answer.at) == (head, at):
+                    return answer.point
         files = PointFiles(self.files, head)
         file = self.point_file(files, at)
-        if last is not None and last.path == file.path != point_path_1(file.lsn):
-            point = last.point
-        else:
-            point = files.load(file)
-        self._last = _Answer(head, at, file.path, point)
+        known = (one.point for one in answers if one.path == file.path != point_path_1(file.lsn))
+        point = next(known, None) or files.load(file)
+        self._answers = (_Answer(head, at, file.path, point), *answers[:1])
         return point

@@ -62,6 +62,10 @@ class PointDatabase:
         self.point, self.error = point, None
         self._names = {ref.qualified_name: ref for ref in point.tables.values() if ref.kind is Kind.TABLE}
         self._known: dict[str, PointTable] = {}
+        self._schemas: set[str] = set()
+        self._by_lower_case: dict[str, list[str]] = {}
+        for name in self._names:
+            self._by_lower_case.setdefault(name.lower(), []).append(name)
         self.connection: duckdb.DuckDBPyConnection = duckdb.connect() if connection is None else connection
         if zone is not None:
             self._set_zone(zone)
@@ -126,8 +130,8 @@ class PointDatabase:
         text = sql.lower().replace('""', '"')
         everything = _CATALOG.search(text) is not None
         for name in self._names:
-            table = name.partition(".")[2]
-            if everything or re.search(rf"(?<!\w){re.escape(table.lower())}(?!\w)", text):
+            table = name.partition(".")[2].lower()
+            if everything or (table in text and re.search(rf"(?<!\w){re.escape(table)}(?!\w)", text)):
                 self._show_table(name, sql)
 
     def show_all(self) -> None:
@@ -144,7 +148,9 @@ class PointDatabase:
         self._known[name] = shown = PointTable(self._mirror, name, self.point.lsn, self._reading)
         inner = f"__ccpr_{self.point.lsn}_{shown.table_id}"
         self.connection.register(inner, shown)
-        self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
+        if database not in self._schemas:
+            self._schemas.add(database)
+            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
         places = [f"{quoted(database)}.{quoted(table)}"]
         if database == self._database and database.lower() != "main":
             places.append(f"main.{quoted(table)}")
@@ -160,7 +166,7 @@ class PointDatabase:
 
     def _check_case(self, name: str, sql: str) -> None:
         """DuckDB does not tell names apart that differ in letter case only: it would read one for the other."""
-        if same := [other for other in self._names if other != name and other.lower() == name.lower()]:
+        if same := [other for other in self._by_lower_case[name.lower()] if other != name]:
             message = f"{name} and {same[0]} differ in letter case only, and DuckDB takes them for one table"
             remedy = f"Read it alone: `ccpr head NAME {name}`, or `ccpr export`."
             raise QueryFailed(message, subject=f"query {sql.strip():.80}", remedy=remedy)

@@ -19,6 +19,7 @@ from ccpr.state.subscription import Subscription, check_subscription_name
 if TYPE_CHECKING:
     from ccpr.matrixone.client.session import Session
     from ccpr.mirror.mirror import Mirror
+    from ccpr.mirror.read_mirror import ReadMirror
     from ccpr.mirror.store import Store
     from ccpr.pipeline.committing import Last
     from ccpr.pipeline.iteration import Iteration
@@ -92,6 +93,12 @@ class Workspace:
 
             publish_pending(self.log, name, mirror)
         return mirror
+
+    def mirror_to_read(self, name: str) -> "ReadMirror":
+        """As `mirror`, for who reads tables of a point one after another."""
+        from ccpr.mirror.read_mirror import ReadMirror
+
+        return ReadMirror(self.mirror(name).store)
 
     def mirror_of(self, subscription: Subscription) -> "Mirror":
         """The mirror as it is; nothing is published."""
