@@ -63,7 +63,7 @@ def open_mirror(
     -------
     Mirror
         What it reads is always the newest state of the files: a mirror that is written meanwhile can be read. Open it
-        once for many tables: it keeps the point that was read last.
+        once for many tables: it keeps the points that were read last.
 
     Raises
     ------

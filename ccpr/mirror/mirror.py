@@ -131,10 +131,11 @@ class Mirror:
         return head
 
     def point_file(self, files: PointFiles, at: int | datetime | str | None) -> PointFile:
-        """As `point`, its file."""
+        """The file of the point that `point` gives. The head of the files has a point."""
         head = files.head
         newest = f"; the newest is point {head.newest_point}, reached up to {instant_text(head.watermark)}"
-        at = head.newest_point or 0 if at is None else at
+        if at is None:
+            at = head.newest_point or 0
         if isinstance(at, str):
             at = self._held(files, at)
         if isinstance(at, int) and at < FIRST_INSTANT:
