@@ -136,11 +136,11 @@ def test_spark_reads_the_other_columns(unknown: Upstream) -> None:
     assert MatrixOneDataSource({**options, "columns": "id,s"}).schema().names == ["id", "s"]
 
 
-def parse_before(entry: pa.Buffer, oid: int, *others: Any) -> vectors.Vector:
+def parse_before(entry: pa.Buffer, oid: int, *others: Any, owned: bool) -> vectors.Vector:
     """Of a release that does not know the form in which integers are stored."""
     if oid == types.INT32:
         raise unknown_form("vector class", 2, 1, subject="object of this test")
-    return vectors.parse_vector(entry, oid, *others)
+    return vectors.parse_vector(entry, oid, *others, owned=owned)
 
 
 def test_a_form_that_is_not_known_is_reported_until_a_release_can_read_it(
