@@ -35,9 +35,9 @@ import pyarrow.parquet as pq
 from benchmarks.shared.wide_table import values, wide_table
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.points import Point
+from ccpr.mirror.row_groups import GROUP_ROWS
 from ccpr.targets.lake.commit import Lake, PointToPublish, TablePlace
 from ccpr.targets.lake.objects import THREADS
-from ccpr.targets.lake.parquet import GROUP_ROWS
 from ccpr.targets.lake.publish import Published, publish_table
 from ccpr.targets.lake.stores import LakeStore
 from tests.support.simulated_mirror import SimulatedMirror

@@ -75,8 +75,8 @@ def main() -> None:
         return
     for name, figures in (("all new", first), ("1 changed", second), ("idle", idle)):
         print(f"{name:<10}", _line(figures))
-    print(_line(second), _line({f"idle_{name}": idle[name] for name in ("own_seconds", "memory_mb")}), end=" ")
-    print(_line({"read_ms": read_ms}))
+    idle_figures = {f"idle_{name}": idle[name] for name in ("own_seconds", "memory_mb")}
+    print(_line(second | idle_figures | {"read_ms": read_ms}))
 
 
 def _line(figures: dict[str, Any]) -> str:

@@ -174,7 +174,7 @@ class Mirror:
             See `point` and `points`.
         """
         point = point_at(self._mirror, plain_at(at))
-        if at is not None or name not in point.names():  # a table that lags now may be read at another point
+        if at is not None or not point.knows(name):  # a table that lags now may be read at another point
             try:
                 point.table(name)
             except TableMissingInMirror as error:

@@ -41,7 +41,7 @@ def diff(
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        mirror = workspace.mirror(name)
+        mirror = workspace.mirror_to_read(name)
         former, later = mirror.point(at_option(since)), mirror.point(at_option(until))
         known = {ref.qualified_name for point in (former, later) for ref in point.tables.values()}
         found = compare_points(mirror, full_name(table, known), former, later, limit)

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXTENSIONS = (".parquet", ".csv", ".jsonl", ".ndjson")
-_GROUP_ROWS, _GROUP_BYTES = 1 << 17, 64 << 20  # from which a row group of Parquet ends
+_GROUP_BYTES = 64 << 20  # from which a row group of Parquet ends that has fewer rows than usual
 
 
 class _Writer(Protocol):
-    def write_batch(self, batch: "pa.RecordBatch") -> None: ...
+    def write(self, rows: Any, /) -> None:
+        """Some rows: of Parquet a row group, as a table; else a batch."""
 
 
 def check_extension(file: Path) -> None:
@@ -40,13 +41,21 @@ def write_rows(
     """`parsed` are columns whose texts are JSON, and are written to lines of JSON as what they say. Returns how many
     rows were written. Raises StoreFailed, BadOption and what the batches raise."""
     check_extension(file)
+    from ccpr.mirror.row_groups import row_groups
+
     temporary, rows = file.with_name(f".{file.name}.part"), 0
+
+    def told() -> "Iterator[pa.RecordBatch]":
+        nonlocal rows
+        for batch in batches:
+            yield batch
+            rows += batch.num_rows
+            on_rows(rows)
+
     try:
         with _writer(temporary, file.suffix, schema, parsed) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                rows += batch.num_rows
-                on_rows(rows)
+            for some in row_groups(told(), schema, _GROUP_BYTES) if file.suffix == ".parquet" else told():
+                writer.write(some)
         temporary.replace(file)
     except OSError as error:
         text = f"could not write the file: {error.strerror or error}"
@@ -63,35 +72,10 @@ def write_rows(
 
 def _writer(file: Path, suffix: str, schema: "pa.Schema", parsed: Sequence[str]) -> AbstractContextManager[_Writer]:
     if suffix == ".parquet":
-        return _parquet_writer(file, schema)
+        import pyarrow.parquet as pq
+
+        return pq.ParquetWriter(file, schema, compression="zstd")
     return _csv_writer(file, schema) if suffix == ".csv" else _json_writer(file, parsed)
-
-
-@contextmanager
-def _parquet_writer(file: Path, schema: "pa.Schema") -> Iterator[_Writer]:
-    """Batches are as small as blocks and objects are; row groups are not, since readers look at each of them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    class Groups:
-        def __init__(self, writer: pq.ParquetWriter) -> None:
-            self._writer, self._batches, self._rows, self._bytes = writer, list[pa.RecordBatch](), 0, 0
-
-        def write_batch(self, batch: "pa.RecordBatch") -> None:
-            self._batches.append(batch)
-            self._rows, self._bytes = self._rows + batch.num_rows, self._bytes + batch.nbytes
-            if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-                self.end_group()
-
-        def end_group(self) -> None:
-            if self._batches:
-                self._writer.write_table(pa.Table.from_batches(self._batches, schema), row_group_size=self._rows)
-            self._batches, self._rows, self._bytes = [], 0, 0
-
-    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        groups = Groups(writer)
-        yield groups
-        groups.end_group()
 
 
 @contextmanager
@@ -106,7 +90,7 @@ def _csv_writer(file: Path, schema: "pa.Schema") -> Iterator[_Writer]:
         def __init__(self, writer: Any) -> None:
             self._writer = writer
 
-        def write_batch(self, batch: "pa.RecordBatch") -> None:
+        def write(self, batch: "pa.RecordBatch") -> None:
             columns = [
                 column if field.type == column.type else pa.array(map(_cell, column.to_pylist()), field.type)
                 for column, field in zip(_with_times(batch).columns, plain, strict=True)
@@ -134,7 +118,7 @@ def _json_writer(file: Path, parsed: Sequence[str]) -> Iterator[_Writer]:
     with file.open("w", encoding="utf-8") as out:
 
         class Lines:
-            def write_batch(self, batch: "pa.RecordBatch") -> None:
+            def write(self, batch: "pa.RecordBatch") -> None:
                 plain = [json_row(row) for row in python_rows(batch)]
                 out.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in with_json(plain, parsed))
 

@@ -163,9 +163,16 @@ class Point:
             raise TableMissingInMirror(text, subject=subject)
         return found[0]
 
-    def names(self) -> frozenset[str]:
+    def knows(self, qualified_name: str) -> bool:
+        """Whether a table has that name, be it one of an index, or one that lags."""
+        return qualified_name in self._by_name or any(
+            late.qualified_name == qualified_name for late in self.behind.values()
+        )
+
+    def names(self) -> set[str]:
         """`db.t` of all tables but those of indexes, lagging ones too."""
-        return self._names
+        shown = {ref.qualified_name for ref in self.tables.values() if ref.kind is not Kind.INDEX}
+        return shown | {late.qualified_name for late in self.behind.values()}
 
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[TableRef]]:
@@ -173,11 +180,6 @@ class Point:
         for ref in self.tables.values():
             found.setdefault(ref.qualified_name, []).append(ref)
         return found
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        shown = (ref.qualified_name for ref in self.tables.values() if ref.kind is not Kind.INDEX)
-        return frozenset((*shown, *(late.qualified_name for late in self.behind.values())))
 
 
 def parts_of(table_id: int, value: object) -> tuple[str, ...]:

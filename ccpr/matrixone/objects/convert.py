@@ -147,13 +147,9 @@ def decimal_text(unscaled: pa.Array, scale: int) -> pa.StringArray:
     return pc.binary_join_element_wise(pc.binary_join_element_wise(sign, whole, ""), fraction, ".")
 
 
-def _date(vector: Vector, column: Column, subject: str) -> pa.Array:
-    return _array(pa.date32(), vector, _since_epoch(vector.fixed(_I4), UNIX_EPOCH_DAYS, vector, column, subject))
-
-
-def _datetime(kind: pa.DataType) -> Converter:
+def _since(epoch: int, dtype: np.dtype, kind: pa.DataType) -> Converter:
     def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
-        return _array(kind, vector, _since_epoch(vector.fixed(_I8), UNIX_EPOCH_US, vector, column, subject))
+        return _array(kind, vector, _less_epoch(vector.fixed(dtype), epoch, vector, column, subject))
 
     return convert
 
@@ -252,7 +248,7 @@ def _check_scale(vector: Vector, column: Column, subject: str) -> None:
         )
 
 
-def _since_epoch(values: np.ndarray, epoch: int, vector: Vector, column: Column, subject: str) -> np.ndarray:
+def _less_epoch(values: np.ndarray, epoch: int, vector: Vector, column: Column, subject: str) -> np.ndarray:
     """The values less `epoch`. Raises `ValueRefused` for one from which it cannot be subtracted.
 
     A server can compute dates outside the years 1 to 9999 and store them. Arrow has them; Python's own types and the
@@ -287,10 +283,10 @@ _CONVERTERS: dict[int, Converter] = {
     types.DECIMAL64: _decimal64,
     types.DECIMAL128: _decimal128,
     types.DECIMAL256: _decimal256,
-    types.DATE: _date,
+    types.DATE: _since(UNIX_EPOCH_DAYS, _I4, pa.date32()),
     types.TIME: _fixed(pa.duration("us")),
-    types.DATETIME: _datetime(pa.timestamp("us")),
-    types.TIMESTAMP: _datetime(pa.timestamp("us", "UTC")),
+    types.DATETIME: _since(UNIX_EPOCH_US, _I8, pa.timestamp("us")),
+    types.TIMESTAMP: _since(UNIX_EPOCH_US, _I8, pa.timestamp("us", "UTC")),
     types.YEAR: _fixed(pa.int16()),
     types.UUID: _uuid,
     types.ENUM: _enum,

@@ -178,8 +178,7 @@ def _both(mirror: Mirror, name: str, former: Point | None, later: Point) -> tupl
 def _named(point: Point, name: str) -> TableRef | None:
     """The table of a name; None if the point has none. Raises PointNotReached for one that lags, TableMissingInMirror
     where two are written the same way."""
-    known = any(table.qualified_name == name for table in (*point.tables.values(), *point.behind.values()))
-    return point.table(name) if known else None
+    return point.table(name) if point.knows(name) else None
 
 
 def _check_shown(point: Point, table: TableRef) -> None:

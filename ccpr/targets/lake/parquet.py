@@ -21,13 +21,13 @@ from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.schema import Reading, Table
 from ccpr.mirror.reading import as_asked
+from ccpr.mirror.row_groups import GROUP_ROWS, row_groups
 from ccpr.mirror.store import Store
 from ccpr.targets.lake.columns import LakeColumns, file_schema
 from ccpr.targets.lake.statistics import statistics_of
 from ccpr.targets.lake.types import as_written
 from ccpr.targets.lake.vectors import digest_of_rows
 
-GROUP_ROWS = 1 << 17
 _FORMAT = 2  # of what is written into a file; another one gives other names
 _OPTIONS: dict[str, Any] = {
     "compression": "zstd",
@@ -110,15 +110,9 @@ def parquet_chunks(
     described = _described(schema)
     options = {**_OPTIONS, "write_statistics": described, "use_dictionary": described}
     with pq.ParquetWriter(sink, schema, metadata_collector=footers, **options) as writer:
-        held: list[pa.RecordBatch] = []
-        for batch in batches:
-            held.append(batch)
-            if sum(one.num_rows for one in held) >= GROUP_ROWS:
-                writer.write_table(pa.Table.from_batches(held, schema), row_group_size=2 * GROUP_ROWS)
-                held = []
-                yield sink.taken()
-        if held:
-            writer.write_table(pa.Table.from_batches(held, schema), row_group_size=2 * GROUP_ROWS)
+        for group in row_groups(batches, schema):
+            writer.write_table(group, row_group_size=2 * GROUP_ROWS)
+            yield sink.taken()
     yield sink.taken()
 
 
