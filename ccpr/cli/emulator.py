@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ccpr.base.ending import Ending
 from ccpr.base.extras import require
 from ccpr.cli.defects import CannotServe
 from ccpr.cli.output import handle_errors, show_error
@@ -102,16 +103,14 @@ def emulator(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--fault") from error
 
-    done = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: done.set())
+    ending = Ending(signal.SIGTERM, signal.SIGINT)
     try:
         tls, may_flush = _tls(tls_certificate, tls_key), not refuse_flush
         server: Served
         if recording is None:
             storage = Storage(flush_after=flush_after)
             if merge_every:
-                threading.Thread(target=_merge, args=(storage, merge_every, done), daemon=True).start()
+                threading.Thread(target=_merge, args=(storage, merge_every, ending.event), daemon=True).start()
             server = SimulatedUpstream(
                 storage, port=port, password=password, chunk_bytes=chunk_bytes, may_flush=may_flush, tls=tls
             )
@@ -132,7 +131,7 @@ def emulator(
             known = recorded.recording
             about = f"plays {known.name}: publisher {known.publisher}, publication {known.publication.name}"
         server.inject(*(found for found in faults if found is not None))
-        _serve(server, about, done)
+        _serve(server, about, ending)
     except CcprError as error:
         show_error(error)
         raise typer.Exit(1) from error
@@ -146,16 +145,12 @@ def _merge(storage: "Storage", every: float, done: threading.Event) -> None:
         storage.tidy()
 
 
-def _serve(server: "Served", about: str, done: threading.Event) -> None:
-    """Until `done` is set."""
-    server.on_crash(done.set)
-    server.start()
-    try:
+def _serve(server: "Served", about: str, ending: Ending) -> None:
+    server.on_crash(ending.set)
+    with ending, server:
         print(f"listening on 127.0.0.1:{server.port}", flush=True)
         print(about, flush=True)
-        done.wait()
-    finally:
-        server.stop()
+        ending.wait()
     if server.crashed.is_set():
         raise typer.Exit(70)
 

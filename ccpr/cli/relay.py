@@ -4,7 +4,6 @@ import os
 import secrets
 import signal
 import sys
-import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -44,6 +43,7 @@ def serve(
     """Serve all subscriptions of the state folder, except those to several databases, until SIGTERM or Ctrl-C: account
     sys, a publication for each, named as the subscription is; and look after its followers. The first line printed is
     `listening on HOST:PORT`."""
+    from ccpr.base.ending import Ending
     from ccpr.relay.server import Listen
     from ccpr.relay.service import RelayService
     from ccpr.relay.watching import Watcher
@@ -51,10 +51,7 @@ def serve(
     from ccpr.service.daemon.service import serve as serve_components
     from ccpr.service.workspace import Workspace
 
-    done = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: done.set())
-    with handle_errors(as_json=False), Workspace() as workspace:
+    with handle_errors(as_json=False), Workspace() as workspace, Ending(signal.SIGTERM, signal.SIGINT) as ending:
         raise_limit()
         served = RelayService(workspace, Listen.parse(listen, tls_cert, tls_key, insecure=insecure))
 
@@ -63,7 +60,7 @@ def serve(
                 print(f"listening on {served.address}", flush=True)
                 warn_of_relay(served)
 
-        serve_components([served, Watcher(workspace, served.quiet)], done, ready)
+        serve_components([served, Watcher(workspace, served.quiet)], ending.wait, ready)
 
 
 def warn_of_relay(served: "RelayService") -> None:

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -94,6 +93,7 @@ def serve(
     Subscriptions that are created, altered, paused or dropped meanwhile are taken up within a second. The first line
     printed is `serving on 127.0.0.1:PORT`.
     """
+    from ccpr.base.ending import Ending
     from ccpr.cli.output import counted, handle_errors
     from ccpr.cli.relay import warn_of_relay
     from ccpr.cli.serving import ServeOptions, Serving
@@ -107,9 +107,7 @@ def serve(
             raise typer.BadParameter(f"{name!r} is not the name of a host", param_hint="--allowed-host")
     if not relay and (relay_tls_cert or relay_tls_key or relay_insecure):
         raise typer.BadParameter("it needs --relay", param_hint="--relay-…")
-    with handle_errors(as_json=False), Workspace() as workspace:
-        until = threading.Event()
-        _end_on_signals(until)
+    with handle_errors(as_json=False), Workspace() as workspace, Ending(signal.SIGTERM, signal.SIGINT) as ending:
         raise_limit()
         place = Listen.parse(relay_listen, relay_tls_cert, relay_tls_key, insecure=relay_insecure) if relay else None
         options = ServeOptions(
@@ -124,7 +122,7 @@ def serve(
             relay=place,
             stop_seconds=stop_seconds,
         )
-        service = Serving(workspace, options, until)
+        service = Serving(workspace, options, ending)
 
         def ready() -> None:
             with suppress(OSError):  # a full disk under its output does not end a service
@@ -134,7 +132,7 @@ def serve(
                     print(f"relay on {service.relay.address}", flush=True)
                     warn_of_relay(service.relay)
 
-        died = serve_components(service.components, until, ready, lambda: service.replicator.defect)
+        died = serve_components(service.components, ending.wait, ready, lambda: service.replicator.defect)
         if service.replicator.unfinished:  # a thread that waits for a server would keep the process
             with suppress(OSError):
                 sys.stdout.flush()
@@ -142,15 +140,3 @@ def serve(
             os._exit(1 if died else 0)
         if died:
             raise typer.Exit(1)
-
-
-def _end_on_signals(until: threading.Event) -> None:
-    """The first signal ends the service between steps, a second one at once."""
-
-    def end(number: int, _frame: object) -> None:
-        if until.is_set():
-            os._exit(128 + number)
-        until.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)

@@ -2,11 +2,11 @@
 what each is told of the others. This module knows Dagster, Spark and the relay; what runs below it does not.
 """
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from ccpr.base.ending import Ending
 from ccpr.base.extras import require
 from ccpr.base.loops import Guard
 from ccpr.cli.output import json_text
@@ -68,14 +68,14 @@ class ServeOptions:
 
 
 class Serving:
-    """The parts of one service. None of them has started; `until` is set when the service is to end.
+    """The parts of one service. None of them has started; `ending` says when the service is to end.
 
     Attributes
     ----------
     components : in the order in which they start.
     """
 
-    def __init__(self, workspace: Workspace, options: ServeOptions, until: threading.Event) -> None:
+    def __init__(self, workspace: Workspace, options: ServeOptions, ending: Ending) -> None:
         if options.spark:
             require_client()
         metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook)
@@ -92,10 +92,10 @@ class Serving:
             _present(listeners),
             workers=options.workers,
             copier=Copier(
-                workspace.home, "process" if options.spark is False else "auto", own_java=False, cancelled=until
+                workspace.home, "process" if options.spark is False else "auto", own_java=False, cancelled=ending.event
             ),
             stop_seconds=options.stop_seconds,
-            on_end=until.set,
+            on_end=ending.set,
         )
         self.pages = pages = Pages(
             {

@@ -90,6 +90,7 @@ def keep(
     """
     import signal
 
+    from ccpr.base.ending import Ending
     from ccpr.pipeline.spark.connect import require_client
     from ccpr.pipeline.spark.supervisor import Supervisor
 
@@ -99,14 +100,8 @@ def keep(
             out.print(f"Spark runs at {warm.settings.place}; there is no warm session to keep")
             return
         require_client()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _end)
-        with Supervisor(warm, on_demand=on_demand):
-            signal.pause()
-
-
-def _end(number: int, frame: object) -> None:
-    raise typer.Exit(0)
+        with Ending(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as ending, Supervisor(warm, on_demand=on_demand):
+            ending.wait()
 
 
 def _warm() -> "WarmSpark":

@@ -1,7 +1,6 @@
 """What `ccpr serve` consists of: which components there are under which conditions, in which order."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ccpr.base.ending import Ending
 from ccpr.cli.serving import ServeOptions, Serving
 from ccpr.relay.server import Listen
 from ccpr.service.workspace import Workspace
@@ -47,7 +47,7 @@ def threads(service: Serving) -> list[str]:
 
 
 def test_without_options_it_has_what_every_service_has(workspace: Workspace) -> None:
-    service = Serving(workspace, LEAST, threading.Event())
+    service = Serving(workspace, LEAST, Ending())
     assert parts(service) == ALWAYS
     assert threads(service) == THREADS
 
@@ -64,14 +64,14 @@ def test_without_options_it_has_what_every_service_has(workspace: Workspace) -> 
 def test_each_option_adds_its_component_before_what_uses_it(
     workspace: Workspace, options: ServeOptions, part: str, after: str
 ) -> None:
-    found = parts(Serving(workspace, options, threading.Event()))
+    found = parts(Serving(workspace, options, Ending()))
     assert [one for one in found if one != part] == ALWAYS
     assert found[found.index(after) + 1] == part
 
 
 def test_a_service_with_everything_starts_it_in_this_order(workspace: Workspace) -> None:
     options = replace(LEAST, dagster=True, spark=True, relay=Listen("127.0.0.1", 0))
-    service = Serving(workspace, options, threading.Event())
+    service = Serving(workspace, options, Ending())
     assert parts(service) == [
         *("OneService", "Notifier", "DagsterReporter", "Supervisor", "RelayService", "Watcher", "Caretaker"),
         *("Pages", "Replicator"),

@@ -257,6 +257,8 @@ class _Asking(threading.Thread):
             self._done = self._request(self._enough)
         except CcprError as error:
             self._error = error
+        except OSError as error:  # its socket was closed by who does not wait for it any more
+            _log.info("a flush request has ended: %s", error)
 
     def goes_on(self, seconds: float) -> bool:
         """Whether it does after so long; it may end earlier. Raises its error."""

@@ -24,7 +24,7 @@ from ccpr.matrixone.server.connection import Connection, Engine
 from ccpr.matrixone.server.guesses import Guesses
 from ccpr.matrixone.server.replies import error_of
 
-JOIN_SECONDS: Final = 5.0
+JOIN_SECONDS: Final = 5.0  # of all threads together
 ACCEPT_PAUSE_SECONDS: Final = 0.05
 # What the system says when it has no room for another connection: no client gets in then.
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -110,12 +110,13 @@ class Server:
     def stop(self) -> None:
         self._stopping.set()
         self._alarm.send(b"x")
+        end = time.monotonic() + JOIN_SECONDS
         if self._acceptor.ident is not None:
             self._acceptor.join(JOIN_SECONDS)
         connections = self._connections()
         self.disconnect_all()
         for one in connections:
-            one.thread.join(JOIN_SECONDS)
+            one.thread.join(max(0.0, end - time.monotonic()))
         for sock in (self._listener, self._wake, self._alarm):
             sock.close()
 

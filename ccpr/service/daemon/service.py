@@ -1,6 +1,5 @@
 """A service from its components: started in their order, ended in reverse."""
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -9,12 +8,12 @@ from ccpr.service.daemon.listening import Component
 
 def serve(
     components: Sequence[Component],
-    until: threading.Event,
+    wait: Callable[[], None],
     ready: Callable[[], None] = lambda: None,
     failed: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Until the event is set. What a component raises when it starts ends those that were started before. Returns what
-    `failed` said when the event was set.
+    """Until `wait` returns. What a component raises when it starts ends those that were started before. Returns what
+    `failed` said then.
 
     Parameters
     ----------
@@ -25,5 +24,5 @@ def serve(
             component.start()
             started.callback(component.stop)
         ready()
-        until.wait()
+        wait()
         return failed()

@@ -1,3 +1,4 @@
+import errno
 import subprocess
 import sys
 import threading
@@ -316,6 +317,18 @@ def test_an_error_of_a_request_ends_the_wait(play: Callable[..., Any]):
 
     with pytest.raises(AccessDenied):
         wait_until_flushed(session, "xr_1", upstream.publication, requests=[lambda: request], timeout_seconds=60)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_request_whose_socket_was_closed_is_left_to_waiting(play: Callable[..., Any]):
+    upstream = play("dml", flush_after=0.1)
+    session = upstream.connect()
+    create_snapshot(session, "xr_1", upstream.publication, upstream.database)
+
+    def request(enough: threading.Event) -> bool:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    wait_until_flushed(session, "xr_1", upstream.publication, requests=[lambda: request], timeout_seconds=20)
 
 
 def test_a_snapshot_that_flushes_by_itself_ends_the_wait(play: Callable[..., Any]):
