@@ -21,7 +21,7 @@ from ccpr.mirror.errors import StoreFailed
 from ccpr.state.errors import StateUnreadable
 
 if TYPE_CHECKING:
-    from ccpr.maintenance.state_file import SubscriptionState
+    from ccpr.maintenance.state_document import SubscriptionState
     from ccpr.service.workspace import Workspace
 
 

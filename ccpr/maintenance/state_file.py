@@ -5,16 +5,10 @@ state-file-by-column.
 The document is JSON: `format`, `version`, `catalog_version`, `exported_at`, `subscription` (its row of `mo_ccpr_log`,
 without owner and lease), `sealed_password` (as stored: only the same key file opens it), and `tables`: `columns` and
 `rows` of each table of the catalog database with rows of subscriptions. Times are ISO texts (UTC), bytes hexadecimal.
-
-A document is read as hostile input. Each cell must be of its column's type, and what would become a path, a statement
-upstream or a file to delete must be what this program itself would have written.
 """
 
 import json
-import re
-import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,88 +16,25 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from ccpr.maintenance.errors import BadStateFile, MirrorContradictsState, StateFileNewer
+from ccpr.maintenance.state_consistency import check_consistent, manifests_of
+from ccpr.maintenance.state_document import FORMAT, NOT_EXPORTED, VERSION, SubscriptionState, owner_columns, parse_state
 from ccpr.matrixone.client.endpoint import format_uri, parse_uri
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.head import Identity
-from ccpr.mirror.holds import HOLD_NAME
-from ccpr.mirror.layout import (
-    DIGEST,
-    MANIFEST,
-    lsn_of_point,
-    object_path,
-    point_path_1,
-    revision_of_kept,
-    table_of_manifest,
-)
 from ccpr.mirror.mirror import Mirror
 from ccpr.state import tables as catalog
-from ccpr.state.context import Context
 from ccpr.state.database import batches, fetch, reading, stored_time, transaction
 from ccpr.state.errors import SubscriptionExists, SubscriptionMissing
 from ccpr.state.log_rows import LogRow
 from ccpr.state.migrations import SCHEMA_VERSION
 from ccpr.state.pins import give_to_followers
-from ccpr.state.point_rows import stored_parts
 from ccpr.state.publishing import new_epoch
 from ccpr.state.states import IterationState, State
-from ccpr.state.subscription import Subscription, check_subscription_name
-from ccpr.state.tables import METADATA, UtcTime, mo_ccpr_log
+from ccpr.state.subscription import check_subscription_name
+from ccpr.state.tables import METADATA, mo_ccpr_log
 
-FORMAT = "ccpr-state"
-VERSION = 1
 LARGEST_BYTES = 1 << 30
 _INSERT_ROWS = 1000  # rows of one INSERT
-# Columns of the log's row: the present owner, the password (in `upstream_conn`), and what only dropped ones have.
-_NOT_EXPORTED = {"cn_uuid", "lease_expires_at", "upstream_conn", "drop_at"}
-_INTEGERS = {sa.SmallInteger: 2**15, sa.Integer: 2**31, sa.BigInteger: 2**63}
-_OBJECT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}"
-_LEDGER = re.compile(rf"ledger/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
-_DEFINITIONS = re.compile(rf"definitions/[0-9]{{1,19}}-[0-9]{{1,19}}-{DIGEST}\.json")
-_POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
-_KEPT = re.compile(rf"kept/([0-9]{{12,19}})-{DIGEST}\.json")
-_FILES = (_KEPT, MANIFEST, _LEDGER, _DEFINITIONS, _POINT)
-_GARBAGE = re.compile("|".join((rf"objects/{_OBJECT}", *(one.pattern for one in _FILES))))
-_Rows = list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionState:
-    """Everything that a catalog database has about one subscription.
-
-    Attributes
-    ----------
-    row : its row of the log, without owner, lease and password.
-    sealed_password : as stored; the key file of the exporting catalog opens it.
-    tables : rows by table name.
-    """
-
-    row: LogRow
-    sealed_password: str
-    tables: Mapping[str, _Rows]
-
-    @property
-    def subscription(self) -> Subscription:
-        return Subscription.from_row(self.row)
-
-    def with_mirror(self, url: str) -> "SubscriptionState":
-        """The same, with the mirror at another place than the settings say."""
-        settings = replace(self.subscription.settings, mirror=url)
-        return replace(self, row=replace(self.row, sync_config=settings.to_text()))
-
-    def of(self, table: sa.Table) -> _Rows:
-        """The rows of one table."""
-        return list(self.tables.get(table.name, []))
-
-
-def owner_columns() -> dict[str, sa.Column[Any]]:
-    """By name each table with rows of subscriptions, except for the log: the column that has the task id."""
-    found = {
-        table.name: table.c.task_id
-        for table in METADATA.tables.values()
-        if "task_id" in table.c and table is not mo_ccpr_log
-    }
-    return found | {catalog.checkpoints.name: catalog.checkpoints.c.id}
 
 
 # ---- export
@@ -111,7 +42,7 @@ def owner_columns() -> dict[str, sa.Column[Any]]:
 
 def export_state(engine: sa.Engine, name: str, now: datetime) -> dict[str, Any]:
     """The document of one subscription, all of it at one moment. Raises SubscriptionMissing."""
-    if engine.dialect.name != "sqlite":  # whose transactions run one after another anyway
+    if engine.dialect.name != "sqlite":  # where a transaction that reads sees one moment anyway
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
     with reading(engine) as connection:
         query = sa.select(mo_ccpr_log).where(
@@ -135,7 +66,7 @@ def export_state(engine: sa.Engine, name: str, now: datetime) -> dict[str, Any]:
     kept = {
         one.name: _written(row[one.name])
         for one in mo_ccpr_log.columns
-        if one.name not in _NOT_EXPORTED and one.name != "live_name"
+        if one.name not in NOT_EXPORTED and one.name != "live_name"
     }
     return {
         "format": FORMAT,
@@ -162,8 +93,8 @@ def read_state(content: bytes) -> SubscriptionState:
     if len(content) > LARGEST_BYTES:
         raise BadStateFile(f"{len(content)} bytes are more than a state file may have", subject="state file")
     try:
-        document = json.loads(content)
-        return _state(_an_object(document, "the document"))
+        state = parse_state(json.loads(content))
+        check_consistent(state)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         text = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise BadStateFile(f"it cannot be read: {text:.300}", subject="state file") from error
@@ -171,207 +102,7 @@ def read_state(content: bytes) -> SubscriptionState:
         if isinstance(error, BadStateFile | StateFileNewer):
             raise
         raise BadStateFile(f"it cannot be read: {error.message:.300}", subject=error.subject) from error
-
-
-def _state(document: Mapping[str, Any]) -> SubscriptionState:
-    if document["format"] != FORMAT:
-        raise ValueError("it was not exported by this program")
-    for key, known in (("version", VERSION), ("catalog_version", SCHEMA_VERSION)):
-        if _integer(document[key], 2**31) > known:
-            raise StateFileNewer(
-                f"its {key} is {document[key]}, this program knows versions up to {known}", subject="state file"
-            )
-    row = _log_row(_an_object(document["subscription"], "subscription"))
-    sealed = document["sealed_password"]
-    if not isinstance(sealed, str) or len(sealed) > 10_000 or not re.fullmatch("[A-Za-z0-9_=-]*", sealed):
-        raise TypeError("sealed_password is not a sealed password")
-    columns = owner_columns()
-    tables = {}
-    for name, value in _an_object(document["tables"], "tables").items():
-        if name not in columns:
-            raise ValueError(f"table {name!r:.80} is not a table with rows of subscriptions")
-        tables[name] = _rows(METADATA.tables[name], columns[name].name, row.task_id, _an_object(value, name))
-    state = SubscriptionState(row, sealed, tables)
-    _check_row(state)
-    _check_points(state)
-    _check_files(state)
     return state
-
-
-def _log_row(value: Mapping[str, Any]) -> LogRow:
-    value = dict(value)
-    endpoint, password = parse_uri(_a_text(value.pop("upstream"), None))
-    if password is not None:
-        raise ValueError("the upstream's URI holds a password")
-    wanted = {field.name for field in fields(LogRow)} - _NOT_EXPORTED
-    value.setdefault("epoch", None)  # 0.1.0 did not have it, nor the next
-    value.setdefault("mirror_url", None)
-    if set(value) != wanted:
-        raise ValueError(f"the subscription's fields differ: {', '.join(sorted(wanted ^ set(value)))}")
-    cells = {name: _cell(mo_ccpr_log.c[name], cell) for name, cell in value.items()}
-    return LogRow(**cells, upstream_conn=format_uri(endpoint), cn_uuid=None, lease_expires_at=0, drop_at=None)
-
-
-def _rows(table: sa.Table, owner: str, task_id: str, value: Mapping[str, Any]) -> _Rows:
-    """The rows of one table: each cell of its column's type, each key once, all of this subscription."""
-    names = value["columns"]
-    if not isinstance(names, list) or len(set(map(str, names))) != len(names) or not set(names) <= set(table.c.keys()):
-        raise ValueError(f"columns of {table.name} are unknown or named twice")
-    absent = [column for column in table.columns if column.name not in names]
-    if any(not column.nullable for column in absent):
-        raise ValueError(f"{table.name} lacks {', '.join(column.name for column in absent)}")
-    columns = [table.c[name] for name in names]
-    rows: _Rows = []
-    for cells in _a_list(value["rows"], table.name):
-        if len(_a_list(cells, table.name)) != len(columns):
-            raise ValueError(f"a row of {table.name} does not have {len(columns)} cells")
-        row = {column.name: _cell(column, cell) for column, cell in zip(columns, cells, strict=True)}
-        rows.append(row | dict.fromkeys((column.name for column in absent), None))
-    if any(row[owner] != task_id for row in rows):
-        raise ValueError(f"a row of {table.name} is of another subscription")
-    if len({tuple(row[column.name] for column in table.primary_key.columns) for row in rows}) != len(rows):
-        raise ValueError(f"a key of {table.name} comes twice")
-    return rows
-
-
-def _cell(column: sa.Column[Any], value: Any) -> Any:
-    """The value as the column stores it. Raises ValueError or TypeError for a value that the column cannot have."""
-    kind = column.type
-    if value is None:
-        if not column.nullable:
-            raise ValueError(f"{column.name} is empty")
-        return None
-    if isinstance(kind, sa.Boolean):
-        if not isinstance(value, bool):
-            raise TypeError(f"{column.name} is neither true nor false")
-        return value
-    if isinstance(kind, sa.Integer):
-        return _integer(value, next(bound for known, bound in _INTEGERS.items() if type(kind) is known))
-    if isinstance(kind, sa.Float):
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else _refuse(column)
-    text = _a_text(value, kind.length if isinstance(kind, sa.String) else None)
-    if isinstance(kind, UtcTime):
-        time = datetime.fromisoformat(text)
-        return time if time.tzinfo is None else _refuse(column)
-    if isinstance(kind, sa.LargeBinary):
-        found = bytes.fromhex(text)
-        return found if kind.length is None or len(found) <= kind.length else _refuse(column)
-    return text
-
-
-def _refuse(column: sa.Column[Any]) -> Any:
-    raise ValueError(f"{column.name} is not of its type")
-
-
-def _integer(value: Any, bound: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not -bound <= value < bound:
-        raise TypeError(f"{value!r:.40} is not a whole number in its range")
-    return value
-
-
-def _a_text(value: Any, length: int | None) -> str:
-    if not isinstance(value, str) or (length is not None and len(value) > length):
-        raise TypeError(f"{value!r:.40} is not a text, or too long")
-    value.encode()  # raises ValueError for half a surrogate pair, which JSON can express and no database can store
-    return value
-
-
-def _an_object(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{what:.80} is not a JSON object")
-    return value
-
-
-def _a_list(value: Any, what: str) -> Sequence[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"rows of {what:.80} are not a list")
-    return value
-
-
-# ---- consistency
-
-
-def _check_row(state: SubscriptionState) -> None:
-    row = state.row
-    check_subscription_name(row.subscription_name)
-    if str(uuid.UUID(row.task_id)) != row.task_id:
-        raise ValueError("task_id is not a UUID as this program writes it")
-    if State(row.state) is State.DROPPED or min(row.iteration_lsn, row.watermark, row.fence, row.account_id) < 0:
-        raise ValueError("the subscription was dropped, or one of its numbers is negative")
-    IterationState(row.iteration_state)
-    if row.sync_level != state.subscription.level:  # which parses the settings, too
-        raise ValueError("sync_level contradicts db_name or table_name")
-    uid = state.subscription.uid
-    context = Context.from_text(row.context)
-    ours = re.compile(rf"xr_{uid}_[0-9]{{1,19}}_[0-9]{{1,19}}(_[0-9a-f]{{6,24}})?")
-    foreign = [name for name in context.recorded() if not ours.fullmatch(name)]
-    if foreign:  # recorded snapshots are dropped upstream
-        raise ValueError(f"snapshot {foreign[0]!r:.80} is not one of this subscription")
-
-
-def _check_points(state: SubscriptionState) -> None:
-    made = {row["lsn"] for row in state.of(catalog.points)}
-    if not all(0 <= lsn < state.row.iteration_lsn for lsn in made):
-        raise ValueError("a point is of an iteration that has not ended")
-    for row in state.of(catalog.points):
-        if row["ledger"] and not _LEDGER.fullmatch(row["ledger"]):
-            raise ValueError(f"{row['ledger']!r:.80} is not a ledger's name")
-        if row["file"] is not None and lsn_of_point(row["file"]) != row["lsn"]:
-            raise ValueError(f"{row['file']!r:.80} is not the name of point {row['lsn']}")
-    _check_kept(state, made)
-    for row in state.of(catalog.point_definitions):
-        if row["lsn"] not in made or not _DEFINITIONS.fullmatch(row["file"]):
-            raise ValueError(f"{row['file']!r:.80} is not the name of what point {row['lsn']} has besides tables")
-    for row in state.of(catalog.table_points):
-        table = Table.from_json(json.loads(row["table_schema"]))
-        if (
-            table.id != row["table_id"]
-            or table.kind is not Kind(row["kind"])
-            or not 0 <= row["lsn"] < state.row.iteration_lsn
-        ):
-            raise ValueError(f"the state of table {row['table_id']} at {row['lsn']} contradicts itself")
-        if (row["manifest"] != "") == row["gone"]:
-            raise ValueError(f"table {table.id} has a manifest and is gone, or neither")
-        if row["manifest"] and table_of_manifest(row["manifest"]) != table.id:
-            raise ValueError(f"{row['manifest']!r:.80} is not a manifest's name of table {table.id}")
-        stored_parts(table.id, row["parts"])
-
-
-def _manifests(row: Mapping[str, Any]) -> list[str]:
-    """The manifest of a table point, and the files that it goes on from."""
-    return [*filter(None, [row["manifest"]]), *stored_parts(row["table_id"], row["parts"])]
-
-
-def _check_kept(state: SubscriptionState, made: set[int]) -> None:
-    for row in state.of(catalog.holds):
-        if not HOLD_NAME.fullmatch(row["hold_name"]) or row["lsn"] not in made:
-            raise ValueError(f"{row['hold_name']!r:.80} does not hold a point")
-    for row in state.of(catalog.kept_points):
-        if row["lsn"] not in made or not row["lsn"] < row["next_lsn"] < state.row.iteration_lsn:
-            raise ValueError(f"point {row['next_lsn']} cannot have come after point {row['lsn']}")
-    for row in state.of(catalog.kept):
-        if row["revision"] < 1 or revision_of_kept(row["file"]) != row["revision"]:
-            raise ValueError(f"{row['file']!r:.80} is not the name of a list of kept points")
-
-
-def _check_files(state: SubscriptionState) -> None:
-    """The files that are recorded as garbage will be deleted, so none of them may be needed."""
-    objects = {row["object_name"] for row in state.of(catalog.objects)}
-    if not all(re.fullmatch(_OBJECT, name) for name in objects):
-        raise ValueError("the name of an object is not valid")
-    if any(len(row["sha256"]) != 32 or row["size"] < 0 for row in state.of(catalog.objects)):
-        raise ValueError("a checksum does not have 32 bytes, or a size is negative")
-    named = {row["object_name"] for row in state.of(catalog.references)}
-    if not named <= objects:
-        raise ValueError("a table refers to an object that is not in the ledger")
-    needed = {object_path(name) for name in named}
-    needed.update(path for row in state.of(catalog.table_points) for path in _manifests(row))
-    for row in state.of(catalog.points):
-        needed |= {row["ledger"], row["file"] or point_path_1(row["lsn"])}
-    needed |= {row["file"] for table in (catalog.point_definitions, catalog.kept) for row in state.of(table)}
-    for row in state.of(catalog.garbage):
-        if not _GARBAGE.fullmatch(row["path"]) or row["path"] in needed:
-            raise ValueError(f"{row['path']!r:.80} may not be deleted")
 
 
 # ---- import
@@ -404,7 +135,7 @@ def check_mirror(state: SubscriptionState, mirror: Mirror) -> None:
     if head.iteration_lsn == row.iteration_lsn and head.newest_point != max(made, default=None):
         raise _contradicts(mirror, "the mirror lacks points of the state")
     there = set(mirror.store.names("manifests"))
-    named = (path for row in state.of(catalog.table_points) for path in _manifests(row))
+    named = (path for row in state.of(catalog.table_points) for path in manifests_of(row))
     lacking = [name for name in named if name not in there]
     if lacking:
         raise _contradicts(mirror, f"the mirror lacks {lacking[0]} and {len(lacking) - 1} more files")

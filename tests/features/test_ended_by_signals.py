@@ -36,7 +36,7 @@ def test_a_signal_that_another_thread_takes_ends_it(home: Path, words: list[str]
             assert process.stdout is not None
             assert process.stdout.readline()
             time.sleep(0.5)  # the main thread sleeps by then; if it does not, it is interrupted, which must end it, too
-            threads = [int(name) for name in os.listdir(f"/proc/{process.pid}/task")]
+            threads = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
             other = max(thread for thread in threads if thread != process.pid)
             assert LIBC.tgkill(process.pid, other, number) == 0, os.strerror(ctypes.get_errno())
             assert process.wait(30) == 0

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.errors import BadStateFile, StateFileNewer
-from ccpr.maintenance.state_file import LARGEST_BYTES, export_state, import_state, owner_columns, read_state
+from ccpr.maintenance.state_document import owner_columns
+from ccpr.maintenance.state_file import LARGEST_BYTES, export_state, import_state, read_state
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.state.context import Context
