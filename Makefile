@@ -104,8 +104,8 @@ several-histories: $(INSTALLED) ## random histories of several databases of an a
 several-kills: $(INSTALLED) ## kill -9 of an iteration over several databases before each statement, commit and file
 	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/histories/test_several_kills.py
 
-relay-histories: $(INSTALLED) ## random histories through a relay: the mirror of a mirror is that mirror; N=300 SEED=1
-	RELAY_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/relay/test_histories.py
+relay-histories: $(INSTALLED) ## random histories through a relay: the mirror of a mirror is that mirror, a MatrixOne has its rows; N=300 SEED=1
+	RELAY_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/relay/test_histories.py tests/relay/test_native_histories.py
 
 disasters: $(INSTALLED) ## random sequences of restores, kills and iterations, each read compared; N=2000 for more
 	DISASTERS=$(or $(N),2000) $(BIN)/python -m pytest -q --timeout 0 tests/histories/test_disasters.py

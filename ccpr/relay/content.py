@@ -25,7 +25,7 @@ from ccpr.matrixone.server.answers import StatementError, Streamed
 from ccpr.matrixone.server.backing import internal
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
-from ccpr.relay.served_points import Newest
+from ccpr.relay.newest import Newest
 from ccpr.state.ledger import LedgerEntry
 
 PIECE_BYTES = 4 << 20

@@ -38,8 +38,9 @@ from ccpr.relay.brake import gone_at_once
 from ccpr.relay.catalog import served_catalog
 from ccpr.relay.content import Content
 from ccpr.relay.counters import next_number
+from ccpr.relay.newest import Newest
 from ccpr.relay.pins import PinStore
-from ccpr.relay.served_points import Newest, ServedPoint, ServedPoints, bearable
+from ccpr.relay.served_points import ServedPoint, ServedPoints, bearable
 from ccpr.state.errors import RelayPinned
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.pins import Pin
@@ -367,9 +368,9 @@ class MirrorPublication(FlushedByNature):
                 continue
             row = partial(_rows, self.served_as, table.name)
             if before is None or known.get(_id(state, table_id, native=native)) != table_id:
-                rows += row(self._states.objects(state, table_id), _NEVER)
+                rows += row(self._states.objects(state, table_id, native=native), _NEVER)
                 continue
-            found = self._states.difference(before, state, table_id)
+            found = self._states.difference(before, state, table_id, native=native)
             rows += row(found.came, _NEVER) + row(found.gone, str(state.point.at))
             rows += row(self._states.came_to_light(before, state, table_id, found.kept), _NEVER)
         return rows

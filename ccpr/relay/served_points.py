@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from threading import Lock
-from typing import Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,10 +13,9 @@ from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.points import Point, TableRef
-from ccpr.pipeline.applying import may_have_commits
+from ccpr.relay.commit_times import CommitTimes
+from ccpr.relay.newest import Newest
 
-K = TypeVar("K")
-V = TypeVar("V")
 _ID_BYTES = 18  # of the object's id, with which its stats begin
 _FLAGS, _APPENDABLE = 153, 1  # where the flags are in the stats; the bit that says so (docs/upstream.md 6.1)
 
@@ -52,12 +49,18 @@ class ServedPoint:
 
 
 class ServedPoints:
-    """The states of one mirror; the newest that were asked for stay in memory. Thread-safe."""
+    """The states of one mirror; the newest that were asked for stay in memory. Thread-safe.
+
+    What is `native`, for a MatrixOne, has no object without a row up to the point. Since 4.2 an upstream lists what is
+    created before its commit; a MatrixOne that is shown such an object writes nothing in its place, and its server ends
+    with a nil pointer (docs/upstream.md, "A MatrixOne behind the relay").
+    """
 
     def __init__(self, mirror: Mirror, *, most_tables: int = 20_000, most_points: int = 4) -> None:
         self.mirror = mirror
         self._tables = Newest[str, Table](most_tables)
         self._points = Newest[int, ServedPoint](most_points)
+        self._commits = CommitTimes(mirror)
 
     def at(self, lsn: int | None) -> ServedPoint:
         """The state at a point; None is the newest. Raises PointNotReached, PointGone, MirrorDamaged."""
@@ -87,8 +90,12 @@ class ServedPoints:
             self._tables.put(ref.manifest, table)
         return table
 
-    def objects(self, state: ServedPoint, table_id: int) -> pa.Table:
+    def objects(self, state: ServedPoint, table_id: int, *, native: bool = False) -> pa.Table:
         """The live objects of a table: MANIFEST_SCHEMA, with `number` (the object's id) and `appendable`."""
+        listed = self._listed(state, table_id)
+        return self._with_rows(listed, state, table_id) if native else listed
+
+    def _listed(self, state: ServedPoint, table_id: int) -> pa.Table:
         objects = self.mirror.manifest(state.ref(table_id)).objects
         stats = objects.column("stats").combine_chunks()
         raw = stats.cast(pa.binary())
@@ -97,12 +104,27 @@ class ServedPoints:
         numbered = objects.append_column("number", pc.binary_slice(raw, 0, _ID_BYTES))
         return numbered.append_column("appendable", appendable)
 
-    def difference(self, base: ServedPoint, target: ServedPoint, table_id: int) -> "Difference":
+    def _with_rows(self, listed: pa.Table, state: ServedPoint, table_id: int) -> pa.Table:
+        """Without the objects of which no row was committed by then."""
+        keep = np.ones(listed.num_rows, bool)
+        held = pc.and_(listed.column("appendable"), pc.is_valid(listed.column("sha256")))  # the mirror keeps it
+        places = np.flatnonzero(held)
+        with files_of(state.tables[table_id].qualified_name):
+            for place, stats in zip(places, listed.column("stats").take(places).to_pylist(), strict=True):
+                keep[place] = self._commits.has_rows(ObjectStats.parse(stats), state.point.at)
+        return listed if keep.all() else listed.filter(pa.array(keep))
+
+    def difference(
+        self, base: ServedPoint, target: ServedPoint, table_id: int, *, native: bool = False
+    ) -> "Difference":
         """How the objects of a table differ that has one id at both points."""
-        after = self.objects(target, table_id)
+        after = self.objects(target, table_id, native=native)
         if base.ref(table_id).manifest == target.ref(table_id).manifest:
-            return Difference(after.slice(0, 0), after.slice(0, 0), after)
-        before = self.objects(base, table_id)
+            before = self._with_rows(after, base, table_id) if native else after
+            if before.num_rows == after.num_rows:
+                return Difference(after.slice(0, 0), after.slice(0, 0), after)
+        else:
+            before = self.objects(base, table_id, native=native)
         here, there = (pa.chunked_array([_marked(one)]) for one in (before, after))
         gone = before.filter(pc.invert(pc.is_in(here, there.combine_chunks())))
         is_kept = pc.is_in(there, here.combine_chunks())
@@ -115,7 +137,7 @@ class ServedPoints:
         held = appendable.filter(pc.is_valid(appendable.column("sha256")))  # not those that the mirror does not keep
         with files_of(target.tables[table_id].qualified_name):
             chosen = [
-                may_have_commits(self.mirror, ObjectStats.parse(stats), base.point.at, target.point.at)
+                self._commits.gains_rows(ObjectStats.parse(stats), base.point.at, target.point.at)
                 for stats in held.column("stats").to_pylist()
             ]
         return held.filter(pa.array(chosen, pa.bool_()))
@@ -150,7 +172,7 @@ def bearable(states: ServedPoints, base: ServedPoint, target: ServedPoint) -> bo
         if known.get(target.replica_id(table_id)) != table_id:
             fresh.append(table_id)
             continue
-        found = states.difference(base, target, table_id)
+        found = states.difference(base, target, table_id, native=True)
         if not pc.any(found.kept.column("appendable")).as_py():
             continue
         if pc.any(found.came.column("is_tombstone")).as_py():
@@ -163,31 +185,5 @@ def bearable(states: ServedPoints, base: ServedPoint, target: ServedPoint) -> bo
 
 def _appendable(states: ServedPoints, state: ServedPoint, table_ids: Collection[int]) -> Iterator[bytes]:
     for table_id in table_ids:
-        objects = states.objects(state, table_id)
+        objects = states.objects(state, table_id, native=True)
         yield from objects.filter(objects.column("appendable")).column("number").to_pylist()
-
-
-class Newest(Generic[K, V]):
-    """What was used last, up to a number of entries. Thread-safe."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._lock, self._kept = most, Lock(), OrderedDict[K, V]()
-
-    def get(self, key: K) -> V | None:
-        with self._lock:
-            if key not in self._kept:
-                return None
-            self._kept.move_to_end(key)
-            return self._kept[key]
-
-    def put(self, key: K, value: V) -> None:
-        with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-
-    def drop(self, key: K) -> None:
-        """Nothing happens if it is not there."""
-        with self._lock:
-            self._kept.pop(key, None)

@@ -24,7 +24,7 @@ import pymysql
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
+from ccpr.matrixone.objects.visibility import ListedObject, not_after, visible_batches
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.server.answers import ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.packets import CutByFault
@@ -298,7 +298,7 @@ class NativeClient(NativeCopies):
             _rows(upstream, f"__++__internal_get_databases {name} {of} database {task.database} -")
             tables = self._tables(task, upstream, name)
             listed = _rows(upstream, f"__++__internal_object_list {name} {base} {of}")
-            self._apply(task, tables, listed)
+            self._apply(task, tables, listed, Timestamp(at))
         with self._lock:
             task.tables, task.watermark, task.error = tables, at, ""
             task.lsn += 1
@@ -320,7 +320,7 @@ class NativeClient(NativeCopies):
                     tables[index] = NativeTable(0, b"") if before is None else _copy(before)
         return tables
 
-    def _apply(self, task: NativeTask, tables: dict[str, NativeTable], listed: list[Any]) -> None:
+    def _apply(self, task: NativeTask, tables: dict[str, NativeTable], listed: list[Any], at: Timestamp) -> None:
         rows: dict[tuple[str, bytes, bool], Any] = {}
         for row in listed:
             key = (row[1].decode(), row[2][:18], row[5] == b"1")
@@ -341,7 +341,14 @@ class NativeClient(NativeCopies):
             assert (number, tombstone) not in objects, f"object {stats.name} comes twice in {table}"
             created = Timestamp.parse(row[3].decode())
             assert created is not None
+            assert not stats.appendable or self._has_rows(stats.name, at), f"{stats.name}: nil pointer"
             objects[number, tombstone] = (stats, created)
+
+    def _has_rows(self, name: str, at: Timestamp) -> bool:
+        """Of an object without rows a MatrixOne of August 2026 commits one without a place, and its server ends."""
+        file = self._open(name)
+        times = [file.commit_timestamps(block.number) for block in file.blocks]
+        return any(of_block is None or bool(not_after(of_block, at).any()) for of_block in times)
 
     def _fetch(self, task: NativeTask, name: str) -> tuple[str, bytes]:
         of = f"sys {task.publication}"

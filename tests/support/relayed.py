@@ -129,9 +129,9 @@ def subscribe_through(port: int, folder: Path, before: Subscription, name: str =
     return workspace
 
 
-def assert_has_point(client: NativeCopies, task: NativeTask, mirror: Mirror) -> int:
-    """The copy has the tables and rows of the newest point. Returns how many rows that are."""
-    point, count = mirror.point(), 0
+def assert_has_point(client: NativeCopies, task: NativeTask, mirror: Mirror, point: Point | None = None) -> int:
+    """The copy has the tables and rows of a point, by default the newest. Returns how many rows that are."""
+    point, count = point or mirror.point(), 0
     shown = {ref.name for ref in point.tables.values() if ref.kind is Kind.TABLE}
     assert {name for name, table in task.tables.items() if table.text} == shown
     for ref in point.tables.values():

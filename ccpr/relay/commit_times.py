@@ -1,0 +1,63 @@
+"""When the rows of appendable objects were committed: the time alone makes them visible
+(docs/format/object-file.md 9.2)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccpr.matrixone.objects.errors import ObjectUnsupported
+from ccpr.matrixone.objects.reader import NEVER
+from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.applying import may_have_commits
+from ccpr.relay.newest import Newest
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The first and the last commit of an object."""
+
+    first: Timestamp
+    last: Timestamp
+
+
+_UNKNOWN = _Span(Timestamp(0), Timestamp(NEVER))
+
+
+class CommitTimes:
+    """Of the objects of a mirror, whose files do not change: those that were asked for last stay in memory.
+    Thread-safe. Raises as `Mirror.open_object`."""
+
+    def __init__(self, mirror: Mirror, *, most: int = 100_000) -> None:
+        self._mirror, self._spans = mirror, Newest[bytes, _Span](most)
+
+    def has_rows(self, stats: ObjectStats, at: Timestamp) -> bool:
+        """Whether a row of it exists at a time, deleted or not. Of an object that cannot be read it is not known that
+        none does."""
+        return self._span(stats).first <= at
+
+    def gains_rows(self, stats: ObjectStats, since: Timestamp, until: Timestamp) -> bool:
+        """Whether a row of it was committed between two times."""
+        span = self._span(stats)
+        return span.first <= until and since < span.last and may_have_commits(self._mirror, stats, since, until)
+
+    def _span(self, stats: ObjectStats) -> _Span:
+        known = self._spans.get(stats.object_id)
+        if known is None:
+            known = self._read(stats)
+            self._spans.put(stats.object_id, known)
+        return known
+
+    def _read(self, stats: ObjectStats) -> _Span:
+        try:
+            file = self._mirror.open_object(stats.name)
+            blocks = [file.commit_timestamps(block.number) for block in file.blocks]
+        except ObjectUnsupported:
+            return _UNKNOWN
+        times = [times for times in blocks if times is not None and len(times)]
+        if not times:
+            return _UNKNOWN
+        joined = np.sort(np.concatenate(times), order=("physical", "logical"))
+        first, last = (Timestamp(int(one["physical"]), int(one["logical"])) for one in (joined[0], joined[-1]))
+        return _Span(first, last)
