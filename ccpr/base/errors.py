@@ -30,6 +30,15 @@ class ExtraMissing(Terminal):
     default_remedy = "pip install 'matrixone-ccpr[all]'"
 
 
+def let_interrupt_pass(error: BaseException | None) -> None:
+    """Raises the interrupt that is behind an error, if there is one: where a library rolls back after an interrupt, an
+    error in that takes its place."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        error = error.__context__
+
+
 def raised_at(error: Exception) -> str:
     """File and line."""
     last = traceback.extract_tb(error.__traceback__, limit=-1)[-1]

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ccpr.cli.exit_codes import INTERRUPTED, USAGE
+from ccpr.cli.interrupts import TEXT, is_interrupted
 from ccpr.matrixone.errors import CcprError
 
 _AS_JSON = "ccpr.as_json"
@@ -71,14 +72,17 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, typer.Abort):  # Abort: at a prompt
-            typer.echo("interrupted; nothing is left half done, type it again to continue", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+            raise _interrupted() from None
         except typer.TyperException as error:
             if not as_json or error.exit_code != USAGE:
                 raise
             _report_usage(error)
             raise typer.Exit(USAGE) from error
-        except (typer.Exit, BrokenPipeError):
+        except typer.Exit as ended:
+            if ended.exit_code and is_interrupted():
+                raise _interrupted() from None
+            raise
+        except BrokenPipeError:
             raise
         except CcprError as error:  # of an option, before its command has begun
             from ccpr.cli.output import handle_errors
@@ -86,8 +90,15 @@ class LazyGroup(TyperGroup):
             with handle_errors(as_json=as_json):
                 raise error
         except Exception as error:
+            if is_interrupted():
+                raise _interrupted() from error
             _report_defect(error, as_json=as_json, verbose=bool(ctx.params.get("verbose")))
             raise typer.Exit(1) from error
+
+
+def _interrupted() -> typer.Exit:
+    typer.echo(TEXT, err=True)
+    return typer.Exit(INTERRUPTED)
 
 
 def _report_usage(error: typer.TyperException) -> None:

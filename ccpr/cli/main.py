@@ -8,6 +8,7 @@ try:
 
     from ccpr.base.garbage import collect_late
     from ccpr.cli.exit_codes import INTERRUPTED
+    from ccpr.cli.interrupts import end_soon_when_interrupted
     from ccpr.cli.lazy import HELP, Deferred, LazyGroup
 except KeyboardInterrupt:  # in the tenth of a second of the imports
     raise SystemExit(130) from None
@@ -134,6 +135,7 @@ def options(
 def main() -> None:
     if _SHORT.intersection(sys.argv[1:2]):
         collect_late()
+    end_soon_when_interrupted()
     try:
         app()
     except KeyboardInterrupt:  # outside a command: while the last lines are printed

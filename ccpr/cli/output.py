@@ -17,6 +17,7 @@ from ccpr.base.wording import seconds_text as seconds_text
 from ccpr.base.wording import size_text as size_text
 from ccpr.cli.defects import CodeUnknown, NotConfirmed
 from ccpr.cli.exit_codes import NOT_CONFIRMED, USAGE
+from ccpr.cli.interrupts import is_interrupted
 from ccpr.config.errors import ConfigConflict, ConfigEmpty, ConfigInvalid, SqlSyntax
 from ccpr.matrixone.client.errors import BadLimit, BadUri
 from ccpr.matrixone.errors import CcprError
@@ -72,6 +73,8 @@ def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
     try:
         yield
     except CcprError as error:
+        if is_interrupted():  # it comes of that
+            raise KeyboardInterrupt from error
         if as_json:
             show_error_json(error, done)
         else:

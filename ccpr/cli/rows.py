@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.cli.arguments import AsJson, At, Name, TableName
+from ccpr.cli.interrupts import interrupts_end_nothing
 from ccpr.cli.iterations import start_arrow
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
@@ -88,7 +89,8 @@ def query(
         reading = subscription.settings.reading
         with PointDatabase(mirror, point, subscription.database, reading, timezone) as database:
             if sql is None and sys.stdin.isatty():
-                _prompt(database, name, limit or MOST_SHOWN)
+                with interrupts_end_nothing():
+                    _prompt(database, name, limit or MOST_SHOWN)
                 return
             schema, batches = database.batches(sys.stdin.read() if sql is None else sql)
             if out_file is not None:

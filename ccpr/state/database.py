@@ -28,6 +28,7 @@ from weakref import WeakKeyDictionary
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
+from ccpr.base.errors import let_interrupt_pass
 from ccpr.base.file_modes import create_file, make_folder
 from ccpr.state.errors import StateDiskFull, StateUnavailable, StateUnreadable
 
@@ -213,6 +214,7 @@ def typed(engine: sa.Engine) -> Iterator[None]:
     except exc.IntegrityError:
         raise
     except exc.DBAPIError as error:
+        let_interrupt_pass(error)
         raise _typed(engine, error) from error
     except exc.TimeoutError as error:  # of the pool
         raise StateUnavailable("the catalog database has no free connection", subject=place(engine)) from error

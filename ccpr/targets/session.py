@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from pymysql.constants import CR
 from sqlalchemy import exc
 
+from ccpr.base.errors import let_interrupt_pass
 from ccpr.matrixone.client.login_guard import NOT_THE_PROTOCOL, PasswordWanted, out_of_step
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.errors import CcprError
@@ -201,8 +202,12 @@ class TargetSession:
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        with self.connection.begin():
-            yield self.connection
+        try:
+            with self.connection.begin():
+                yield self.connection
+        except (exc.SQLAlchemyError, pymysql.err.MySQLError) as error:
+            let_interrupt_pass(error)
+            raise
 
     def run(self, statement: str, arguments: Sequence[object] | None = None) -> int:
         """Run one statement. Returns how many rows it changed."""
