@@ -1,4 +1,4 @@
-"""Ctrl-C while a target is synced, at each third packet of its server: no failure is recorded, and the next run goes on."""
+"""Ctrl-C while a target is synced, at each third packet of its server: no failure is recorded, the next run goes on."""
 
 from typing import Any
 
