@@ -78,6 +78,18 @@ class Downstream:
                 f"it has no subscriptions: {error.message}", subject=self.session.endpoint.masked()
             ) from error
 
+    def check_reads_abort_column(self) -> None:
+        """Raises DownstreamUnfit for a release that cannot read objects with this column, which ends at the first one.
+        What is asked for came five days after it could."""
+        try:
+            self.session.read("SELECT uuid_v7()")
+        except (StatementUnknown, StatementFailed) as error:
+            raise DownstreamUnfit(
+                "it is of an earlier release than the source, whose objects would end its server",
+                subject=self.session.endpoint.masked(),
+                remedy="Upgrade it to the release of the source, or to a later one.",
+            ) from error
+
     def tasks(self) -> list[Task]:
         """Those that were not dropped. Raises BadAnswer for numbers and ids that cannot be."""
         answer = self.session.read(

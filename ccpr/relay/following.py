@@ -23,6 +23,7 @@ from ccpr.relay.errors import DownstreamHasDatabase, DownstreamRefused, Downstre
 from ccpr.relay.server import DEFAULT_ADDRESS, Listen
 from ccpr.service.errors import SeveralDatabases
 from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
 from ccpr.state.errors import FollowerExists, FollowerLoginLost
 from ccpr.state.followers import (
     PROMOTING,
@@ -160,6 +161,9 @@ def _asked(workspace: Workspace, name: str, follower_name: str, place: Destinati
     with Session.connect(place.endpoint, place.password) as session:
         downstream = Downstream(session)
         downstream.check()
+        capabilities = Context.from_text(row.context).capabilities
+        if capabilities is not None and capabilities.abort_column:
+            downstream.check_reads_abort_column()
         task = find_task(downstream, publication_of(row.task_id, follower_name))
         yield _Asked(downstream, records, known, task, database, address)
 

@@ -159,6 +159,8 @@ def load(
         for table in state.tables.values():
             if table.kind is not Kind.INDEX:
                 check_index_tables(table, source.name)
+        if published.has_abort_column(state):
+            downstream.check_reads_abort_column()
         published.next_numbers(state)  # raises where they cannot be said
         return _load(downstream, published, state, database, listen, address, check, progress, release=release)
 

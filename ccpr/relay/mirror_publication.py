@@ -240,6 +240,10 @@ class MirrorPublication(FlushedByNature):
             raise internal(f"the mirror of {self._name} has no point yet; run: ccpr run {self._name}")
         return self._scoped(state)
 
+    def has_abort_column(self, state: ServedPoint) -> bool:
+        """See `ServedPoints.has_abort_column`."""
+        return self._states.has_abort_column(state)
+
     # ---- snapshots
 
     def snapshots(self, account: str) -> Sequence[Snapshot]:

@@ -95,6 +95,16 @@ class ServedPoints:
         listed = self._listed(state, table_id)
         return self._with_rows(listed, state, table_id) if native else listed
 
+    def has_abort_column(self, state: ServedPoint) -> bool:
+        """Whether an object of the point says which rows are of aborted transactions, as after 4.2.0."""
+        for table_id in state.tables:
+            objects = self._listed(state, table_id)
+            with files_of(state.tables[table_id].qualified_name):
+                for stats in objects.filter(_held_appendable(objects)).column("stats").to_pylist():
+                    if self.mirror.open_object(ObjectStats.parse(stats).name).has_abort_column:
+                        return True
+        return False
+
     def _listed(self, state: ServedPoint, table_id: int) -> pa.Table:
         objects = self.mirror.manifest(state.ref(table_id)).objects
         stats = objects.column("stats").combine_chunks()
@@ -107,8 +117,7 @@ class ServedPoints:
     def _with_rows(self, listed: pa.Table, state: ServedPoint, table_id: int) -> pa.Table:
         """Without the objects of which no row was committed by then."""
         keep = np.ones(listed.num_rows, bool)
-        held = pc.and_(listed.column("appendable"), pc.is_valid(listed.column("sha256")))  # the mirror keeps it
-        places = np.flatnonzero(held)
+        places = np.flatnonzero(_held_appendable(listed))
         with files_of(state.tables[table_id].qualified_name):
             for place, stats in zip(places, listed.column("stats").take(places).to_pylist(), strict=True):
                 keep[place] = self._commits.has_rows(ObjectStats.parse(stats), state.point.at)
@@ -133,8 +142,7 @@ class ServedPoints:
     def came_to_light(self, base: ServedPoint, target: ServedPoint, table_id: int, kept: pa.Table) -> pa.Table:
         """Those of the kept objects that are appendable, and hold rows of commits between the two points. No list shows
         these, the time alone makes them visible (docs/format/object-file.md 9.2)."""
-        appendable = kept.filter(kept.column("appendable"))
-        held = appendable.filter(pc.is_valid(appendable.column("sha256")))  # not those that the mirror does not keep
+        held = kept.filter(_held_appendable(kept))
         with files_of(target.tables[table_id].qualified_name):
             chosen = [
                 self._commits.gains_rows(ObjectStats.parse(stats), base.point.at, target.point.at)
@@ -150,6 +158,11 @@ class Difference:
     came: pa.Table
     gone: pa.Table
     kept: pa.Table
+
+
+def _held_appendable(objects: pa.Table) -> pa.ChunkedArray:
+    """Which of them are appendable, and kept by the mirror."""
+    return pc.and_(objects.column("appendable"), pc.is_valid(objects.column("sha256")))
 
 
 def _marked(objects: pa.Table) -> pa.Array:

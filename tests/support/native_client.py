@@ -154,6 +154,7 @@ class NativeClient(NativeCopies):
         self.statements: list[str] = []
         self.cut: tuple[int, bool] | None = None
         self.cut_at: tuple[str, bool] | None = None
+        self.reads_abort_column = True  # as one of August 2026 does
         self.on_cut: Callable[[], object] = lambda: None
         self.before_iteration: Callable[[], object] = lambda: None
         self._lock = threading.RLock()
@@ -246,6 +247,10 @@ class NativeClient(NativeCopies):
         if found := _FIGURES.fullmatch(text):
             figures = self._figures(found["database"], found["table"], found["figures"])
             return _result(len(figures), [figures])
+        if text == "SELECT uuid_v7()":
+            if not self.reads_abort_column:
+                raise StatementError(20105, "not supported: function or operator 'uuid_v7'")
+            return _result(1, [(str(uuid.uuid4()),)])
         if text.lower().startswith(("set ", "select 1", "rollback", "commit")):
             return None
         raise StatementError(1064, f"not a statement of a downstream: {text[:80]}", "42000")
