@@ -9,6 +9,7 @@ from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.objects.reader import NEVER
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.visibility import first_and_last
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.applying import may_have_commits
 from ccpr.relay.newest import Newest
@@ -58,6 +59,4 @@ class CommitTimes:
         times = [times for times in blocks if times is not None and len(times)]
         if not times:
             return _UNKNOWN
-        joined = np.sort(np.concatenate(times), order=("physical", "logical"))
-        first, last = (Timestamp(int(one["physical"]), int(one["logical"])) for one in (joined[0], joined[-1]))
-        return _Span(first, last)
+        return _Span(*first_and_last(np.concatenate(times)))

@@ -115,7 +115,7 @@ class ServedPoints:
         return numbered.append_column("appendable", appendable)
 
     def _with_rows(self, listed: pa.Table, state: ServedPoint, table_id: int) -> pa.Table:
-        """Without the objects of which no row was committed by then."""
+        """The objects that have a row by then."""
         keep = np.ones(listed.num_rows, bool)
         places = np.flatnonzero(_held_appendable(listed))
         with files_of(state.tables[table_id].qualified_name):

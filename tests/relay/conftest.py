@@ -7,6 +7,7 @@ import pytest
 
 from ccpr.relay.server import Relay
 from ccpr.service.workspace import Workspace
+from tests.support.native_client import NativeClient
 from tests.support.relayed import relaying
 from tests.support.replica import Replica, replaying
 
@@ -30,6 +31,14 @@ def relayed(recordings: Path, home: Path) -> Iterator[Relayed]:
         replica.run()
         with relaying(workspace, monotonic=Ticking()) as relay:
             yield Relayed(replica, workspace, relay)
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeClient]:
+    """What does as a MatrixOne does, as a downstream; its password is in the variable DOWN."""
+    monkeypatch.setenv("DOWN", "111")
+    with NativeClient() as client:
+        yield client
 
 
 class Ticking:

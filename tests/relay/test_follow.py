@@ -3,7 +3,6 @@ each command, cut at any statement and typed again, comes to the same end."""
 
 import json
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,13 +25,6 @@ from tests.support.wire_client import Client
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 # Whether a statement has had its effect when the connection breaks; `make relay-kills` takes both.
 AFTER = [False, True] if os.environ.get("KILLS") == "all" else [True]
-
-
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeClient]:
-    monkeypatch.setenv("DOWN", "111")
-    with NativeClient() as client:
-        yield client
 
 
 def follow(

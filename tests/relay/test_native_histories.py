@@ -1,6 +1,5 @@
-"""Random histories of an upstream, of which a client that does what a MatrixOne does follows the relay: at each point
-that it is shown it has the rows of that point. `RELAY_HISTORIES` of them, from seed `SEED` on; `make relay-histories`
-takes 300."""
+"""A client that does what a MatrixOne does follows random histories of an upstream through the relay: it has the rows
+of each point that it is shown. `RELAY_HISTORIES` of them, from seed `SEED` on; `make relay-histories` takes 300."""
 
 import os
 import uuid

@@ -23,13 +23,6 @@ pytestmark = pytest.mark.integration
 DATABASE = "shop"
 
 
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeClient]:
-    monkeypatch.setenv("DOWN", "111")
-    with NativeClient() as client:
-        yield client
-
-
 @pytest.fixture(params=[False, True], ids=["4.2", "after 4.2"])
 def relay(request: pytest.FixtureRequest, home: Path) -> Iterator[tuple[Relay, bool]]:
     """A relay of a mirror, and whether its source writes the column."""

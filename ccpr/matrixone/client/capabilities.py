@@ -21,11 +21,11 @@ from ccpr.matrixone.client.errors import (
     UpstreamError,
     UpstreamTooOld,
 )
-from ccpr.matrixone.objects.timestamp import Timestamp
 
 if TYPE_CHECKING:  # the value is read wherever a state is shown; only asking needs these
     from ccpr.matrixone.client.session import Session
     from ccpr.matrixone.objects.reader import ObjectFile
+    from ccpr.matrixone.objects.timestamp import Timestamp
 
 _ANSWERED = (SnapshotGone, PublicationMissing, NotPermitted, AccountMissing, StatementFailed)
 _LONGEST_VERSION = 200  # characters that are kept of the version's text
@@ -63,9 +63,10 @@ class Capabilities:
         4.2"). No statement asks for it; it came with the zero dates."""
         return bool(self.zero_dates)
 
-    def seen_in(self, file: "ObjectFile", created: Timestamp) -> "Capabilities":
+    def seen_in(self, file: "ObjectFile", created: "Timestamp") -> "Capabilities":
         """With what an appendable data object says that was created by the TN. Raises ObjectDamaged."""
         from ccpr.matrixone.objects.reader import NEVER
+        from ccpr.matrixone.objects.visibility import first_and_last
 
         times = file.commit_timestamps(0) if file.blocks else None
         found = replace(self, abort_column=file.has_abort_column)
@@ -74,9 +75,7 @@ class Capabilities:
         there = times[times["physical"] != NEVER]
         if not len(there):
             return found
-        first = there["physical"].min()
-        logical = there["logical"][there["physical"] == first].min()
-        return replace(found, early_creates=created < Timestamp(int(first), int(logical)))
+        return replace(found, early_creates=created < first_and_last(there)[0])
 
     def describe(self) -> list[str]:
         """A phrase for each, for people."""

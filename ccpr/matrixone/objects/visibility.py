@@ -318,6 +318,16 @@ def not_after(times: np.ndarray, at: Timestamp) -> np.ndarray:
     return (physical < at.physical) | ((physical == at.physical) & (logical <= at.logical))
 
 
+def first_and_last(times: np.ndarray) -> tuple[Timestamp, Timestamp]:
+    """Of commit times (TIMESTAMP_DTYPE), at least one."""
+    physical, logical = times["physical"], times["logical"]
+    first, last = physical.min(), physical.max()
+    return (
+        Timestamp(int(first), int(logical[physical == first].min())),
+        Timestamp(int(last), int(logical[physical == last].max())),
+    )
+
+
 def _targets(rowids: np.ndarray) -> Iterator[tuple[bytes, np.ndarray]]:
     """The id of each object that sorted rowids name, with their `block << 32 | row`."""
     if len(rowids) == 0:
