@@ -19,8 +19,8 @@ from ccpr.relay.watching import ask
 from ccpr.service.workspace import Workspace
 from sensors.ccpr_log import ccpr_log_sensor
 from sensors.health import replica_health_sensor
-from tests.relay.conftest import Relayed, relayed
-from tests.relay.test_follow import arrived, client, follow, records
+from tests.relay.conftest import Relayed, client, relayed
+from tests.relay.test_follow import arrived, follow, records
 from tests.support.native_client import NativeClient, NativeTask
 
 __all__ = ["client", "relayed"]

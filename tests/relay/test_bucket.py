@@ -10,13 +10,13 @@ from ccpr.matrixone.schema import Kind
 from ccpr.relay import loading
 from ccpr.service.workspace import Workspace
 from tests.relay.conftest import Relayed, Ticking
-from tests.relay.test_follow import arrived, client, follow
+from tests.relay.test_follow import arrived, follow
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point, relaying
 from tests.support.replica import replaying
 from tests.support.s3_fixtures import s3_server, s3_url
 
-__all__ = ["client", "s3_server", "s3_url"]
+__all__ = ["s3_server", "s3_url"]
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 

@@ -12,11 +12,10 @@ from ccpr.config.model import Follower
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.state import followers
 from tests.relay.conftest import Relayed
-from tests.relay.test_follow import arrived, client, pins, records
+from tests.relay.test_follow import arrived, pins, records
 from tests.support.native_client import NativeClient
 from tests.support.replica import command, replaying
 
-__all__ = ["client"]
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 
 

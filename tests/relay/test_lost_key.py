@@ -10,11 +10,10 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import Vault
 from ccpr.state.followers import Stage, open_login
 from tests.relay.conftest import Relayed
-from tests.relay.test_follow import arrived, client, follow, invoke, pins, records
+from tests.relay.test_follow import arrived, follow, invoke, pins, records
 from tests.support.native_client import NativeClient
 from tests.support.replica import NAME, source_uri
 
-__all__ = ["client"]
 pytestmark = [pytest.mark.long, pytest.mark.recordings]
 
 

@@ -13,11 +13,10 @@ from ccpr.matrixone.server.answers import StatementError
 from ccpr.relay import loading
 from ccpr.state.followers import Stage
 from tests.relay.conftest import Relayed
-from tests.relay.test_follow import AFTER, arrived, client, follow, pins, records, unfollow
+from tests.relay.test_follow import AFTER, arrived, follow, pins, records, unfollow
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 
-__all__ = ["client"]
 pytestmark = [pytest.mark.long, pytest.mark.recordings]
 CHANGES = (
     "CREATE DATABASE `gd_dml_promoted` FROM",

@@ -11,14 +11,14 @@ import pytest
 from ccpr.relay.promoting import TRANSITIONS
 from ccpr.state.followers import PROMOTING, Stage
 from tests.relay.conftest import Relayed
-from tests.relay.test_follow import AFTER, client, records
+from tests.relay.test_follow import AFTER, records
 from tests.relay.test_promote import assert_promoted, followed, promote
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 
 pytestmark = pytest.mark.integration
 
-__all__ = ["client", "followed"]
+__all__ = ["followed"]
 RELEASE = "DROP CCPR SUBSCRIPTION"
 LOAD, CLONE = "CREATE DATABASE `gd_dml_promoted` FROM", "CREATE DATABASE `gd_dml` CLONE `gd_dml_promoted`"
 DROP, DROP_COPY = "DROP DATABASE IF EXISTS `gd_dml`", "DROP DATABASE IF EXISTS `gd_dml_promoted`"

@@ -21,7 +21,6 @@ from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.service.relay_marks import RelayMark, relay_addresses
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import FollowerRecords
-from tests.relay.test_follow import client
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 from tests.support.replica import command, source_uri
@@ -29,7 +28,6 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
-__all__ = ["client"]
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -26,10 +26,9 @@ from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import Pin, Pins
 from ccpr.state.targets import Failing
 from tests.relay.conftest import Relayed
-from tests.relay.test_follow import arrived, client, follow, records, unfollow
+from tests.relay.test_follow import arrived, follow, records, unfollow
 from tests.support.native_client import NativeClient, NativeTask
 
-__all__ = ["client"]
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 JUST_NOW = Quiet()
 LOST = "N:1795000000:failed to begin: dial tcp 127.0.0.1:6002: connect: connection refused"
