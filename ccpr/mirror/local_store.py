@@ -6,9 +6,10 @@ import hashlib
 import os
 import secrets
 import shutil
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_n
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 _SYNC_FILE_RANGE, _BEGIN = getattr(ctypes.CDLL(None), "sync_file_range", None), 2  # of Linux: SYNC_FILE_RANGE_WRITE
+_MOST_OPEN = 16
 _UNFINISHED = ".unfinished"  # a folder, so that what killed writers leave is found without reading every folder
 
 
@@ -39,6 +41,7 @@ class LocalStore(Store):
         self.url = self.root.as_uri()
         self._root = str(self.root)
         self.shared = shared
+        self._open = deque[weakref.ref[_Opened]]()
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{check_name(name)}"
@@ -175,7 +178,7 @@ class LocalStore(Store):
         (decision read-not-mapped)."""
         try:
             path = self._path(name)
-            return _Opened(self, name, path, os.stat(path).st_size)
+            return _Opened(self, name, path)
         except OSError as error:
             raise self.unread(name, error) from error
 
@@ -272,6 +275,12 @@ class LocalStore(Store):
             make_folder(Path(path).parent, shared=self.shared)
             os.rename(temporary, path)
 
+    def keep_open(self, opened: "_Opened") -> None:
+        """It has a descriptor now; the one that has had one for longest gives its own up."""
+        self._open.append(weakref.ref(opened))
+        if len(self._open) > _MOST_OPEN and (oldest := self._open.popleft()()) is not None:
+            oldest.descriptor = None
+
     def unread(self, name: str, error: OSError) -> MirrorDamaged | StoreFailed:
         if isinstance(error, FileNotFoundError):
             return MirrorDamaged("a file of the mirror is missing", subject=f"{self.url}/{name}")
@@ -281,30 +290,47 @@ class LocalStore(Store):
         return StoreFailed(f"could not {verb}: {error.strerror or error}", subject=f"{self.url}/{name}")
 
 
-@dataclass(frozen=True, slots=True)
 class _Opened:
-    """A file that is read in parts. It keeps no descriptor, as a delta has thousands of files open."""
+    """A file that is read in parts. Those that were read last keep a descriptor; a delta has thousands of files open.
 
-    store: LocalStore
-    name: str
-    path: str
-    size: int
+    A descriptor is closed when nobody has it any more: another thread may read by it when it is given up.
+    """
+
+    def __init__(self, store: LocalStore, name: str, path: str) -> None:
+        self._store, self._name, self._path = store, name, path
+        self.size = os.stat(path).st_size
+        self.descriptor: _Descriptor | None = None
 
     def slice(self, offset: int = 0, length: int | None = None) -> pa.Buffer:
         """So many bytes, exactly. Raises as `LocalStore.read`, and MirrorDamaged for a file that has become shorter."""
         length = self.size - offset if length is None else length
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                data = _read_all(descriptor, offset, length)
-            finally:
-                os.close(descriptor)
+            descriptor = self.descriptor
+            if descriptor is None:
+                descriptor = self.descriptor = _Descriptor(self._path)
+                self._store.keep_open(self)
+            data = _read_all(descriptor.number, offset, length)
         except OSError as error:
-            raise self.store.unread(self.name, error) from error
+            raise self._store.unread(self._name, error) from error
         if len(data) < length:
-            subject = f"{self.store.url}/{self.name}"
+            subject = f"{self._store.url}/{self._name}"
             raise MirrorDamaged("a file of the mirror has become shorter", subject=subject)
         return pa.py_buffer(data)
+
+
+class _Descriptor:
+    """Of a file that is open for reading."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError."""
+        self.number = -1
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
 
 
 def _read_all(descriptor: int, offset: int, length: int) -> bytes:

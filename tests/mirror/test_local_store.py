@@ -1,8 +1,10 @@
 """What only the local store does, besides what all stores do (test_store): files on the disk, names."""
 
 import os
+import random
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,6 +16,7 @@ from ccpr.matrixone.objects.content import Content
 from ccpr.mirror.errors import BadName, StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import check_name
+from tests.support.descriptors import descriptors
 
 
 @pytest.fixture
@@ -155,3 +158,36 @@ def test_a_name_that_passes_stays_below_the_root(name: str) -> None:
     path = Path(f"{root}/{name}")
     assert path.is_relative_to(root)
     assert ".." not in path.parts
+
+
+def test_files_that_were_read_last_keep_a_descriptor(store: LocalStore) -> None:
+    """A delta has thousands of files open, and of a table all blocks are read one after another."""
+    names = [f"objects/{number}" for number in range(100)]
+    for name in names:
+        store.put(name, [name.encode() * 10])
+    before = descriptors()
+    files = [store.open(name) for name in names]
+    assert descriptors() == before, "only what is read needs one"
+    for _ in range(2):
+        for name, file in zip(names, files, strict=True):
+            assert [file.slice(start, 5).to_pybytes() for start in (0, 7)] == [
+                (name * 10).encode()[s : s + 5] for s in (0, 7)
+            ]
+            assert len(descriptors() - before) <= 16
+    del file, files
+    assert descriptors() == before
+
+
+def test_many_threads_read_many_files(store: LocalStore) -> None:
+    """What gives up its descriptor may be read at that moment: another file must not be read for it."""
+    contents = {f"objects/{number}": f"{number:03}".encode() * 1000 for number in range(40)}
+    for name, content in contents.items():
+        store.put(name, [content])
+    files = {name: store.open(name) for name in contents}
+
+    def all_equal(seed: int) -> bool:
+        names = random.Random(seed).choices(list(files), k=2000)
+        return all(files[name].slice(3, 600).to_pybytes() == contents[name][3:603] for name in names)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(all_equal, range(8)))

@@ -1,5 +1,6 @@
 """Reading by several threads gives what reading by one does, errors included; SQL over it as well."""
 
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,8 +21,8 @@ ROWS = 5000
 
 @pytest.fixture(params=["folder", "bucket"])
 def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> SimulatedMirror:
-    """A table of many objects, with deleted rows in each; every object is a share of its own. As out of a bucket,
-    threads read them."""
+    """A table of many objects, with deleted rows in each; every object is a share of its own. Out of a folder one
+    thread reads them, as out of a bucket several."""
     monkeypatch.setattr(read_ahead, "SHARE_BYTES", 1)
     simulated = SimulatedMirror(Storage(object_rows=256), tmp_path / "mirror")
     storage = simulated.storage
@@ -45,8 +46,13 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.F
 def test_several_threads_give_the_rows_of_one(simulated: SimulatedMirror) -> None:
     read = plan_read(simulated.mirror, "b.t")
     assert len(set(read.shares(1).column("task").to_pylist())) > 8
-    one = pa.Table.from_batches(read.batches(mirror=simulated.mirror), read.schema).sort_by("id")
-    several = pa.Table.from_batches(batches_ahead(read, simulated.mirror), read.schema).sort_by("id")
+    one = pa.Table.from_batches(read.batches(mirror=simulated.mirror), read.schema)
+    if simulated.mirror.store.folder is not None:
+        assert list(batches_ahead(read, simulated.mirror)) == list(read.batches(mirror=simulated.mirror))
+    one, several = (
+        one.sort_by("id"),
+        pa.Table.from_batches(batches_ahead(read, simulated.mirror), read.schema).sort_by("id"),
+    )
     assert several.equals(one)
     assert one.column("id").to_pylist() == [number for number in range(ROWS) if number % 3]
 
@@ -70,10 +76,38 @@ def test_blocks_that_are_left_out_hold_no_row_that_is_wanted(
 
 
 def test_a_reader_that_stops_early_ends_the_threads(simulated: SimulatedMirror) -> None:
+    before = set(threading.enumerate())
     batches = batches_ahead(plan_read(simulated.mirror, "b.t"), simulated.mirror)
     assert next(batches).num_rows > 0
+    assert set(threading.enumerate()) - before
     batches.close()  # pyright: ignore[reportAttributeAccessIssue]
     assert next(batches, None) is None
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("simulated", ["folder"], indirect=True)
+def test_out_of_a_folder_the_batches_come_in_order(simulated: SimulatedMirror) -> None:
+    read = plan_read(simulated.mirror, "b.t")
+    assert list(batches_ahead(read, simulated.mirror)) == list(read.batches(mirror=simulated.mirror))
+
+
+@pytest.mark.parametrize("simulated", ["folder"], indirect=True)
+def test_who_takes_one_batch_out_of_a_folder_has_few_decoded(
+    simulated: SimulatedMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = note_decoded(monkeypatch)
+    batches = batches_ahead(plan_read(simulated.mirror, "b.t", columns=["name"]), simulated.mirror)
+    assert next(batches).num_rows > 0
+    batches.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert 1 <= len(decoded) <= 1 + 2 + 4
+
+
+@pytest.mark.parametrize("simulated", ["folder"], indirect=True)
+def test_values_of_one_size_need_no_thread(simulated: SimulatedMirror) -> None:
+    before = set(threading.enumerate())
+    batches = batches_ahead(plan_read(simulated.mirror, "b.t", columns=["id"]), simulated.mirror)
+    assert next(batches).num_rows > 0
+    assert set(threading.enumerate()) == before
 
 
 def test_a_missing_file_is_the_error_of_the_query(simulated: SimulatedMirror, tmp_path: Path) -> None:

@@ -176,26 +176,31 @@ def _inflate(
     if algorithm == _RAW:
         if origin != length:
             raise ObjectDamaged(f"{length} bytes stored as they are, origin length {origin}", subject=subject)
-        inflated = _memory(origin, scratch)
-        inflated[:] = memoryview(stored).cast("B")
-        return pa.py_buffer(inflated)
+        inflated, writable = _memory(origin, scratch)
+        writable[:] = memoryview(stored).cast("B")
+        return inflated
     if algorithm != _COMPRESSED:
         raise unknown_form("compression algorithm", algorithm, _COMPRESSED, subject=subject)
     if origin == 0 or origin > _LZ4_BEST_RATIO * length:
         raise ObjectDamaged(f"{length} bytes of LZ4 cannot inflate to {origin}", subject=subject)
-    inflated = _memory(origin, scratch)
+    inflated, writable = _memory(origin, scratch)
     try:
         # Not Arrow's codec, which does not return how many bytes it wrote.
-        size = cramjam.lz4.decompress_block_into(stored, inflated, output_len=origin)
+        size = cramjam.lz4.decompress_block_into(stored, writable, output_len=origin)
     except cramjam.DecompressionError as error:
         raise ObjectDamaged("the LZ4 data is corrupt", subject=subject) from error
     if size != origin:
         raise ObjectDamaged(f"the LZ4 data inflates to {size} bytes, not to {origin}", subject=subject)
-    return pa.py_buffer(inflated)
+    return inflated
 
 
-def _memory(size: int, scratch: Scratch | None) -> memoryview:
-    return memoryview(pa.allocate_buffer(_LEAD + size)).cast("B")[_LEAD:] if scratch is None else scratch.take(size)
+def _memory(size: int, scratch: Scratch | None) -> tuple[pa.Buffer, memoryview]:
+    """The same memory twice. New memory is Arrow's own: threads of DuckDB free it without Python's lock."""
+    if scratch is not None:
+        writable = scratch.take(size)
+        return pa.py_buffer(writable), writable
+    whole = pa.allocate_buffer(_LEAD + size)
+    return whole.slice(_LEAD), memoryview(whole).cast("B")[_LEAD:]
 
 
 def read_metadata(content: Content, extent: Extent, subject: str) -> Metadata:

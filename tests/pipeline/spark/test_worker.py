@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ccpr.pipeline.spark.worker import configure_worker
+from tests.support.descriptors import descriptors
 
 pytestmark = pytest.mark.integration
 
@@ -33,11 +34,6 @@ def test_archives_are_read_again_only_when_something_is_imported(
         assert importlib.import_module("ccpr_test_two").value == 2
     finally:
         gc.unfreeze()
-
-
-def descriptors() -> set[str]:
-    """Of this process, that are open; and the one that it takes to look."""
-    return {path.name for path in Path("/proc/self/fd").iterdir()}
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux has it")
