@@ -177,8 +177,7 @@ class LocalStore(Store):
         """Not mapped: where a disk fails under a map the process dies by SIGBUS, and a read is an error of this file
         (decision read-not-mapped)."""
         try:
-            path = self._path(name)
-            return _Opened(self, name, path)
+            return _Opened(self, name, self._path(name))
         except OSError as error:
             raise self.unread(name, error) from error
 

@@ -12,6 +12,7 @@ from itertools import islice
 
 import pyarrow as pa
 
+from ccpr.matrixone.objects.visibility import vary_in_size
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.table_read import TableRead
@@ -27,7 +28,8 @@ def batches_ahead(read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
     there are threads, and one. Raises what `Mirror.rows` raises."""
     if mirror.store.folder is not None:
         batches = read.batches(mirror=mirror)
-        return _in_order(_some_each(batches), 1) if _has_texts(read.schema) else batches
+        # A batch is of one block only if values have any length (`in_runs`).
+        return _in_order(_some_each(batches), 1) if vary_in_size(read.schema.types) else batches
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
     shares: dict[int, list[str]] = {}
     for share in read.shares(SHARE_BYTES).to_pylist() if threads > 1 else ():
@@ -36,11 +38,6 @@ def batches_ahead(read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
         return read.batches(mirror=mirror)
     manifest = mirror.manifest(read.ref)
     return _in_order((partial(_decoded, read, names, mirror, manifest) for names in shares.values()), threads)
-
-
-def _has_texts(schema: pa.Schema) -> bool:
-    """Whether values have any length, so that a batch is of one block: others are of several at once."""
-    return any(pa.types.is_string(kind) or pa.types.is_binary(kind) for kind in schema.types)
 
 
 def _some_each(batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
@@ -63,7 +60,7 @@ def _decoded(read: TableRead, names: list[str], mirror: Mirror, manifest: Manife
 
 
 def _in_order(parts: Iterable[_Part], threads: int) -> Iterator[pa.RecordBatch]:
-    """What parts give, of which so many threads make as many at a time, and one more is there."""
+    """The batches of all parts, in order. Each of so many threads makes a part, and one more part waits."""
     waiting, ahead = iter(parts), deque[Future[list[pa.RecordBatch]]]()
     pool = ThreadPoolExecutor(threads, "read")
     try:

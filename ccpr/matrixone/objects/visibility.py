@@ -185,6 +185,11 @@ def _together(parts: Sequence[VisibleRows]) -> VisibleRows:
     return VisibleRows(first.file, blocks, np.concatenate(rows))
 
 
+def vary_in_size(kinds: Iterable[pa.DataType]) -> bool:
+    """Whether values of one of them can have any length."""
+    return any(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_list(kind) for kind in kinds)
+
+
 def in_runs(blocks: Iterable[VisibleRows], columns: Sequence[Column]) -> Iterator[VisibleRows]:
     """Blocks that follow each other in an object, together as long as these columns take up at most _RUN_BYTES in
     Arrow. Values of any length stay by block: what they take up is known when they are decoded, and together they may
@@ -194,7 +199,7 @@ def in_runs(blocks: Iterable[VisibleRows], columns: Sequence[Column]) -> Iterato
     read much more than these.
     """
     kinds = [arrow_type(column) for column in columns]
-    if any(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_list(kind) for kind in kinds):
+    if vary_in_size(kinds):
         yield from blocks
         return
     width = 1 + sum(kind.bit_width for kind in kinds) // 8
