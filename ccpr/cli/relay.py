@@ -183,8 +183,9 @@ def pins(
     ] = "7d",
     as_json: AsJson = False,
 ) -> None:
-    """List the snapshots that others took of a subscription through the relay. Each keeps its point and all later ones.
-    None is dropped by itself: only an operator knows whether a cluster that is away comes back."""
+    """List the snapshots that others took of a subscription through the relay, and those of copies, drills and other
+    work under way (`ccpr itself`). Each keeps its point and all later ones. None of a login is dropped by itself: only
+    an operator knows whether a cluster that is away comes back."""
     from ccpr.service.workspace import Workspace
     from ccpr.state.pins import Pins
 
@@ -197,7 +198,7 @@ def pins(
             {
                 "snapshot": pin.name,
                 "lsn": pin.lsn,
-                "login": pin.login,
+                "login": pin.owner,
                 "seen_at": pin.seen_at.isoformat(),
                 "unused_seconds": max(0, round((now - pin.seen_at).total_seconds())),
                 "forgotten": pin.is_forgotten(now, after),
@@ -210,7 +211,7 @@ def pins(
     for one in dropped:
         out.print(f"dropped {one}", markup=False)
     show_table(
-        ("snapshot", "point", "login", "not used for", ""),
+        ("snapshot", "point", "whose", "not used for", ""),
         [
             (
                 row["snapshot"],

@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -33,9 +33,8 @@ from ccpr.relay.mirror_publication import MirrorPublication
 from ccpr.relay.pins import PinsInMemory, PinStore
 from ccpr.relay.served_points import ServedPoint
 from ccpr.relay.server import Listen, Relay
-from ccpr.state.errors import RelayPinned
 from ccpr.state.ledger import LedgerEntry
-from ccpr.state.pins import Pin
+from ccpr.state.pins import OURS, Pin
 
 LOGIN = "restore"
 POLL_SECONDS = 1.0
@@ -141,7 +140,7 @@ def load(
             source.mirror,
             source.database,
             None,
-            source.pins,
+            source.pins.seen_by(OURS),
             _ledger(source.mirror, point).get,
             clock,
             consistent=False,
@@ -179,7 +178,7 @@ def _load(
 ) -> Loaded:
     started, password = time.monotonic(), secrets.token_urlsafe(24)
     try:
-        with Relay(published, {LOGIN: password_digest(password)}.get, listen, seen_by=published.seen_by) as relay:
+        with Relay(published, {LOGIN: password_digest(password)}.get, listen, seen_by=lambda _: published) as relay:
             reached = address or f"{listen.host if ':' not in listen.host else f'[{listen.host}]'}:{relay.port}"
             downstream.subscribe(database, LOGIN, password, reached, published.name)
             task = _wait(downstream, relay, published.name, database, state, progress)
@@ -261,8 +260,8 @@ def _is_near(host: str) -> bool:
 def _pinned(pins: PinStore, name: str, lsn: int, at: int, clock: Callable[[], float]) -> Iterator[None]:
     """The point stays for the time of the copy."""
     now = datetime.fromtimestamp(clock(), UTC)
-    with suppress(RelayPinned):  # an interrupted attempt left it
-        pins.add(Pin(name, lsn, at, None, now, now))
+    pins.drop(name)  # an interrupted attempt left it
+    pins.add(Pin(name, lsn, at, None, now, now))
     try:
         yield
     finally:

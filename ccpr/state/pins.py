@@ -18,8 +18,10 @@ from ccpr.state.errors import FollowerMissing, PointsPinned, RelayPinned, RelayP
 from ccpr.state.followers import SERVED, publication_of
 from ccpr.state.tables import followers, mo_ccpr_log, pins, points
 
-MOST_PINS = 1000  # of one subscription: so that no login can fill the database
+MOST_PINS = 1000  # of one owner in one subscription: so that no login can fill the database, or keep others from theirs
 FORGET_SECONDS = 7 * 24 * 3600  # after which an unused pin is reported
+OURS = "ccpr itself"  # the owner of what this program takes for its own work: no login can have that name
+_OURS_BEFORE = ("ccpr_copy_", "ccpr_drill_", "ccpr_restore_", "ccpr_work_")  # earlier releases left their owner out
 
 _NEEDED = sa.select(pins.c.lsn).where(pins.c.task_id == sa.bindparam("task"))
 
@@ -34,8 +36,7 @@ class Pin:
     lsn, at : the point that it shows; its time in nanoseconds.
     table : None for the whole of the subscription.
     created_at, seen_at : when it was made, and when its owner last asked for anything; by our clock, UTC.
-    login : of the relay, who made it; None if that is not known, or it is one of this
-        program's own.
+    owner : the login of the relay that made it, or `OURS`; None if that is not known.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Pin:
     table: str | None
     created_at: datetime
     seen_at: datetime
-    login: str | None = None
+    owner: str | None = None
 
     def is_forgotten(self, now: datetime, seconds: float = FORGET_SECONDS) -> bool:
         return (now - self.seen_at).total_seconds() > seconds
@@ -56,8 +57,8 @@ class Pins:
     Parameters
     ----------
     follower : they are taken for this one, as long as it is served.
-    login : whose they are: no others are seen, made or dropped; None = all. Where the login is not known, they are
-        every login's, except a follower's.
+    login : whose they are: no others are seen, made or dropped; None = all are, and `OURS` are made. Where the owner
+        is not known, they are every login's, except a follower's.
     """
 
     def __init__(self, engine: sa.Engine, task_id: str, follower: str | None = None, login: str | None = None) -> None:
@@ -71,7 +72,10 @@ class Pins:
         if self.login is None:
             return here
         mine = pins.c.login_name == self.login
-        return here & (mine if self.follower is not None else mine | pins.c.login_name.is_(None))
+        if self.follower is not None:
+            return here & mine
+        ours = sa.or_(*(pins.c.snapshot_name.startswith(prefix, autoescape=True) for prefix in _OURS_BEFORE))
+        return here & (mine | (pins.c.login_name.is_(None) & ~ours))
 
     @repeatable
     def all(self) -> list[Pin]:
@@ -94,7 +98,12 @@ class Pins:
         """
         point = sa.select(points.c.snapshot_ts).where(points.c.task_id == self.task_id, points.c.lsn == pin.lsn)
         dropped_at = sa.select(mo_ccpr_log.c.drop_at).where(mo_ccpr_log.c.task_id == self.task_id)
-        count = sa.select(sa.func.count()).select_from(pins).where(pins.c.task_id == self.task_id)
+        owner = self.login or OURS
+        count = (
+            sa.select(sa.func.count())
+            .select_from(pins)
+            .where(pins.c.task_id == self.task_id, pins.c.login_name == owner)
+        )
         stage = sa.select(followers.c.stage).where(
             followers.c.task_id == self.task_id, followers.c.follower_name == self.follower
         )
@@ -107,7 +116,7 @@ class Pins:
             "table_name": pin.table or "",
             "created_at": stored_time(pin.created_at),
             "seen_at": stored_time(pin.seen_at),
-            "login_name": self.login,
+            "login_name": owner,
         }
         subject = f"snapshot {pin.name}"
         try:
@@ -119,7 +128,7 @@ class Pins:
                 if self.follower is not None and connection.scalar(stage.with_for_update()) not in SERVED:
                     raise FollowerMissing("it does not follow any more", subject=f"follower {self.follower}")
                 if (connection.scalar(count) or 0) >= MOST_PINS:
-                    raise RelayPins(f"the subscription has {MOST_PINS} pinned points", subject=subject)
+                    raise RelayPins(f"{owner} has pinned {MOST_PINS} points", subject=subject)
                 connection.execute(pins.insert().values(values))
         except IntegrityError as error:
             raise RelayPinned("there is a snapshot of that name", subject=subject) from error
@@ -190,7 +199,6 @@ def give_to_followers(connection: sa.Connection) -> None:
 def _pin(row: Mapping) -> Pin:
     with understood("its row cannot be read", f"snapshot {row['snapshot_name']} of task {row['task_id']}"):
         created, seen = (row[key].replace(tzinfo=UTC) for key in ("created_at", "seen_at"))
-        table = row["table_name"] if row["scope"] == "table" else None
-        return Pin(
-            row["snapshot_name"], int(row["lsn"]), int(row["snapshot_ts"]), table, created, seen, row["login_name"]
-        )
+        table, name = row["table_name"] if row["scope"] == "table" else None, row["snapshot_name"]
+        owner = row["login_name"] or (OURS if name.startswith(_OURS_BEFORE) else None)
+        return Pin(name, int(row["lsn"]), int(row["snapshot_ts"]), table, created, seen, owner)

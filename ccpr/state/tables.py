@@ -303,7 +303,7 @@ pins = sa.Table(
     sa.Column("table_name", LONG_TEXT, nullable=False),  # empty for a database
     sa.Column("created_at", UTC_TIME, nullable=False),
     sa.Column("seen_at", UTC_TIME, nullable=False),  # when its owner last asked for anything
-    sa.Column("login_name", sa.String(64)),  # of the relay, who took it, in lower case; null: not known
+    sa.Column("login_name", sa.String(64)),  # whose it is, a login of the relay in lower case; null: not known
 )
 relay_users = sa.Table(
     "ccpr_relay_users",

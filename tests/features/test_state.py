@@ -129,7 +129,7 @@ def test_a_follower_has_its_snapshots_after_a_file_that_knows_no_logins(replica:
     lose_catalog(replica)
     replica.command("state", "import", str(file))
     with closing(Workspace()) as workspace:
-        owned = {pin.name: pin.login for pin in Pins(workspace.log.engine, task).all()}
+        owned = {pin.name: pin.owner for pin in Pins(workspace.log.engine, task).all()}
     assert owned == {f"ccpr_{there}_7": publication_of(task, "site_b"), "other": None}
 
 

@@ -387,7 +387,7 @@ def test_the_relay_serves_a_user_and_a_follower_that_it_had(old_home: Path, upst
         task_id = workspace.log.row("shop").task_id
         records = FollowerRecords(workspace.log.engine, task_id)
         follower = moved(workspace, records, client.port)
-        pins = {pin.name: (pin.lsn, pin.login) for pin in Pins(workspace.log.engine, task_id).all()}
+        pins = {pin.name: (pin.lsn, pin.owner) for pin in Pins(workspace.log.engine, task_id).all()}
         snapshots = [f"ccpr_{follower.downstream_task}_{number}" for number in (0, 1)]
         assert pins == {name: (lsn, follower.publication) for name, lsn in zip(snapshots, (1, 2), strict=True)}
         command("run", "shop", code=1)  # its target is not there

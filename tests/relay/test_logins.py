@@ -16,9 +16,10 @@ from ccpr.relay.backing import StateFolder
 from ccpr.relay.logins import Logins
 from ccpr.relay.offers import Offers
 from ccpr.relay.server import Listen, Relay
+from ccpr.service.pinning import pinned
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
-from ccpr.state.pins import Pins
+from ccpr.state.pins import OURS, Pins
 from tests.relay.conftest import Ticking
 from tests.support.replica import command, source_uri
 from tests.support.wire_client import Client, Connect
@@ -52,7 +53,7 @@ class Folder:
 
     def pins(self, subscription: str) -> dict[str, str | None]:
         log = self.workspace.log
-        return {pin.name: pin.login for pin in Pins(log.engine, log.row(subscription).task_id).all()}
+        return {pin.name: pin.owner for pin in Pins(log.engine, log.row(subscription).task_id).all()}
 
     def object_of(self, client: Client, database: str, publication: str) -> str:
         """The name of one of its objects."""
@@ -173,6 +174,63 @@ def test_snapshots_whose_login_is_not_known_are_every_logins_but_no_followers(fo
     assert user.rows("__++__internal_object_list old - sys shop")
     user.rows("DROP SNAPSHOT old FROM sys PUBLICATION shop")
     assert folder.pins("shop") == {}
+
+
+OURS_NOW = ("ccpr_copy_ab12_", "ccpr_drill_", "ccpr_work_", "what comes next")
+
+
+@pytest.mark.parametrize("make", [limited, following])
+@pytest.mark.parametrize("before", [False, True])
+def test_what_is_pinned_for_our_own_work_is_no_logins(folder: Folder, make: Make, before: bool) -> None:
+    """`before`: as earlier releases left it, without an owner."""
+    client, publication, database = make(folder)
+    row, of = folder.workspace.log.row("shop"), f"FROM sys PUBLICATION {publication}"
+    pins, point = Pins(folder.workspace.log.engine, row.task_id), folder.workspace.mirror("shop").point()
+    client.rows(f"CREATE SNAPSHOT mine FOR DATABASE {database} {of}")
+    for prefix in OURS_NOW[:3] if before else OURS_NOW:
+        with pinned(pins, point, folder.workspace.clock, prefix):
+            (ours,) = set(folder.pins("shop")) - {"mine"}
+            if before:
+                with folder.workspace.log.engine.begin() as connection:
+                    connection.exec_driver_sql("UPDATE ccpr_pins SET login_name = NULL WHERE snapshot_name <> 'mine'")
+            for asked in (
+                "SHOW SNAPSHOTS",
+                "SELECT sname FROM mo_catalog.mo_snapshots",
+                f"SELECT sname FROM mo_catalog.mo_snapshots WHERE sname IN ('{ours}', 'mine')",
+                "SELECT sname FROM mo_catalog.mo_snapshots WHERE level = 'database' ORDER BY ts LIMIT 9",
+            ):
+                assert names(client, asked) == {"mine"}, asked
+            assert client.one(f"SELECT count(*) FROM mo_catalog.mo_snapshots WHERE sname LIKE '{ours[:9]}%'") == b"0"
+            for asked in (
+                f"__++__internal_object_list `{ours}` - sys {publication}",
+                f"__++__internal_object_list mine `{ours}` sys {publication}",
+                f"__++__internal_get_snapshot_ts `{ours}` sys {publication}",
+                f"DROP SNAPSHOT `{ours}` {of}",
+            ):
+                assert client.error(asked), asked
+            client.rows(f"DROP SNAPSHOT IF EXISTS `{ours}` {of}")
+            if " " not in ours:
+                for words in ("", "IF NOT EXISTS "):
+                    taken = client.error(f"CREATE SNAPSHOT {words}{ours} FOR DATABASE {database} {of}")
+                    assert "already exists" in taken[1]
+            assert folder.pins("shop")[ours] == OURS
+            (shown,) = (pin for pin in command("relay", "pins", "shop")["pins"] if pin["snapshot"] == ours)
+            assert shown["login"] == OURS
+        assert set(folder.pins("shop")) == {"mine"}, "its own work drops it"
+
+
+def test_a_login_that_pins_all_it_may_keeps_nothing_else_from_theirs(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccpr.state.pins.MOST_PINS", 3)
+    (client, publication), user = folder.follower("shop", "site_b"), folder.user("mo")
+    for number in range(3):
+        user.rows(f"CREATE SNAPSHOT s{number} FOR DATABASE shop FROM sys PUBLICATION shop")
+    assert "3 points" in user.error("CREATE SNAPSHOT s3 FOR DATABASE shop FROM sys PUBLICATION shop")[1]
+    client.rows(f"CREATE SNAPSHOT next_one FOR DATABASE there FROM sys PUBLICATION {publication}")
+    row = folder.workspace.log.row("shop")
+    with pinned(Pins(folder.workspace.log.engine, row.task_id), folder.workspace.mirror("shop").point(), lambda: 1.0):
+        assert sorted(filter(None, folder.pins("shop").values())) == [OURS, publication, "mo", "mo", "mo"]
 
 
 def test_what_a_login_may_use_is_changed_under_its_open_session(folder: Folder) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from ccpr.matrixone.schema import Kind
 from ccpr.relay import loading
+from ccpr.state.pins import OURS, Pins
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import pins
 from tests.support.native_client import NativeClient
@@ -48,6 +49,26 @@ def test_a_point_becomes_a_database_with_ordinary_tables(relayed: Relayed, clien
     assert texts
     assert all(b"from_publication" not in text and text.startswith(b"CREATE TABLE `back`.") for text in texts)
     assert relayed.replica.command("relay", "pins", "replica")["pins"] == [], "the point may expire again"
+
+
+def test_what_is_pinned_for_a_restore_is_no_login_of_the_relay(
+    relayed: Relayed, client: NativeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, look, names, owners = relayed.workspace.log.engine, loading._task_of, set[str](), set[str | None]()
+    of = Pins(engine, relayed.workspace.log.row("replica").task_id)
+    foreign = set[str]()
+
+    def looking(*asked: Any) -> Any:
+        names.update(pin.name[:13] for pin in of.all())
+        owners.update(pin.owner for pin in of.all())
+        foreign.update(pin.name for pin in of.seen_by("restore").all())
+        return look(*asked)
+
+    monkeypatch.setattr(loading, "_task_of", looking)
+    restore(relayed, client, "replica", "--as", "back")
+    assert "ccpr_restore_" in names
+    assert len(names) == 2, "and those that the other cluster takes"
+    assert (owners, foreign) == ({OURS}, set())
 
 
 def test_nothing_is_loaded_into_a_database_that_exists(relayed: Relayed, client: NativeClient) -> None:

@@ -221,7 +221,7 @@ def test_snapshots_of_version_5_are_their_followers_and_logins_may_use_all(url: 
         connection.execute(versions.insert().values(version=5))
     engine.dispose()
     engine = open_database(url)
-    owned = {pin.name: pin.login for pin in Pins(engine, LIVE).all()}
+    owned = {pin.name: pin.owner for pin in Pins(engine, LIVE).all()}
     publication = publication_of(LIVE, "site_b")
     assert owned == {f"ccpr_{task}_7": publication, f"ccpr_{task.replace('1', '2')}_7": None, "xr_1": None}
     assert [pin.name for pin in Pins(engine, LIVE, "site_b", publication).all()] == [f"ccpr_{task}_7"]
