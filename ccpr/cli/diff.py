@@ -1,14 +1,14 @@
 """`ccpr diff`: which rows of a table two points show differently, and in which columns."""
 
+import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name, TableName
 from ccpr.cli.output import counted, handle_errors, out, show_json
-from ccpr.cli.row_files import json_row
 from ccpr.cli.tables import full_name
 from ccpr.cli.times import at_option
 
@@ -46,13 +46,9 @@ def diff(
         known = {ref.qualified_name for point in (former, later) for ref in point.tables.values()}
         found = compare_points(mirror, full_name(table, known), former, later, limit)
     if as_json:
-        show_json({**asdict(found), "rows": [_json(row) for row in found.rows]})
+        show_json(asdict(found))
     else:
         _show(found)
-
-
-def _json(row: "RowChange") -> dict[str, Any]:
-    return {"kind": row.kind, **{part: json_row(getattr(row, part)) for part in ("key", "before", "after")}}
 
 
 def _show(found: "Comparison") -> None:
@@ -76,12 +72,14 @@ def _show(found: "Comparison") -> None:
 
 def _describe(row: "RowChange") -> str:
     if row.kind != "changed":
-        return ", ".join(f"{name}={_cell(value)}" for name, value in json_row(row.after or row.before).items())
-    before, after = json_row(row.before), json_row(row.after)
-    changes = ", ".join(f"{name} {_cell(before[name])} → {_cell(after[name])}" for name in before)
-    key = ", ".join(f"{name}={_cell(value)}" for name, value in json_row(row.key).items())
+        return ", ".join(f"{name}={_cell(value)}" for name, value in (row.after or row.before).items())
+    changes = ", ".join(f"{name} {_cell(row.before[name])} → {_cell(row.after[name])}" for name in row.before)
+    key = ", ".join(f"{name}={_cell(value)}" for name, value in row.key.items())
     return f"{key}: {changes}"
 
 
 def _cell(value: object) -> str:
-    return "NULL" if value is None else str(value)
+    """As on the screen of `ccpr head`: JSON's words, but for NULL, and texts without quotes."""
+    if value is None:
+        return "NULL"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

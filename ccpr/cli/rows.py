@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from ccpr.cli.arguments import AsJson, At, Name, TableName
 from ccpr.cli.interrupts import interrupts_end_nothing
 from ccpr.cli.iterations import start_arrow
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
-from ccpr.cli.row_files import check_extension, json_row, python_rows, write_rows
+from ccpr.cli.row_files import check_extension, write_rows
 from ccpr.cli.tables import table_of
 from ccpr.cli.times import at_option
 from ccpr.matrixone.errors import CcprError
@@ -37,18 +37,19 @@ def head(
     from ccpr.mirror.table_read import plan_read
     from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
+    from ccpr.values.cells import json_rows
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
         mirror, subscription = workspace.mirror_to_read(name), Subscription.from_row(workspace.log.row(name))
         point = mirror.point(at_option(at))
         full = table_of(mirror, point, table).qualified_name
         read = plan_read(mirror, full, point.lsn, reading=subscription.settings.reading)
-        rows = _first(read.batches(mirror=mirror), count)
+        rows = _first(read.schema, read.batches(mirror=mirror), count)
         if as_json:
-            show_json({"subscription": name, "table": full, "lsn": read.lsn, "rows": [json_row(row) for row in rows]})
+            show_json({"subscription": name, "table": full, "lsn": read.lsn, "rows": json_rows(rows)})
         else:
             out.print(f"{full} at point {read.lsn} of {name}", style="dim", markup=False)
-            show_rows(read.schema.names, rows)
+            show_rows(rows)
 
 
 def query(
@@ -79,6 +80,7 @@ def query(
     from ccpr.mirror.table_read import first_rows
     from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
+    from ccpr.values.cells import json_rows
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
         if out_file is not None:
@@ -97,11 +99,11 @@ def query(
                 rows = write_rows(out_file, schema, first_rows(batches, limit))
                 _report_file(rows, out_file, point.lsn, as_json=as_json)
             elif as_json:
-                shown = [json_row(row) for batch in first_rows(batches, limit) for row in python_rows(batch)]
+                shown = [row for batch in first_rows(batches, limit) for row in json_rows(batch)]
                 show_json({"lsn": point.lsn, "columns": schema.names, "rows": shown})
             else:
                 most = limit or MOST_SHOWN
-                show_rows(schema.names, _first(batches, most + 1), most)
+                show_rows(_first(schema, batches, most + 1), most)
 
 
 def _report_file(rows: int, file: Path, lsn: int, *, as_json: bool) -> None:
@@ -146,30 +148,28 @@ def _prompt(database: "PointDatabase", name: str, limit: int) -> None:
 def _answer(database: "PointDatabase", sql: str, limit: int) -> None:
     try:
         schema, batches = database.batches(sql)
-        show_rows(schema.names, _first(batches, limit + 1), limit)
+        show_rows(_first(schema, batches, limit + 1), limit)
     except CcprError as error:
         show_error(error)
     except KeyboardInterrupt:
         err.print("interrupted", style="yellow")
 
 
-def show_rows(columns: list[str], rows: list[dict[str, Any]], limit: int | None = None) -> None:
+def show_rows(rows: "pa.Table", limit: int | None = None) -> None:
     """A table of at most `limit` rows, and how many there are."""
-    shown = rows if limit is None else rows[:limit]
-    cells = [["NULL" if value is None else value for value in json_row(row).values()] for row in shown]
-    numeric = {place for place in range(len(columns)) if any(_is_number(row[columns[place]]) for row in shown)}
-    show_table(columns, cells, empty="no rows", right=numeric)
-    more = "more than " if len(rows) > len(shown) else ""
-    out.print(f"{more}{counted(len(shown), 'row')}", style="dim", markup=False)
+    from ccpr.values.cells import SCREEN, cells, is_number
+
+    shown = rows.slice(0, limit)
+    columns = [cells(column, SCREEN).whole.to_pylist() for column in shown.columns]
+    numeric = {place for place, kind in enumerate(shown.schema.types) if is_number(kind)}
+    show_table(shown.column_names, list(zip(*columns, strict=True)), empty="no rows", right=numeric)
+    more = "more than " if rows.num_rows > shown.num_rows else ""
+    out.print(f"{more}{counted(shown.num_rows, 'row')}", style="dim", markup=False)
 
 
-def _is_number(value: Any) -> bool:
-    from decimal import Decimal
+def _first(schema: "pa.Schema", batches: "Iterable[pa.RecordBatch]", count: int) -> "pa.Table":
+    import pyarrow as pa
 
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-
-
-def _first(batches: "Iterable[pa.RecordBatch]", count: int) -> list[dict[str, Any]]:
     from ccpr.mirror.table_read import first_rows
 
-    return [row for batch in first_rows(batches, count) for row in python_rows(batch)]
+    return pa.Table.from_batches(first_rows(batches, count), schema)

@@ -2,7 +2,9 @@
 
 import datetime as dt
 import hashlib
+import shutil
 import struct
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,15 +19,21 @@ from hypothesis import strategies as st
 from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.matrixone.sql.quoting import quote_name
+from ccpr.schema.dialects import Dialect
 from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import LoadPart
-from ccpr.targets.encoding import LoadColumn, encode, plain_floats, time_text
+from ccpr.targets.dump import HEAD, DumpTable
+from ccpr.targets.encoding import LoadColumn, encode
 from ccpr.targets.errors import TargetValueRefused
 from ccpr.targets.expected_tables import target_of
+from ccpr.values.numbers import plain_floats
+from ccpr.values.times import time_text
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import Part, Place, new_database, source_table
 
 pytestmark = pytest.mark.integration
+
+CLIENT = shutil.which("mariadb") or shutil.which("mysql")
 
 HOSTILE_TEXTS = [
     "",
@@ -192,23 +200,23 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
-def arrived(place: Place) -> dict[str, list[Any]]:
+def arrived(place: Place, kinds: dict[str, Kind] = KINDS) -> dict[str, list[Any]]:
     """The cells as their Python values, from the text protocol and not by a driver's conversions."""
-    shown = ", ".join(kind.asked.format(quote_name(name)) for name, kind in KINDS.items())
+    shown = ", ".join(kind.asked.format(quote_name(name)) for name, kind in kinds.items())
     with closing(place.server.connect(place.database)) as connection:
         connection.decoders, connection.use_unicode = {}, False
         connection.query(f"SELECT {shown} FROM `every` ORDER BY id")
         rows = connection._result.rows
     return {
         name: [None if row[place] is None else kind.read(row[place]) for row in rows]
-        for place, (name, kind) in enumerate(KINDS.items())
+        for place, (name, kind) in enumerate(kinds.items())
     }
 
 
-def expected(rows: pa.Table) -> dict[str, list[Any]]:
+def expected(rows: pa.Table, kinds: dict[str, Kind] = KINDS) -> dict[str, list[Any]]:
     return {
         name: [None if value is None else kind.same(value) for value in rows.column(name).to_pylist()]
-        for name, kind in KINDS.items()
+        for name, kind in kinds.items()
     }
 
 
@@ -235,6 +243,49 @@ def test_what_is_loaded_and_what_is_applied_is_what_was_read(mariadb: MariaDb, r
         backwards = rows.take(list(range(rows.num_rows))[::-1]).set_column(0, "id", rows.column("id"))
         target.apply(1, [Part(backwards, rows.select(["id"]).slice(0, 0))], Location(1, 2))
         assert_same(arrived(place), expected(backwards))
+
+
+HARDEST = {  # a column at a time; the others are null
+    "bit10": [0, 1, 5, 1023],
+    "bit64": [0, 5, 1023, 2**63, 2**64 - 1],
+    "u64": [0, 2**64 - 1],
+    "i64": [-(2**63), 2**63 - 1],
+    "f64": [-0.0, 5e-324, 1.7976931348623157e308],
+    "d65": ["0." + "0" * 29 + "1", "-" + "9" * 35 + "." + "9" * 30],
+    "tx": [*HOSTILE_TEXTS, "\r", "a\r\nb", "\u2028\u2029\x85", "\ufeffbom", "delimiter //\n;\n\\g"],
+    "js": ["\r\n\0é" * 600_000] * 6,
+    "bl": [b"\r\n\0\x1a\xff", bytes(range(256)) * 12_000],
+    "tm6": [-DAY - dt.timedelta(microseconds=999_999), DAY + dt.timedelta(microseconds=999_999), dt.timedelta()],
+    "dt6": [dt.datetime(1, 1, 1), dt.datetime(1582, 10, 10), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)],
+}
+
+
+@pytest.mark.skipif(CLIENT is None, reason="there is no client of MariaDB")
+@pytest.mark.parametrize("mode", ["--skip-binary-mode", "--binary-mode"])
+def test_what_a_client_loads_from_a_dump_is_what_was_read(mariadb: MariaDb, mode: str) -> None:
+    kinds = {name: kind for name, kind in KINDS.items() if not kind.as_text}
+    values = [(name, value) for name, some in HARDEST.items() for value in some]
+    assert HARDEST.keys() <= kinds.keys()
+    cells = {name: [value if name == column else None for column, value in values] for name in kinds}
+    columns = {"id": pa.array(range(len(values)), pa.int32())}
+    rows = pa.table(columns | {name: pa.array(cells[name], kind.arrow) for name, kind in kinds.items()})
+    described = ", ".join(f"{quote_name(name)} {kind.ddl}" for name, kind in kinds.items())
+    source = source_table(f"CREATE TABLE `every` (`id` int NOT NULL, {described}, PRIMARY KEY (`id`))")
+    dump = DumpTable.of(source, Dialect.MARIADB)
+    script = b"".join([HEAD.format(title="t").encode(), dump.statement.encode(), *map(bytes, dump.inserts([rows]))])
+    assert len(max(script.split(b";\n"), key=len)) < 16 << 20, "a server takes no longer statement"
+    with new_database(mariadb) as place:
+        load_script(place, script, mode)
+        assert_same(arrived(place, kinds), expected(rows, kinds))
+
+
+def load_script(place: Place, script: bytes, *options: str) -> None:
+    """As a person does: `mariadb shop < shop.sql`."""
+    server = place.server
+    login = [f"-u{server.user}", f"-p{server.password}", f"-h{server.host}", f"-P{server.port}", "--protocol=tcp"]
+    words = [str(CLIENT), "--no-defaults", *options, *login, place.database]
+    loaded = subprocess.run(words, input=script, capture_output=True, check=False)
+    assert loaded.returncode == 0, loaded.stderr.decode(errors="replace")[:2000]
 
 
 @pytest.mark.parametrize(

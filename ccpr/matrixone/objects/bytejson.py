@@ -31,9 +31,9 @@ _CHUNK_BYTES = 1 << 20
 _INT32_MAX = 2**31 - 1
 _ARROW_PLAIN_LOW, _ARROW_PLAIN_HIGH = 1e-6, 1e10  # Arrow prints floats of this range as the server does
 _PLAIN_HIGH = 1e21
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_ESCAPES |= {chr(code): f"\\u{code:04x}" for code in range(0x20) if chr(code) not in _ESCAPES}
-_NEEDS_ESCAPE = np.array([chr(byte) in _ESCAPES for byte in range(256)])
+JSON_ESCAPES = {"\\": "\\\\", '"': '\\"', "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+JSON_ESCAPES |= {chr(code): f"\\u{code:04x}" for code in range(0x20) if chr(code) not in JSON_ESCAPES}
+_NEEDS_ESCAPE = np.array([chr(byte) in JSON_ESCAPES for byte in range(256)])
 
 
 @cache
@@ -268,7 +268,7 @@ def _quoted(source: _Bytes, at: np.ndarray, length: np.ndarray) -> pa.StringArra
     if body is not None:
         present = np.bincount(np.frombuffer(body, np.uint8, int(length.sum())), minlength=256)
         if present[_NEEDS_ESCAPE].any():
-            for character, escaped in _ESCAPES.items():  # the backslash comes first
+            for character, escaped in JSON_ESCAPES.items():  # the backslash comes first
                 if present[ord(character)]:
                     text = pc.replace_substring(text, character, escaped)
     return pc.binary_join_element_wise(_scalar('"'), text, _scalar('"'), _scalar(""))

@@ -22,6 +22,7 @@ _ESCAPES = {quote: re.compile(rf"\\(.)|{quote}{quote}", re.DOTALL) for quote in 
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _CLOSING = {"'": {"\\": "\\\\", "'": "''"}, '"': {"\\": "\\\\", '"': '\\"'}}  # what would end a string, or escape
 _LINES = {"\0": "\\0", "\n": "\\n", "\r": "\\r"}
+STRING_ESCAPES = _CLOSING["'"] | _LINES  # in single quotes
 
 
 def in_backquotes(name: str) -> str:

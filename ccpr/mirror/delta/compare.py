@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ccpr.base.extras import require
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.objects.zero_dates import is_zero_date
 from ccpr.matrixone.schema import Reading, ZeroDates
 from ccpr.mirror.delta.between import TableChanges, changes_between
 from ccpr.mirror.delta.change_rows import change_batches, change_schema, part_of
@@ -21,6 +19,7 @@ from ccpr.mirror.points import Point
 from ccpr.mirror.read_ahead import batches_ahead
 from ccpr.mirror.table_read import plan_read
 from ccpr.schema.ddl_diff import ddl_diff
+from ccpr.values.cells import json_rows
 
 _AS_STORED = Reading(zero_dates=ZeroDates.KEEP)  # a zero date is no null: a row may have become the one or the other
 _ADDED, _REMOVED, _CHANGED = "added", "removed", "changed"
@@ -29,7 +28,7 @@ _ADDED, _REMOVED, _CHANGED = "added", "removed", "changed"
 @dataclass(frozen=True, slots=True)
 class RowChange:
     """A row that differs. `before` and `after` have the values of the columns that differ, or the whole row where it is
-    at one point only."""
+    at one point only, as JSON has them."""
 
     kind: str
     key: dict[str, Any]
@@ -187,20 +186,10 @@ class _Matched:
             yield RowChange(_CHANGED, key, before, {name: found[name][2] for name in before})
 
     def _rows(self, query: str, most: int) -> list[dict[str, Any]]:
-        rows = rows_of(self._connection.sql(f"{query} LIMIT {most}")).read_all()
-        shown = [_shown(column.combine_chunks()) for column in rows.columns]
-        return pa.Table.from_arrays(shown, rows.column_names).to_pylist()
+        return json_rows(rows_of(self._connection.sql(f"{query} LIMIT {most}")).read_all())
 
     def _names(self, table: str) -> list[str]:
         return [row[0] for row in self._connection.execute(f"DESCRIBE {table}").fetchall()]
-
-
-def _shown(values: pa.Array) -> pa.Array:
-    """The values for people: zero dates, which Python has not, as text, and the other values of their column, too."""
-    if not (pa.types.is_date32(values.type) or pa.types.is_timestamp(values.type)):
-        return values
-    zero = is_zero_date(values)
-    return pc.if_else(zero, "0000-00-00", values.cast(pa.string())) if pc.any(zero).as_py() else values
 
 
 def _side(table: str, name: str, known: Sequence[str]) -> str:
