@@ -34,6 +34,13 @@ def copy(
         str,
         typer.Option(metavar=SETTINGS["encrypt"].kind.metavar, help="Where the copy's key is, if it is encrypted."),
     ] = "",
+    give_up: Annotated[
+        int | None,
+        typer.Option(
+            metavar="LSN",
+            help="After COPY_DIVERGED: lose what only the copy has. LSN is its newest point.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy a mirror to another folder or bucket: what is not there yet, point by point. It is a mirror that can be read
@@ -67,7 +74,7 @@ def copy(
         started = time.monotonic()
         with byte_bars() as bars:
             task = bars.add_task("copy", total=None)
-            found = copies.copy(workspace, name, to, encrypt, lambda size: bars.advance(task, size))
+            found = copies.copy(workspace, name, to, encrypt, lambda size: bars.advance(task, size), give_up=give_up)
         seconds = time.monotonic() - started
         estimates.record(workspace.home, "copy", found.bytes, seconds)
     if as_json:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.maintenance.second_copy import forget_later
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.head import Head, Identity
@@ -112,6 +113,7 @@ def adopt(lease: Lease, mirror: Mirror, values: Mapping[str, str] | None = None)
         **(values or {}),
     }
     lease.confirm()
+    forget_later(mirror, head)
     log.overwrite(claim, row, lambda connection: _write(connection, lease, found, head))
     mirror.write_identity(identity)
     publish_pending(log, claim.name, mirror, claim)

@@ -35,13 +35,15 @@ class MirrorContradictsState(Terminal):
 
 
 class CopyDiverged(Terminal):
-    """The second copy has a point that the mirror does not have and never had: the mirror was restored from an older
-    copy, or is written anew. Nothing was changed in the copy."""
+    """The newest point of the second copy is not in the mirror's history: the mirror was restored from an older copy,
+    or is written anew. Or nobody can know any more: the mirror has dropped that point, and what it noted of the copy is
+    lost. Nothing was changed in the copy, and nothing will be until somebody decides."""
 
     code = "COPY_DIVERGED"
     about = "second copy"
     default_remedy = (
-        "Copy to another place, or go on with this copy in the mirror's place: `ccpr copy NAME --promote URL`."
+        "Keep it, and copy to another place with --to; or go on from it: `ccpr copy NAME --promote URL`. Or lose what "
+        "only it has: `ccpr copy NAME --to URL --give-up LSN`, its newest point."
     )
 
 

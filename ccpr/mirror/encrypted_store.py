@@ -135,6 +135,9 @@ class EncryptedStore(Store):
         found = plain_size(size)
         return size if found is None else found
 
+    def written_at(self, name: str) -> float | None:
+        return self._store.written_at(name)
+
     def names(self, folder: str) -> Iterator[str]:
         return self._store.names(folder)
 

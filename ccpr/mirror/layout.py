@@ -18,7 +18,7 @@ GUARDED = 3  # of `mirror.json`: releases that do not know held points may read 
 ENCRYPTED = 4  # of `head.json` and `mirror.json` of an encrypted mirror, whose content is sealed in them
 HEAD = "head.json"
 IDENTITY = "mirror.json"
-FOLDERS = ("objects", "manifests", "ledger", "definitions", "points", "kept", "work")
+FOLDERS = ("objects", "manifests", "ledger", "definitions", "points", "kept", "copies", "work")
 MANIFEST_SCHEMA = pa.schema(
     [
         pa.field("stats", pa.binary(STATS_SIZE), nullable=False),
@@ -88,6 +88,11 @@ def point_path_1(lsn: int) -> str:
 
 def kept_path(revision: int, digest: str) -> str:
     return f"kept/{revision:012}-{digest}.json"
+
+
+def copy_path(epoch: str) -> str:
+    """What a mirror knows of the second copy with this epoch."""
+    return f"copies/{epoch}.json"
 
 
 def revision_of_kept(name: str) -> int | None:

@@ -188,8 +188,16 @@ class LocalStore(Store):
         return summed(self.open(name))
 
     def size(self, name: str) -> int | None:
+        found = self._stat(name)
+        return None if found is None else found.st_size
+
+    def written_at(self, name: str) -> float | None:
+        found = self._stat(name)
+        return None if found is None else found.st_mtime
+
+    def _stat(self, name: str) -> os.stat_result | None:
         try:
-            return os.stat(self._path(name)).st_size
+            return os.stat(self._path(name))
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -137,11 +137,18 @@ class ObjectStore(Store):
         return ranged(path, size, read, self._blocks)
 
     def size(self, name: str) -> int | None:
+        info = self._info(name)
+        return info.size if info.type == fs.FileType.File else None
+
+    def written_at(self, name: str) -> float | None:
+        info = self._info(name)
+        return info.mtime_ns / 1e9 if info.type == fs.FileType.File else None
+
+    def _info(self, name: str) -> fs.FileInfo:
         try:
-            info = self._files.get_file_info(self._path(name))
+            return self._files.get_file_info(self._path(name))
         except CLIENT_ERRORS as error:
             raise self._failed("read", name, error) from error
-        return info.size if info.type == fs.FileType.File else None
 
     def names(self, folder: str) -> Iterator[str]:
         yield from in_order(self.each_name(folder))

@@ -134,6 +134,10 @@ class Store(Protocol):
         """Bytes of a file, None if it does not exist."""
         ...
 
+    def written_at(self, name: str) -> float | None:
+        """When a file was written, in seconds since 1970 by the clock of the place; None if it does not exist."""
+        ...
+
     def names(self, folder: str) -> Iterator[str]:
         """The names of all files below a folder, in order: all of them are held for that."""
         ...

@@ -2,26 +2,26 @@
 of it is recorded for `ccpr status`."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.maintenance.adopt import Adopted, adopt
+from ccpr.maintenance.claims import Worker, claimed
 from ccpr.maintenance.second_copy import Copied, SecondCopy
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import BadName, KeyUnusable, PointGone, PointNotReached
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.service.mirror_places import check_place
-from ccpr.service.only_one import only_one
 from ccpr.service.pinning import end_left, pinned
 from ccpr.service.subscriptions import canonical
 from ccpr.service.workspace import Workspace
 from ccpr.state.copies import CopyRecord, CopyRecords, copy_id
-from ccpr.state.errors import MirrorForeign, StateUnavailable
-from ccpr.state.log_rows import LogRow
+from ccpr.state.errors import MirrorForeign, StateUnavailable, SubscriptionBusy
 from ccpr.state.pins import Pins
 from ccpr.state.publishing import check_owner
 from ccpr.state.settings import Settings
@@ -29,11 +29,16 @@ from ccpr.state.subscription import Subscription
 
 _ATTEMPTS = 20  # while points go
 _PIN = "ccpr_copy_"
-FOLDER = "copies"  # of the state folder: locks
 
 
 def copy(
-    workspace: Workspace, name: str, to: str, encrypt: str = "", on_bytes: Callable[[int], None] = lambda size: None
+    workspace: Workspace,
+    name: str,
+    to: str,
+    encrypt: str = "",
+    on_bytes: Callable[[int], None] = lambda size: None,
+    *,
+    give_up: int | None = None,
 ) -> Copied:
     """Bring a copy to where the mirror is; a new one is begun in an empty place. Iterations go on meanwhile, and no
     point goes. Killed, it goes on where it was.
@@ -41,9 +46,9 @@ def copy(
     Parameters
     ----------
     encrypt : where the copy's key is; empty if it is not encrypted, or `to` says it.
+    give_up : as `SecondCopy` has it.
 
-    Raises BadName, BadSetting, MirrorInUse, KeyUnusable, SubscriptionBusy if one to the same place is under way on this
-    machine, and what `SecondCopy` raises.
+    Raises BadName, BadSetting, MirrorInUse, KeyUnusable, and what `SecondCopy` raises.
     """
     row = workspace.log.row(name)
     settings = _at(Subscription.from_row(row).settings, to, encrypt)
@@ -52,38 +57,47 @@ def copy(
     began = datetime.fromtimestamp(workspace.clock(), UTC)
     known = records.of(place) or CopyRecord(place, settings.encrypt, began)
     known = replace(known, encrypt=settings.encrypt, started_at=began)
-    with only_one(workspace.home / FOLDER, f"{row.task_id}-{copy_id(place)}", "copy to that place"):
-        try:
-            with unexpected():
-                copied = _copy(workspace, row, settings, f"{_PIN}{copy_id(place)}_", on_bytes)
-        except CcprError as error:
-            records.put(known.failed(Failure.of(error)))
-            raise
-        records.put(known.reached(copied.newest_point, copied.at))
-        return copied
-
-
-def _copy(workspace: Workspace, row: LogRow, settings: Settings, pin: str, on_bytes: Callable[[int], None]) -> Copied:
-    name = row.subscription_name
     mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
-    end_left(pins, pin)  # of a copy that was killed
-    work = SecondCopy(mirror, Mirror(workspace.mirror_store(name, settings)), on_bytes=on_bytes)
-    for _ in range(_ATTEMPTS):
-        oldest = next(iter(mirror.lsns()), None)
-        if oldest is None:
-            raise PointNotReached("there is no point yet", subject=f"subscription {name}", remedy=f"`ccpr run {name}`.")
-        try:
-            with pinned(pins, mirror.point(oldest), workspace.clock, pin):
-                return work.run()
-        except PointGone:
-            continue
-    raise StateUnavailable("points go faster than they can be pinned", subject=f"subscription {name}")
+    second = Mirror(workspace.mirror_store(name, settings))
+    try:
+        with unexpected():
+            work = SecondCopy(mirror, second, on_bytes=on_bytes, give_up=give_up, worker=worker_of(workspace))
+            copied = work.run(partial(_oldest_pinned, mirror, pins, workspace.clock, f"{_PIN}{copy_id(place)}_"))
+    except SubscriptionBusy:
+        raise  # it has not failed: another does it
+    except CcprError as error:
+        records.put(known.failed(Failure.of(error)))
+        raise
+    records.put(known.reached(copied.newest_point, copied.at))
+    return copied
+
+
+def worker_of(workspace: Workspace) -> Worker:
+    """This process, as who works at a place; it does not wait for others."""
+    return Worker(workspace.executor.id, workspace.executor.is_dead, 0.0)
+
+
+@contextmanager
+def _oldest_pinned(mirror: Mirror, pins: Pins, clock: Callable[[], float], prefix: str) -> Iterator[None]:
+    """The oldest point stays, and so do all after it. Raises PointNotReached, StateUnavailable."""
+    end_left(pins, prefix)  # of a copy that was killed
+    with ExitStack() as held:
+        for _ in range(_ATTEMPTS):
+            oldest = next(iter(mirror.lsns()), None)
+            if oldest is None:
+                raise PointNotReached("there is no point yet", subject=mirror.store.url, remedy="`ccpr run NAME`.")
+            with suppress(PointGone):
+                held.enter_context(pinned(pins, mirror.point(oldest), clock, prefix))
+                break
+        else:
+            raise StateUnavailable("points go faster than they can be pinned", subject=mirror.store.url)
+        yield
 
 
 def promote(workspace: Workspace, name: str, to: str, encrypt: str) -> Adopted:
     """Make a copy the mirror of the subscription: iterations go on from its newest point. The former mirror stays as it
     is, and is written no more. Killed in between, it is done by running it again. Raises MirrorInUse, MirrorForeign,
-    LeaseLost, and what `adopt` raises."""
+    SubscriptionBusy while it is being copied to, LeaseLost, and what `adopt` raises."""
     with workspace.lease(name) as lease:
         row = lease.claim.row
         settings = _at(Subscription.from_row(row).settings, to, encrypt)
@@ -94,7 +108,8 @@ def promote(workspace: Workspace, name: str, to: str, encrypt: str) -> Adopted:
         if identity is None:
             raise MirrorForeign("there is no copy of the mirror", subject=mirror.store.url)
         check_owner(identity, row.task_id, mirror)
-        adopted = adopt(lease, mirror, {"sync_config": settings.to_text()})
+        with claimed(mirror.store, "copy", worker_of(workspace)):
+            adopted = adopt(lease, mirror, {"sync_config": settings.to_text()})
         CopyRecords(workspace.log.engine, row.task_id).forget(workspace.mirror_place(name, settings))
         return adopted
 

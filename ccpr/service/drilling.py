@@ -20,6 +20,7 @@ from ccpr.base.failure import Failure
 from ccpr.base.file_modes import make_folder
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
+from ccpr.maintenance.claims import claimed
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.errors import CcprError
@@ -31,8 +32,8 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.mirror.reading import as_asked, read_schema
 from ccpr.service import estimates
+from ccpr.service.copies import worker_of
 from ccpr.service.errors import ScratchTaken
-from ccpr.service.only_one import only_one
 from ccpr.service.pinning import end_left, pinned
 from ccpr.service.point_loading import PointSource, load_point
 from ccpr.service.workspace import Workspace
@@ -46,7 +47,7 @@ from ccpr.state.subscription import Subscription
 from ccpr.targets.address import Address
 from ccpr.targets.server import Server
 
-FOLDER = "drills"  # of the state folder: locks, and scratch folders where no other place is named
+FOLDER = "drills"  # of the state folder: scratch folders where no other place is named
 _PREFIX, _PIN = "ccpr_drill_", "ccpr_drill_"
 
 
@@ -93,8 +94,8 @@ def drill(
     """
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
-    with only_one(workspace.home / FOLDER, row.task_id, "drill"):
-        mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
+    mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
+    with claimed(mirror.store, "drill", worker_of(workspace)):
         end_left(pins, _PIN)  # of a drill that was killed
         point = mirror.point(_choose(workspace, row.task_id) if at is None else at)
         chosen = _tables(mirror, point, tables)

@@ -2,6 +2,7 @@
 that is promoted is the mirror."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,15 +13,17 @@ from unittest.mock import patch
 import pytest
 
 import ccpr
+from ccpr.maintenance.claims import TTL_SECONDS, Worker, claimed
+from ccpr.maintenance.second_copy import SecondCopy
 from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.keys import new_key
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
-from ccpr.service.copies import FOLDER, copy
-from ccpr.service.only_one import only_one
+from ccpr.service.copies import copy
 from ccpr.service.workspace import Workspace
 from ccpr.state.copies import copy_id
+from ccpr.state.errors import SubscriptionBusy
 from ccpr.state.pins import Pin, Pins
 from tests.support.one_table import DATABASE, DAY, OneTable
 from tests.support.replica import command
@@ -257,12 +260,126 @@ def test_of_two_copies_to_one_place_the_second_says_that_the_first_is_under_way(
     one_table.work()
     command("copy", "s", "--to", str(place))
     one_table.work()
-    with closing(Workspace()) as workspace:
-        task_id = workspace.log.row("s").task_id
-        with only_one(workspace.home / FOLDER, f"{task_id}-{copy_id(place.as_uri())}", "copy"):
-            error = command("copy", "s", "--to", str(place), code=1)["error"]
-            assert error["code"] == "SUBSCRIPTION_BUSY"
+    with claimed(LocalStore(place), "copy", Worker()):
+        error = command("copy", "s", "--to", str(place), code=1)["error"]
+        assert error["code"] == "SUBSCRIPTION_BUSY"
     (known,) = command("status", "s")["copies"]
     assert (known["lsn"], known["attempts"]) == (0, 0), "it has not failed"
     command("copy", "s", "--to", str(place))
     assert_same(one_table, place)
+
+
+def change(shop: OneTable, *options: str) -> None:
+    """An iteration of which no truth is kept."""
+    with shop.source.storage.begin() as transaction:
+        transaction.insert(DATABASE, "a", {"n": [1000 + len(shop.truth)], "v": ["x"]})
+    shop.truth[-len(shop.truth)] = shop.truth[0]  # the next row has another key
+    assert command("run", "s", *options)["point"]
+
+
+@pytest.mark.parametrize("overlaid", [False, True])
+@pytest.mark.parametrize("retain", ["0", "1"])
+def test_a_mirror_of_another_history_never_goes_on_with_a_copy_until_somebody_decides(
+    one_table: OneTable, place: Path, retain: str, overlaid: bool
+) -> None:
+    """Restored from a backup, it makes points with numbers that the copy's have, and in time drops those."""
+    one_table.source.subscribe("--retain", retain, "--retain-files", "0")
+    mirror, backup = one_table.source.mirror_folder(), place.with_name("backup")
+    for _ in range(2):
+        one_table.work()
+    command("copy", "s", "--to", str(place))
+    shutil.copytree(mirror, backup)
+    for _ in range(3):
+        one_table.work()
+    command("copy", "s", "--to", str(place))
+    newest = one_table.lsns()[-1]
+    if not overlaid:
+        shutil.rmtree(mirror)
+    shutil.copytree(backup, mirror, dirs_exist_ok=True)
+    command("state", "adopt", "s")
+    before = {name: (place / name).read_bytes() for name in files(place)}
+    for _ in range(4):
+        assert command("copy", "s", "--to", str(place), code=1)["error"]["code"] == "COPY_DIVERGED"
+        change(one_table, "--allow-resync")
+    error = command("copy", "s", "--to", str(place), "--give-up", str(newest - 1), code=1)["error"]
+    assert (error["code"], f"--give-up {newest}" in error["remedy"]) == ("COPY_DIVERGED", True)
+    assert {name: (place / name).read_bytes() for name in files(place)} == before
+    assert rows(ccpr.open_mirror(place).table(TABLE).to_arrow()) == rows(one_table.truth[newest])
+    command("copy", "s", "--to", str(place), "--give-up", str(newest))
+    change(one_table)
+    command("copy", "s", "--to", str(place))
+    ours, theirs = one_table.source.mirror(), ccpr.open_mirror(place)
+    assert [point.lsn for point in theirs.points()] == [point.lsn for point in ours.points()]
+    assert rows(theirs.table(TABLE).to_arrow()) == rows(ours.table(TABLE).to_arrow())
+
+
+@pytest.mark.parametrize("writes", [None, 9, 14, 18])
+def test_a_copy_whose_points_have_all_gone_from_the_mirror_goes_on(
+    one_table: OneTable, place: Path, writes: int | None
+) -> None:
+    """The mirror noted which points it brought there, also of a copy that was killed between two of them."""
+    one_table.source.subscribe("--retain", "3", "--retain-files", "0")
+    for _ in range(3):
+        one_table.work()
+    with closing(Workspace()) as workspace, killed_after(writes if writes is not None else 10**6):
+        try:
+            copy(workspace, "s", str(place), "")
+            assert writes is None
+        except StoreFailed:
+            assert (place / "head.json").exists()
+    for _ in range(5):
+        one_table.work()
+    assert min(one_table.lsns()) > 2
+    command("copy", "s", "--to", str(place))
+    assert_same(one_table, place)
+
+
+def test_a_copy_that_the_mirror_does_not_know_is_not_taken_for_its_own(one_table: OneTable, place: Path) -> None:
+    """What it noted is lost, and it has dropped the points: nobody knows."""
+    one_table.source.subscribe("--retain", "1")
+    one_table.work()
+    command("copy", "s", "--to", str(place))
+    shutil.rmtree(one_table.source.mirror_folder() / "copies")
+    command("copy", "s", "--to", str(place))
+    one_table.work()
+    one_table.work()
+    assert command("copy", "s", "--to", str(place), code=1)["error"]["code"] == "COPY_DIVERGED"
+    assert rows(ccpr.open_mirror(place).table(TABLE).to_arrow(at=0)) == rows(one_table.truth[0])
+
+
+def test_a_full_mirror_can_be_copied(one_table: OneTable, place: Path) -> None:
+    one_table.source.subscribe()
+    one_table.work()
+    real = LocalStore.replace
+
+    def replace(store: LocalStore, name: str, content: bytes) -> None:
+        if name.startswith("copies/"):
+            raise StoreFailed("no space left on device", subject=name)
+        real(store, name, content)
+
+    with closing(Workspace()) as workspace, patch.object(LocalStore, "replace", replace):
+        copy(workspace, "s", str(place), "")
+    assert_same(one_table, place)
+
+
+def test_of_two_machines_the_one_that_was_suspended_does_not_go_on(one_table: OneTable, place: Path) -> None:
+    """It was away for longer than its claim lasts: neither the head goes back, nor does what the other brought."""
+    one_table.source.subscribe()
+    one_table.work()
+    real = SecondCopy._bring
+
+    def bring(work: SecondCopy, *more: Any) -> None:
+        real(work, *more)
+        if work is late:
+            for claim in (place / "work" / "copy-claims").iterdir():
+                before = claim.stat().st_mtime - 2 * TTL_SECONDS
+                os.utime(claim, (before, before))
+            one_table.work()
+            command("copy", "s", "--to", str(place))
+
+    with closing(Workspace()) as workspace, patch.object(SecondCopy, "_bring", bring):
+        late = SecondCopy(workspace.mirror("s"), Mirror(LocalStore(place)))
+        with pytest.raises(SubscriptionBusy):
+            late.run()
+    assert_same(one_table, place)
+    assert command("copy", "s", "--to", str(place))["points"] == 0
