@@ -48,6 +48,7 @@ from ccpr.state.subscription import Subscription
 from tests.support.driving import iterate
 
 OBJECTS, TABLES, NEW = 1_000_000, 100, 10
+_SUMS = 4 * (2 + 6)  # bytes of an object's sums: one block of six columns
 NAME, DATABASE, PUBLICATION = "many", "d", Publication("p", "sys", 0)
 PASSWORD = "111"
 
@@ -142,6 +143,9 @@ def _fill(_port: int) -> dict[str, Any]:
             "failure": pa.nulls(count, pa.string()),
             "found": pa.nulls(count, pa.string()),
             "direct": pa.repeat(False, count),
+            "sums": pa.Array.from_buffers(
+                pa.binary(_SUMS), count, [None, pa.py_buffer(np.random.default_rng(2).bytes(_SUMS * count))]
+            ).cast(pa.binary()),
         }
         yield pa.RecordBatch.from_pydict(columns, COPY_OUTPUT)
 

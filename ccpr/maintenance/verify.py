@@ -82,7 +82,7 @@ def problem_of(mirror: Mirror, stored: LedgerEntry, *, deep: bool = False) -> st
         if there.sha256 != stored.sha256:
             return "its checksum differs"
         if deep:
-            mirror.open_object(stored.name).check(deep=True)
+            mirror.open_object(stored.name, None).check(deep=True)
     except MirrorDamaged:
         return "it is missing"
     except ObjectUnsupported:  # that it is what was written is all that can be said

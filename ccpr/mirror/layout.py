@@ -26,10 +26,15 @@ MANIFEST_SCHEMA = pa.schema(
         pa.field("create_logical", pa.int64(), nullable=False),
         pa.field("is_tombstone", pa.bool_(), nullable=False),
         pa.field("sha256", pa.binary(32)),  # of the object's file; null = the mirror does not keep it, or format 1
+        pa.field("sums", pa.large_binary()),  # of its parts (ccpr.matrixone.objects.sums); null = not known
     ]
 )
 MANIFEST_SCHEMA_1 = pa.schema(list(MANIFEST_SCHEMA)[:4])
-CHANGES_SCHEMA = pa.schema([*MANIFEST_SCHEMA, pa.field("is_removed", pa.bool_(), nullable=False)])
+_REMOVED = pa.field("is_removed", pa.bool_(), nullable=False)
+CHANGES_SCHEMA = pa.schema([*MANIFEST_SCHEMA, _REMOVED])
+# Of manifests without sums, which earlier releases wrote.
+MANIFEST_SCHEMA_2 = pa.schema(list(MANIFEST_SCHEMA)[:5])
+CHANGES_SCHEMA_2 = pa.schema([*MANIFEST_SCHEMA_2, _REMOVED])
 LEDGER_SCHEMA = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),

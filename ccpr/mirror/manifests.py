@@ -24,16 +24,19 @@ from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.files import MirrorFiles
 from ccpr.mirror.layout import (
     CHANGES_SCHEMA,
+    CHANGES_SCHEMA_2,
     FORMAT,
     MANIFEST_SCHEMA,
     MANIFEST_SCHEMA_1,
+    MANIFEST_SCHEMA_2,
     digest_in,
     manifest_path,
 )
 from ccpr.mirror.object_rows import are_of
 from ccpr.mirror.points import TableRef, parts_of
 
-LONGEST_WHOLE = 2_048  # objects; up to so many the manifest is one file, of 180 KB
+LONGEST_WHOLE = 2_048  # objects; up to so many the manifest is one file, of 180 KB,
+_LARGEST_WHOLE = 1 << 20  # unless the file has more bytes, most of them sums of large objects
 MERGED_BELOW = 4
 _MOST_PARTS = 64  # with these factors a table would need more objects than there are bytes on earth
 Rows = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -60,12 +63,16 @@ class Manifest:
     def listed_objects(self) -> list[ListedObject]:
         """The objects as values for the reader. A loop over objects, not rows; the largest table has as many as it has
         files."""
-        columns = (self.objects.column(name) for name in MANIFEST_SCHEMA_1.names)
+        columns = (self.objects.column(name) for name in (*MANIFEST_SCHEMA_1.names, "sums"))
         return [
             ListedObject(
-                ObjectStats.parse(stats.as_py()), Timestamp(physical.as_py(), logical.as_py()), None, tombstone.as_py()
+                ObjectStats.parse(stats.as_py()),
+                Timestamp(physical.as_py(), logical.as_py()),
+                None,
+                tombstone.as_py(),
+                sums.as_py(),
             )
-            for stats, physical, logical, tombstone in zip(*columns, strict=True)
+            for stats, physical, logical, tombstone, sums in zip(*columns, strict=True)
         ]
 
 
@@ -137,7 +144,8 @@ def write_changes(
     Raises MirrorDamaged, StoreFailed.
     """
     objects = before.objects + added.num_rows - removed.num_rows
-    if objects <= LONGEST_WHOLE or digest_in(before.manifest) is None:
+    small = objects <= LONGEST_WHOLE and sum(files.store.size(path) or 0 for path in before.files) <= _LARGEST_WHOLE
+    if small or digest_in(before.manifest) is None:
         kept = _without(read_manifest(files, before.manifest).objects, removed)
         return write_whole(files, table, pa.concat_tables([kept, added]), lsn, fence), ()
     read = cache(partial(_read, files))
@@ -177,8 +185,9 @@ def _without(rows: pa.Table, others: pa.Table) -> pa.Table:
 def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """What a file adds and what it removes, as MANIFEST_SCHEMA."""
     rows = rows.replace_schema_metadata(None)
-    if "sha256" not in rows.column_names:  # of format 1
-        rows = rows.append_column(MANIFEST_SCHEMA.field("sha256"), pa.nulls(rows.num_rows, pa.binary(32)))
+    for place, field in enumerate(MANIFEST_SCHEMA):
+        if field.name not in rows.column_names:  # of format 1, or of a release without sums
+            rows = rows.add_column(place, field, pa.nulls(rows.num_rows, field.type))
     if "is_removed" not in rows.column_names:
         return rows, MANIFEST_SCHEMA.empty_table()
     gone, rows = rows.column("is_removed"), rows.drop_columns(["is_removed"])
@@ -186,7 +195,8 @@ def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _read(files: MirrorFiles, path: str, choose: Rows | None = None) -> _File:
-    schemas = (MANIFEST_SCHEMA_1,) if digest_in(path) is None else (MANIFEST_SCHEMA, CHANGES_SCHEMA)
+    later = (MANIFEST_SCHEMA, CHANGES_SCHEMA, MANIFEST_SCHEMA_2, CHANGES_SCHEMA_2)
+    schemas = (MANIFEST_SCHEMA_1,) if digest_in(path) is None else later
     count = 0
 
     def counted(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -23,12 +23,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache, partial
-from operator import attrgetter
 
 import pyarrow as pa
 
 from ccpr.base.wording import first_names, meant
 from ccpr.matrixone.definitions import Definitions, definitions_json, definitions_of
+from ccpr.matrixone.objects.errors import ObjectChanged
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -174,8 +174,9 @@ class Mirror:
         with self.files.understood(point.definitions):
             return definitions_of(value)
 
-    def open_object(self, name: str) -> ObjectFile:
-        return ObjectFile(self.store.open(object_path(name)), subject=f"object {name}")
+    def open_object(self, name: str, sums: bytes | None) -> ObjectFile:
+        """What is read of it is compared with the sums, unless they are not known (`ListedObject.sums`)."""
+        return ObjectFile(self.store.open(object_path(name)), subject=f"object {name}", sums=sums)
 
     def read(
         self,
@@ -268,7 +269,8 @@ class Mirror:
         if not filters or not live.num_rows:
             return live
         objects = [ObjectStats.parse(raw) for raw in live.column("stats").to_pylist()]
-        key = self.open_object(min(objects, key=attrgetter("size")).name).sort_key
+        smallest = min(range(len(objects)), key=lambda number: objects[number].size)
+        key = self.open_object(objects[smallest].name, live.column("sums")[smallest].as_py()).sort_key
         if key is None or not stats_tell_of(key, columns):
             return live
         tests = prune(filters, columns).on(key)
@@ -338,11 +340,13 @@ def files_of(qualified_name: str) -> Iterator[None]:
     """An error about a file of this table that is missing or damaged names the table, and how to get the file back."""
     try:
         yield
-    except MirrorDamaged as error:
+    except (MirrorDamaged, ObjectChanged) as error:
         remedy = (
             f"`ccpr resync NAME --table {qualified_name}` fetches what is missing or damaged, for the newest point; "
             "see `ccpr verify`. If older points alone have it, `ccpr points NAME --drop-before LSN` gives them up."
         )
+        if isinstance(error, ObjectChanged):
+            remedy = "`ccpr verify NAME --repair` fetches it again, from the upstream or a second copy."
         subject = error.subject if error.subject.startswith("table ") else f"table {qualified_name}, {error.subject}"
         raise MirrorDamaged(error.message, subject=subject, remedy=remedy) from error
 

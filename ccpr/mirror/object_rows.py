@@ -11,7 +11,7 @@ from ccpr.matrixone.objects.identifiers import OBJECT_ID_SIZE
 from ccpr.matrixone.objects.stats import STATS_SIZE, stats_columns
 from ccpr.mirror.layout import MANIFEST_SCHEMA, MANIFEST_SCHEMA_1
 
-CHECKSUM = MANIFEST_SCHEMA.field("sha256")
+CHECKSUMS = (MANIFEST_SCHEMA.field("sha256"), MANIFEST_SCHEMA.field("sums"))
 
 LISTED_SCHEMA = pa.schema(
     [
@@ -110,9 +110,12 @@ def object_ids(rows: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:
 
 
 def with_checksums(listed: pa.Table, copied: pa.Table) -> pa.Table:
-    """Objects with the checksum that each was copied with (columns `name`, `sha256`); null for one that was not."""
-    places = pc.index_in(listed.column("name"), copied.column("name").combine_chunks())
-    return listed.append_column(CHECKSUM, copied.column("sha256").combine_chunks().take(places.combine_chunks()))
+    """Objects with the CHECKSUMS that each was copied with (columns `name`, `sha256`, `sums`); null for one that was
+    not."""
+    places = pc.index_in(listed.column("name"), copied.column("name").combine_chunks()).combine_chunks()
+    for field in CHECKSUMS:
+        listed = listed.append_column(field, copied.column(field.name).combine_chunks().cast(field.type).take(places))
+    return listed
 
 
 def _with_list_columns(batch: pa.RecordBatch, table_id: int) -> pa.RecordBatch:

@@ -2,8 +2,9 @@
 (docs/architecture.md, "One commit").
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from ccpr.matrixone.schema import Table
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.manifests import appendable_only
 from ccpr.mirror.mirror import Mirror, files_of
-from ccpr.mirror.object_rows import CHECKSUM, LISTED_SCHEMA, as_listed, as_manifest, named_in, without_objects
+from ccpr.mirror.object_rows import CHECKSUMS, LISTED_SCHEMA, as_listed, as_manifest, named_in, without_objects
 from ccpr.mirror.points import TableRef
 from ccpr.pipeline.findings import Findings, is_measured, with_findings
 from ccpr.state.point_rows import TablePoint
@@ -39,7 +40,7 @@ def holds_later_rows(mirror: Mirror, ref: TableRef, last: Timestamp, now: Timest
     """
     with files_of(ref.qualified_name):
         appendable = mirror.manifest(ref, appendable_only).listed_objects()
-        return any(may_have_commits(mirror, listed.stats, last, now) for listed in appendable)
+        return any(may_have_commits(mirror, listed.stats.name, listed.sums, last, now) for listed in appendable)
 
 
 def with_found(
@@ -70,8 +71,11 @@ def with_found(
         kept = without_objects(known_objects(mirror, before), removed)
         added = pa.concat_tables([kept, added.select(LISTED_SCHEMA.names)])
     with files_of(table.qualified_name):
-        files = (_found_in(mirror, stats, found, inflate=had_unread) for stats in _data_objects(added))
-        gone = (_found_in(mirror, stats, {}, inflate=False) for stats in _data_objects(removed))
+        sums = cache(
+            partial(_sums, mirror, before, pa.concat_tables([added.select(["stats"]), removed.select(["stats"])]))
+        )
+        files = (_found_in(mirror, stats, found, sums, inflate=had_unread) for stats in _data_objects(added))
+        gone = (_found_in(mirror, stats, {}, sums, inflate=False) for stats in _data_objects(removed))
         return with_findings(table, known, files, removed=gone, whole=whole)
 
 
@@ -80,10 +84,25 @@ def _data_objects(rows: pa.Table) -> list[ObjectStats]:
     return [ObjectStats.parse(cell) for cell in cells]
 
 
-def _found_in(mirror: Mirror, stats: ObjectStats, found: Mapping[str, str | None], *, inflate: bool) -> Findings:
+def _sums(mirror: Mirror, before: TablePoint | None, listed: pa.Table) -> Mapping[str, bytes | None]:
+    """Those that the point has of the objects that a list names."""
+    if before is None or before.ref is None:
+        return {}
+    objects = mirror.manifest(before.ref, named_in(listed)).listed_objects()
+    return {one.stats.name: one.sums for one in objects}
+
+
+def _found_in(
+    mirror: Mirror,
+    stats: ObjectStats,
+    found: Mapping[str, str | None],
+    sums: Callable[[], Mapping[str, bytes | None]],
+    *,
+    inflate: bool,
+) -> Findings:
     if stats.name in found:
         return Findings.from_text(found[stats.name])
-    return Findings.of(mirror.store.open(object_path(stats.name)), stats, inflate=inflate)
+    return Findings.of(mirror.store.open(object_path(stats.name)), stats, inflate=inflate, sums=sums().get(stats.name))
 
 
 def write_table(
@@ -94,7 +113,7 @@ def write_table(
     Parameters
     ----------
     before : None for a table whose added objects are all that it has.
-    added, removed : of this table since then (LISTED_SCHEMA, the added ones with CHECKSUM of `object_rows`).
+    added, removed : of this table since then (LISTED_SCHEMA, the added ones with CHECKSUMS of `object_rows`).
 
     Raises MirrorDamaged.
     """
@@ -103,7 +122,9 @@ def write_table(
         name, parts = mirror.write_manifest(table, as_manifest(added), lsn, fence), ()
         then = (0, 0, 0, 0)
     else:
-        gone = as_manifest(removed.append_column(CHECKSUM, pa.nulls(removed.num_rows, CHECKSUM.type)))
+        for field in CHECKSUMS:
+            removed = removed.append_column(field, pa.nulls(removed.num_rows, field.type))
+        gone = as_manifest(removed)
         name, parts = mirror.write_changes(table, before.ref, as_manifest(added), gone, lsn, fence)
         then = (before.ref.objects, before.ref.rows, before.ref.bytes, before.appendable)
     *totals, appendable = (a + b - c for a, b, c in zip(then, came, went, strict=True))
@@ -112,10 +133,10 @@ def write_table(
     return TablePoint(table, ref, lsn, appendable)
 
 
-def may_have_commits(mirror: Mirror, stats: ObjectStats, last: Timestamp, now: Timestamp) -> bool:
+def may_have_commits(mirror: Mirror, name: str, sums: bytes | None, last: Timestamp, now: Timestamp) -> bool:
     """What cannot be read may have them: to a release that can, a point that was skipped would lack rows."""
     try:
-        return _commits_between(mirror.open_object(stats.name), last, now)
+        return _commits_between(mirror.open_object(name, sums), last, now)
     except ObjectUnsupported:
         return True
 

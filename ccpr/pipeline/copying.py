@@ -58,6 +58,7 @@ COPY_OUTPUT = pa.schema(
         pa.field("failure", pa.string()),  # JSON of `Failure` where the object cannot be had; then there is no checksum
         pa.field("found", pa.string()),  # of `Findings`
         pa.field("direct", pa.bool_()),  # whether it came straight from storage; null where an earlier release copied
+        pa.field("sums", pa.binary()),  # of `Findings`; null where an earlier release copied, too
     ]
 )
 # Failures of one object alone.
@@ -345,6 +346,7 @@ def copy_known(
         "failure": [Failure.of(f).to_text() for f in failures],
         "found": [None] * len(others),
         "direct": [False] * len(others),
+        "sums": [None] * len(others),
     }
     for name, values in columns.items():
         wrong = wrong.set_column(
@@ -411,12 +413,15 @@ def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.Record
         entry = under_way.popleft()
         try:
             stored = entry.stored.result()
-            found = entry.found.findings.to_text()
-            rows.append((entry.stats.name, stored.size, stored.sha256, entry.fetched, None, found, entry.direct))
+            found = entry.found.findings
+            checksums = stored.size, stored.sha256
+            rows.append((entry.stats.name, *checksums, entry.fetched, None, found.to_text(), entry.direct, found.sums))
         except OBJECT_FAILURES as error:
             if not collect_failures:
                 raise
-            rows.append((entry.stats.name, entry.stats.size, None, False, Failure.of(error).to_text(), None, False))
+            rows.append(
+                (entry.stats.name, entry.stats.size, None, False, Failure.of(error).to_text(), None, False, None)
+            )
     columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), COPY_OUTPUT, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=COPY_OUTPUT)
 

@@ -26,20 +26,22 @@ class Findings:
     digits : of decimal columns by seqnum, how many digits the longest value has.
     unread : by seqnum, the columns of a form that this release does not know, with the reason; -1 for the whole file.
     zero_dates : by seqnum, how many values are the zero value `0000-00-00`.
+    sums : of the file (`ccpr.matrixone.objects.sums`); None if its form is not known. No part of the text.
     """
 
     digits: Mapping[int, int] = field(default_factory=dict)
     unread: Mapping[int, str] = field(default_factory=dict)
     zero_dates: Mapping[int, int] = field(default_factory=dict)
+    sums: bytes | None = None
 
     @classmethod
-    def of(cls, content: Content, stats: ObjectStats, *, inflate: bool = True) -> "Findings":
-        """Of a file, which is checked for it, with `inflate` down to its columns. Raises ObjectDamaged,
-        ObjectMismatch."""
+    def of(cls, content: Content, stats: ObjectStats, *, inflate: bool = True, sums: bytes | None = None) -> "Findings":
+        """Of a file, which is checked for it, with `inflate` down to its columns, and compared with `sums`, if it has
+        any; else they are made. Raises ObjectDamaged, ObjectMismatch."""
         try:
-            file = ObjectFile(content, subject=f"object {stats.name}")
+            file = ObjectFile(content, subject=f"object {stats.name}", sums=sums)
             unread = file.check(stats, inflate=inflate)
-            return cls(file.digits(), unread, file.zero_dates(unread))
+            return cls(file.digits(), unread, file.zero_dates(unread), sums or file.sums())
         except ObjectUnsupported as error:
             return cls(unread={_WHOLE: error.message})
 

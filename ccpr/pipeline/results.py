@@ -31,7 +31,7 @@ _FORMAT = 1
 # "missing" there too.
 PAST_UNREAD = (HistoryUnreadable, DatabaseMissing)
 _ABOUT = "about.json"
-_OF_0_1_0 = 5  # columns of COPY_OUTPUT
+_OF_EARLIER = 7, 5  # columns of COPY_OUTPUT in former releases: before sums, in 0.1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +150,12 @@ class StepResults:
             ) from error
 
     def _read_copied(self, name: str) -> pa.Table:
-        try:
-            return self._mirror.files.read_arrow(name, COPY_OUTPUT)
-        except MirrorDamaged:  # or written by 0.1.0, which lacks the last columns: objects are opened for `found`
-            rows = self._mirror.files.read_arrow(name, pa.schema(list(COPY_OUTPUT)[:_OF_0_1_0]))
-            for field in list(COPY_OUTPUT)[_OF_0_1_0:]:
-                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-            return rows
+        """What an earlier release wrote lacks the last columns: objects are opened for `found`."""
+        earlier = (pa.schema(list(COPY_OUTPUT)[:count]) for count in _OF_EARLIER)
+        rows = self._mirror.files.read_arrow(name, COPY_OUTPUT, *earlier)
+        for column in list(COPY_OUTPUT)[rows.num_columns :]:
+            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
+        return rows
 
     def keep_copier(self, text: str) -> None:
         self._mirror.store.replace(self._path(COPIER), text.encode())

@@ -7,9 +7,8 @@ import numpy as np
 
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.objects.reader import NEVER
-from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import first_and_last
+from ccpr.matrixone.objects.visibility import ListedObject, first_and_last
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.applying import may_have_commits
 from ccpr.relay.newest import Newest
@@ -33,26 +32,30 @@ class CommitTimes:
     def __init__(self, mirror: Mirror, *, most: int = 100_000) -> None:
         self._mirror, self._spans = mirror, Newest[bytes, _Span](most)
 
-    def has_rows(self, stats: ObjectStats, at: Timestamp) -> bool:
+    def has_rows(self, listed: ListedObject, at: Timestamp) -> bool:
         """Whether a row of it exists at a time, deleted or not. Of an object that cannot be read it is not known that
         none does."""
-        return self._span(stats).first <= at
+        return self._span(listed).first <= at
 
-    def gains_rows(self, stats: ObjectStats, since: Timestamp, until: Timestamp) -> bool:
+    def gains_rows(self, listed: ListedObject, since: Timestamp, until: Timestamp) -> bool:
         """Whether a row of it was committed between two times."""
-        span = self._span(stats)
-        return span.first <= until and since < span.last and may_have_commits(self._mirror, stats, since, until)
+        span = self._span(listed)
+        return (
+            span.first <= until
+            and since < span.last
+            and may_have_commits(self._mirror, listed.stats.name, listed.sums, since, until)
+        )
 
-    def _span(self, stats: ObjectStats) -> _Span:
-        known = self._spans.get(stats.object_id)
+    def _span(self, listed: ListedObject) -> _Span:
+        known = self._spans.get(listed.stats.object_id)
         if known is None:
-            known = self._read(stats)
-            self._spans.put(stats.object_id, known)
+            known = self._read(listed)
+            self._spans.put(listed.stats.object_id, known)
         return known
 
-    def _read(self, stats: ObjectStats) -> _Span:
+    def _read(self, listed: ListedObject) -> _Span:
         try:
-            file = self._mirror.open_object(stats.name)
+            file = self._mirror.open_object(listed.stats.name, listed.sums)
             blocks = [file.commit_timestamps(block.number) for block in file.blocks]
         except ObjectUnsupported:
             return _UNKNOWN

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.zonemap import parse_zonemap
 from ccpr.matrixone.schema import FAKE_KEY, Column, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.relay.errors import RelayText
 from ccpr.relay.served_points import ServedPoint
@@ -30,7 +30,7 @@ def next_number(mirror: Mirror, state: ServedPoint, table_id: int) -> int | None
     objects = mirror.manifest(state.ref(table_id)).data_objects
     kept = objects.filter(pc.is_valid(objects.column("sha256")))
     with files_of(table.qualified_name):
-        files = (mirror.open_object(ObjectStats.parse(raw).name) for raw in kept.column("stats").to_pylist())
+        files = (mirror.open_object(one.stats.name, one.sums) for one in Manifest(table, kept).listed_objects())
         used = max((_greatest(file, column) for file in files for column in counted), default=0)
     return min(used + 1, _GREATEST) if used > 0 else None
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Kind, Table
+from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.points import Point, TableRef
 from ccpr.relay.commit_times import CommitTimes
@@ -100,8 +100,9 @@ class ServedPoints:
         for table_id in state.tables:
             objects = self._listed(state, table_id)
             with files_of(state.tables[table_id].qualified_name):
-                for stats in objects.filter(_held_appendable(objects)).column("stats").to_pylist():
-                    if self.mirror.open_object(ObjectStats.parse(stats).name).has_abort_column:
+                appendable = Manifest(state.tables[table_id], objects.filter(_held_appendable(objects)))
+                for one in appendable.listed_objects():
+                    if self.mirror.open_object(one.stats.name, one.sums).has_abort_column:
                         return True
         return False
 
@@ -119,8 +120,9 @@ class ServedPoints:
         keep = np.ones(listed.num_rows, bool)
         places = np.flatnonzero(_held_appendable(listed))
         with files_of(state.tables[table_id].qualified_name):
-            for place, stats in zip(places, listed.column("stats").take(places).to_pylist(), strict=True):
-                keep[place] = self._commits.has_rows(ObjectStats.parse(stats), state.point.at)
+            objects = Manifest(state.tables[table_id], listed.take(places)).listed_objects()
+            for place, one in zip(places, objects, strict=True):
+                keep[place] = self._commits.has_rows(one, state.point.at)
         return listed if keep.all() else listed.filter(pa.array(keep))
 
     def difference(
@@ -145,8 +147,8 @@ class ServedPoints:
         held = kept.filter(_held_appendable(kept))
         with files_of(target.tables[table_id].qualified_name):
             chosen = [
-                self._commits.gains_rows(ObjectStats.parse(stats), base.point.at, target.point.at)
-                for stats in held.column("stats").to_pylist()
+                self._commits.gains_rows(one, base.point.at, target.point.at)
+                for one in Manifest(target.tables[table_id], held).listed_objects()
             ]
         return held.filter(pa.array(chosen, pa.bool_()))
 

@@ -99,9 +99,9 @@ def test_changes_are_streamed(shop: Shop, orders: ccpr.Table, monkeypatch: pytes
     opened: list[str] = []
     open_object = Mirror.open_object
 
-    def counted(mirror: Mirror, name: str) -> ObjectFile:
+    def counted(mirror: Mirror, name: str, sums: bytes | None) -> ObjectFile:
         opened.append(name)
-        return open_object(mirror, name)
+        return open_object(mirror, name, sums)
 
     shop.insert(range(100_000, 100_000 + 70_000))
     shop.publish()

@@ -198,9 +198,9 @@ def test_filters_leave_files_unopened(orders: ccpr.Table, monkeypatch: pytest.Mo
     opened: list[str] = []
     open_object = Mirror.open_object
 
-    def counted(mirror: Mirror, name: str) -> ObjectFile:
+    def counted(mirror: Mirror, name: str, sums: bytes | None) -> ObjectFile:
         opened.append(name)
-        return open_object(mirror, name)
+        return open_object(mirror, name, sums)
 
     monkeypatch.setattr(Mirror, "open_object", counted)
     assert orders.to_arrow(at=2).num_rows == 2490

@@ -27,9 +27,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     open_object = Mirror.open_object
 
-    def counted(mirror: Mirror, name: str) -> ObjectFile:
+    def counted(mirror: Mirror, name: str, sums: bytes | None) -> ObjectFile:
         names.append(name)
-        return open_object(mirror, name)
+        return open_object(mirror, name, sums)
 
     monkeypatch.setattr(Mirror, "open_object", counted)
     return names

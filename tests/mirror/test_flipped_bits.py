@@ -25,7 +25,7 @@ def written() -> tuple[MemoryStore, TableRef, str]:
     """Files of two points, the table of the second, and the path of the ledger."""
     store = MemoryStore()
     mirror = mirror_of(store)
-    rows = [[bytes(range(154))], [7], [0], [False], [SUM]]
+    rows = [[bytes(range(154))], [7], [0], [False], [SUM], [SUM]]
     columns = [pa.array(values, field.type) for values, field in zip(rows, MANIFEST_SCHEMA, strict=True)]
     manifest = mirror.write_manifest(TABLE, pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA), 0, 1)
     ref = TableRef(TABLE.id, TABLE.database, TABLE.name, TABLE.kind, 0, manifest, 1, 1, 1)

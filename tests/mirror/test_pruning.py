@@ -419,9 +419,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     names: set[str] = set()
     open_object = Mirror.open_object
 
-    def noted(mirror: Mirror, name: str) -> ObjectFile:
+    def noted(mirror: Mirror, name: str, sums: bytes | None) -> ObjectFile:
         names.add(name)
-        return open_object(mirror, name)
+        return open_object(mirror, name, sums)
 
     monkeypatch.setattr(Mirror, "open_object", noted)
     return names

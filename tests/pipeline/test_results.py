@@ -64,8 +64,8 @@ def test_what_was_copied_is_void_with_the_list_that_it_was_copied_for(mirror: Mi
     work = StepResults(mirror, REF, None)
     found = Findings({2: 5}, {-1: "metadata version 4"})
     values = [
-        ("a", 5, bytes(32), True, None, found.to_text(), True),
-        ("b", 6, None, False, FAILURE.to_text(), None, False),
+        ("a", 5, bytes(32), True, None, found.to_text(), True, b"sums"),
+        ("b", 6, None, False, FAILURE.to_text(), None, False, None),
     ]
     columns = [
         pa.array(column, field.type) for column, field in zip(zip(*values, strict=True), COPY_OUTPUT, strict=True)

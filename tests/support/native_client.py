@@ -140,7 +140,7 @@ class NativeCopies:
         batches = visible_batches(listed, self._open, definition.user_columns, at)
         return [row for batch in batches for row in batch.to_pylist()]
 
-    def _open(self, name: str) -> ObjectFile:
+    def _open(self, name: str, sums: bytes | None = None) -> ObjectFile:
         return ObjectFile(self.files[name], subject=name)
 
 

@@ -37,6 +37,6 @@ def publish_idle(mirror: Mirror, iteration_lsn: int, watermark: int) -> None:
 def write_manifest(mirror: Mirror, table: Table, objects: pa.Table, lsn: int) -> str:
     """Write a manifest without checksums; its path. `objects` is MANIFEST_SCHEMA_1, or MANIFEST_SCHEMA."""
     if objects.schema.equals(MANIFEST_SCHEMA_1):
-        sums = pa.nulls(objects.num_rows, pa.binary(32))
-        objects = objects.append_column(MANIFEST_SCHEMA.field("sha256"), sums)
+        for field in list(MANIFEST_SCHEMA)[len(MANIFEST_SCHEMA_1) :]:
+            objects = objects.append_column(field, pa.nulls(objects.num_rows, field.type))
     return mirror.write_manifest(table, objects, lsn, 1)

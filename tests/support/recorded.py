@@ -79,7 +79,7 @@ class Snapshot:
             lists.setdefault(_known(table).decode(), []).append(listed)
         return lists
 
-    def open_object(self, name: str) -> ObjectFile:
+    def open_object(self, name: str, sums: bytes | None = None) -> ObjectFile:
         return ObjectFile.open(self.folder.parent / "objects" / check_object_name(name))
 
     def expected_tables(self) -> list[str]:

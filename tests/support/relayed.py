@@ -16,6 +16,7 @@ from ccpr.emulator.replay.recording import Recording, open_recording
 from ccpr.matrixone.client.created import ddl_from_created
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
+from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.server.passwords import password_digest
 from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
@@ -83,6 +84,7 @@ def _write(mirror: Mirror, snapshot: Snapshot, table: Table, lsn: int) -> TableR
         [listed.created.logical for listed in live],
         [listed.tombstone for listed in live],
         [hashlib.sha256(content).digest() for content in sums],
+        [ObjectFile(content).sums() for content in sums],
     ]
     columns = [pa.array(value, field.type) for value, field in zip(values, MANIFEST_SCHEMA, strict=True)]
     manifest = write_manifest(mirror, table, pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA), lsn)

@@ -17,6 +17,13 @@ class ObjectDamaged(Terminal):
     )
 
 
+class ObjectChanged(ObjectDamaged):
+    """The object's file is not what was copied: a part that was read does not have the checksum of that time."""
+
+    code: ClassVar[str] = "OBJECT_CHANGED"
+    default_remedy: ClassVar[str] = "`ccpr verify NAME --repair` fetches it again."
+
+
 class ObjectUnsupported(Terminal):
     """The object's bytes are well-formed, but of a version, type or size that this release does not read. It is copied
     all the same; a release that knows the format reads it from the same mirror."""

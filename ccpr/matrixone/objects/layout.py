@@ -6,7 +6,7 @@ error is an `ObjectDamaged` or `ObjectUnsupported`.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import cramjam
@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from ccpr.matrixone.objects.content import Content
-from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported, unknown_form
+from ccpr.matrixone.objects.errors import ObjectChanged, ObjectDamaged, ObjectUnsupported, unknown_form
 from ccpr.matrixone.objects.stats import BLOCK_ROWS_LIMIT, BLOCKS_LIMIT, FOOTER_SIZE, Extent
+from ccpr.matrixone.objects.sums import BLOCKS, HEADER, METADATA, changed, check_sum, packed, sum_of
 from ccpr.matrixone.objects.vectors import SLOTS_AT
 
 MAGIC = bytes.fromhex("ffffffff00000000")
@@ -63,11 +64,13 @@ class Block:
     number : its index in the object; part of the rowid.
     rows : rows stored, visible or not.
     columns : COLUMN_META_DTYPE, index = seqnum; oid 0 = not stored.
+    sums : of the stored columns, same index (`ccpr.matrixone.objects.sums`); None = not known.
     """
 
     number: int
     rows: int
     columns: np.ndarray
+    sums: memoryview | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,10 +103,14 @@ class Header:
     schema_version: int
 
 
-def read_header(content: Content, subject: str) -> Header:
+def read_header(content: Content, subject: str, sums: memoryview | None = None) -> Header:
+    """With `sums` everything that is wrong is an ObjectChanged."""
+    kind = ObjectDamaged if sums is None else ObjectChanged
     if content.size < HEADER_SIZE + FOOTER_SIZE:
-        raise ObjectDamaged(f"a file of {content.size} bytes is shorter than header and footer", subject=subject)
-    raw = content.slice(0, HEADER_SIZE).to_pybytes()
+        raise kind(f"a file of {content.size} bytes is shorter than header and footer", subject=subject)
+    stored = content.slice(0, HEADER_SIZE)
+    check_sum(stored, sums, HEADER, "its header", subject)
+    raw = stored.to_pybytes()
     if not raw.startswith(MAGIC):
         raise ObjectDamaged("the file does not start with the magic number of an object", subject=subject)
     version = int.from_bytes(raw[8:10], "little")
@@ -111,9 +118,7 @@ def read_header(content: Content, subject: str) -> Header:
         raise unknown_form("format version", version, FORMAT_VERSION, subject=subject)
     meta = Extent.parse(raw, 10)
     if meta.offset < HEADER_SIZE or meta.end + FOOTER_SIZE != content.size:
-        raise ObjectDamaged(
-            f"{content.size} bytes, but header and metadata say {meta.end + FOOTER_SIZE}", subject=subject
-        )
+        raise kind(f"{content.size} bytes, but header and metadata say {meta.end + FOOTER_SIZE}", subject=subject)
     return Header(meta, _U32.unpack_from(raw, 23)[0])
 
 
@@ -139,9 +144,12 @@ class Scratch:
         return self._memory[:size].data
 
 
-def inflate(content: Content, extent: Extent, limit: int, subject: str) -> pa.Buffer:
-    """The bytes of an extent, inflated to exactly its origin length, which must not exceed `limit`."""
-    return _inflate(content, extent.algorithm, extent.offset, extent.length, extent.origin, limit, subject, None)
+def inflate(content: Content, extent: Extent, limit: int, subject: str, sums: memoryview | None = None) -> pa.Buffer:
+    """The bytes of an extent, inflated to exactly its origin length, which must not exceed `limit`. With `sums` it is
+    that of the metadata."""
+    stored = _stored(content, extent.offset, extent.length, subject)
+    check_sum(stored, sums, METADATA, "its metadata", subject)
+    return _inflate(stored, extent.algorithm, extent.origin, limit, subject, None)
 
 
 def inflate_column(
@@ -153,26 +161,35 @@ def inflate_column(
     algorithm, offset, length, origin = _COLUMN_EXTENT.unpack_from(
         block.columns.data, seqnum * COLUMN_META_SIZE + _COLUMN_EXTENT_AT
     )
-    return _inflate(content, algorithm, offset, length, origin, limit, subject, scratch)
+    stored = _stored(content, offset, length, subject)
+    if block.sums is not None and sum_of(stored) != block.sums[seqnum]:
+        raise changed(f"column {seqnum} of block {block.number}", subject)
+    return _inflate(stored, algorithm, origin, limit, subject, scratch)
+
+
+def sums_of(content: Content, header: Header, blocks: Sequence[Block], subject: str) -> bytes:
+    """The sums of a file whose extents were checked."""
+    found = [sum_of(content.slice(0, HEADER_SIZE)), sum_of(content.slice(header.meta.offset, header.meta.length))]
+    for block in blocks:
+        for oid, offset, length in _COLUMN_PLACE.iter_unpack(block.columns.data):
+            found.append(sum_of(_stored(content, offset, length, subject)) if oid else 0)
+    return packed(found)
+
+
+def _stored(content: Content, offset: int, length: int, subject: str) -> pa.Buffer:
+    if offset + length > content.size:
+        raise ObjectDamaged(f"an extent ends at {offset + length} of {content.size} bytes", subject=subject)
+    return content.slice(offset, length)
 
 
 def _inflate(
-    content: Content,
-    algorithm: int,
-    offset: int,
-    length: int,
-    origin: int,
-    limit: int,
-    subject: str,
-    scratch: Scratch | None,
+    stored: pa.Buffer, algorithm: int, origin: int, limit: int, subject: str, scratch: Scratch | None
 ) -> pa.Buffer:
-    if offset + length > content.size:
-        raise ObjectDamaged(f"an extent ends at {offset + length} of {content.size} bytes", subject=subject)
+    length = stored.size
     if origin > limit:
         raise ObjectDamaged(
             f"an extent claims to inflate to {origin} bytes where {limit} can be justified", subject=subject
         )
-    stored = content.slice(offset, length)
     if algorithm == _RAW:
         if origin != length:
             raise ObjectDamaged(f"{length} bytes stored as they are, origin length {origin}", subject=subject)
@@ -203,8 +220,10 @@ def _memory(size: int, scratch: Scratch | None) -> tuple[pa.Buffer, memoryview]:
     return whole.slice(_LEAD), memoryview(whole).cast("B")[_LEAD:]
 
 
-def read_metadata(content: Content, extent: Extent, subject: str) -> Metadata:
-    area = inflate(content, extent, _META_LIMIT_BASE + _META_LIMIT_PER_BYTE * content.size, subject).to_pybytes()
+def read_metadata(content: Content, extent: Extent, subject: str, sums: memoryview | None = None) -> Metadata:
+    """With `sums` the blocks have theirs. Raises ObjectChanged for those of another number of columns."""
+    limit = _META_LIMIT_BASE + _META_LIMIT_PER_BYTE * content.size
+    area = inflate(content, extent, limit, subject, sums).to_pybytes()
     _check_there(area, 0, _ENTRY.size, subject)
     kind, version = _ENTRY.unpack_from(area)
     if kind != META_ENTRY:
@@ -216,10 +235,10 @@ def read_metadata(content: Content, extent: Extent, subject: str) -> Metadata:
         _check_there(area, start, _OBJECT_META_SIZE, subject)
         expected, offset = _OBJECT_META.unpack_from(area, start)
         start += offset
-    return _data_meta(area, start, expected, subject)
+    return _data_meta(area, start, expected, subject, sums)
 
 
-def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: str) -> Metadata:
+def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: str, sums: memoryview | None) -> Metadata:
     rows, columns = _rows_and_columns(area, start, subject)
     (object_id,) = _OBJECT_ID.unpack_from(area, start + _OBJECT_ID_AT)
     max_seqnum, _, appendable, sort_key = _SHAPE.unpack_from(area, start + _SHAPE_AT)
@@ -236,7 +255,7 @@ def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: st
     # Blocks that share their metadata could multiply the work of reading them.
     if int(lengths.sum()) > len(area):
         raise ObjectDamaged("metadata of blocks overlaps", subject=subject)
-    blocks = []
+    blocks, place = [], BLOCKS
     for number, (offset, length) in enumerate(zip(offsets.tolist(), lengths.tolist(), strict=True)):
         block_rows, block_columns = _rows_and_columns(area, start + offset, subject)
         if length != BLOCK_HEADER_SIZE + block_columns.nbytes:
@@ -247,7 +266,11 @@ def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: st
             raise ObjectUnsupported(
                 f"block {number} has {block_rows} rows; {BLOCK_ROWS_LIMIT} are the limit", subject=subject
             )
-        blocks.append(Block(number, block_rows, block_columns))
+        stop = place + len(block_columns)
+        blocks.append(Block(number, block_rows, block_columns, None if sums is None else sums[place:stop]))
+        place = stop
+    if sums is not None and len(sums) != place:
+        raise ObjectChanged(f"{len(sums)} checksums for {place} parts of the file", subject=subject)
     return Metadata(
         object_id,
         rows,

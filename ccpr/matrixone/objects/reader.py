@@ -10,7 +10,13 @@ from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.convert import ZERO_DATE, to_arrow
 from ccpr.matrixone.objects.disk import is_framed, unframe
-from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
+from ccpr.matrixone.objects.errors import (
+    ObjectChanged,
+    ObjectDamaged,
+    ObjectMismatch,
+    ObjectUnsupported,
+    ValueRefused,
+)
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, object_name
 from ccpr.matrixone.objects.layout import (
     TIMESTAMP_DTYPE,
@@ -20,8 +26,10 @@ from ccpr.matrixone.objects.layout import (
     read_header,
     read_metadata,
     stored_columns,
+    sums_of,
 )
 from ccpr.matrixone.objects.stats import Extent, ObjectStats
+from ccpr.matrixone.objects.sums import unpacked
 from ccpr.matrixone.objects.types import SLOT_SIZES, TEXT_TYPES, VARLENA_TYPES, arrow_type
 from ccpr.matrixone.objects.vectors import (
     HEAD_AND_TAIL_SIZE,
@@ -67,9 +75,14 @@ class ObjectFile:
     meta : extent of the metadata area.
     schema_version : of the table, when the object was written.
     size : bytes of the logical file.
+
+    Parameters
+    ----------
+    sums : of the file when it was copied (`ccpr.matrixone.objects.sums`): what is read is compared with them before it
+        is decoded, and an ObjectChanged if it differs. None = that is not known.
     """
 
-    def __init__(self, data: Content | bytes, *, subject: str = "object") -> None:
+    def __init__(self, data: Content | bytes, *, subject: str = "object", sums: bytes | None = None) -> None:
         content: Content = pa.py_buffer(data) if isinstance(data, bytes) else data
         self._content: Content = (
             pa.py_buffer(unframe(content.slice(0, content.size), at=0, subject=subject))
@@ -77,8 +90,10 @@ class ObjectFile:
             else content
         )
         self._subject = subject
-        header = read_header(self._content, subject)
-        metadata = read_metadata(self._content, header.meta, subject)
+        known = None if sums is None else unpacked(sums, subject)
+        header = read_header(self._content, subject, known)
+        metadata = read_metadata(self._content, header.meta, subject, known)
+        self._header = header
         self.meta: Extent = header.meta
         self.schema_version: int = header.schema_version
         self.size: int = self._content.size
@@ -116,8 +131,8 @@ class ObjectFile:
         # can have the same number.
         try:
             vector = self._vector(block, column.seqnum, column.type.oid) if column.seqnum <= self.max_seqnum else None
-        except ObjectUnsupported as error:
-            raise ObjectUnsupported(error.message, subject=f"column {column.name}, {error.subject}") from error
+        except (ObjectUnsupported, ObjectChanged) as error:
+            raise type(error)(error.message, subject=f"column {column.name}, {error.subject}") from error
         if vector is None:
             return pa.nulls(self.blocks[block].rows if rows is None else len(rows), arrow_type(column))
         if rows is None:
@@ -152,6 +167,10 @@ class ObjectFile:
         oid, scratch = column.type.oid, Scratch()
         vectors = (self._vector(block, column.seqnum, oid, scratch) for block in blocks)
         return joined(vectors, sum(self.blocks[block].rows for block in blocks), SLOT_SIZES[oid])
+
+    def sums(self) -> bytes:
+        """The sums of the file as it is, whose extents were checked."""
+        return sums_of(self._content, self._header, self.blocks, self._subject)
 
     def digits(self) -> dict[int, int]:
         """Of the decimal columns, by seqnum: how many digits the longest value has, in all rows, visible or not.

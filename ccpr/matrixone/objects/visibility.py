@@ -18,7 +18,7 @@ from ccpr.matrixone.objects.types import arrow_schema, arrow_type
 from ccpr.matrixone.objects.zonemap import rowid_range
 from ccpr.matrixone.schema import Column
 
-Opener = Callable[[str], ObjectFile]  # by object name
+Opener = Callable[[str, bytes | None], ObjectFile]  # by object name, with its sums
 
 ROW_BITS = 32  # of a deleted row's place, `block << 32 | row`
 _ROW_MASK = (1 << ROW_BITS) - 1
@@ -34,12 +34,14 @@ class ListedObject:
     stats : see `ObjectStats`.
     created, deleted : the object is valid from `created` until before `deleted`, which is None while it is live.
     tombstone : its rows name deleted rows of data objects.
+    sums : of its file when it was copied (`ccpr.matrixone.objects.sums`); None = not known.
     """
 
     stats: ObjectStats
     created: Timestamp
     deleted: Timestamp | None
     tombstone: bool
+    sums: bytes | None = None
 
     def takes_part(self, at: Timestamp) -> bool:
         """Whether the object is valid at a time: at the exact time of a merge only the new object is (9.1)."""
@@ -356,7 +358,7 @@ def _is_apart(zonemap: bytes, places: list[tuple[bytes, int]] | None) -> bool:
 
 def open_listed(listed: ListedObject, open_object: Opener) -> ObjectFile:
     """The file of a listed object; raises `ObjectMismatch` if it is another object's."""
-    file = open_object(listed.stats.name)
+    file = open_object(listed.stats.name, listed.sums)
     if file.object_id != listed.stats.object_id or file.appendable != listed.stats.appendable:
         raise ObjectMismatch("the file opened is another object", subject=f"object {listed.stats.name}")
     return file

@@ -43,6 +43,7 @@ _COPY_ROWS = pa.schema(
         pa.field("failure", pa.string()),
         pa.field("found", pa.string()),
         pa.field("direct", pa.bool_()),
+        pa.field("sums", pa.binary()),
         pa.field("raised", pa.binary()),
     ]
 )

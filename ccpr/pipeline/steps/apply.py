@@ -74,7 +74,7 @@ def _observe(iteration: Iteration, listed: Listed, report: CopyReport) -> None:
     columns = (rows.column(name).to_pylist() for name in ("name", "create_physical", "create_logical"))
     for name, *created in zip(*columns, strict=True):
         try:
-            known = known.seen_in(iteration.mirror.open_object(name), Timestamp(*created))
+            known = known.seen_in(iteration.mirror.open_object(name, None), Timestamp(*created))
         except CcprError:
             continue  # damaged: its table's readers report that
         memory.context = replace(memory.context, capabilities=known)

@@ -4,7 +4,7 @@ A row that does not exist now either may exist later (an appendable object has r
 or never will: it was rolled back, or deleted. Source: docs/format/object-file.md 9; decision lake-rows.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import (
     ROW_BITS,
     ListedObject,
+    Opener,
     check_deletions,
     count_deletions,
     not_after,
@@ -24,7 +25,6 @@ from ccpr.matrixone.objects.visibility import (
 )
 from ccpr.mirror.manifests import Manifest
 
-Opener = Callable[[str], ObjectFile]
 _NOTHING = np.empty(0, np.int64)
 
 

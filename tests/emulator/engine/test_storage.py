@@ -100,7 +100,7 @@ def read(storage: Storage, at: Timestamp, table: str = "t") -> pa.Table:
 
     objects = [listed(stored) for stored in entry.stored.listed(tick)]
 
-    def opened(name: str) -> ObjectFile:
+    def opened(name: str, sums: bytes | None) -> ObjectFile:
         content = storage.files.read(name)
         assert content is not None, name
         return ObjectFile(content)

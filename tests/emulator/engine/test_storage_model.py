@@ -326,7 +326,7 @@ class Engine(RuleBasedStateMachine):
                 stored.tombstones is not None,
             )
 
-        def opened(name: str) -> ObjectFile:
+        def opened(name: str, sums: bytes | None) -> ObjectFile:
             content = self.storage.files.read(name)
             assert content is not None, name
             return ObjectFile(content)

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -90,19 +91,23 @@ class Objects:
         tombstone = _tombstone_of(file.object_id)
         opened = {listed.stats.name: file, tombstone.stats.name: ObjectFile(_tombstone_bytes(file.object_id))}
         columns = [column for column in self._schema if column.type.oid not in types.MAX_PRECISION][:3]
-        for batch in visible_batches([listed, tombstone], opened.__getitem__, columns, _AT):
+        for batch in visible_batches([listed, tombstone], partial(_of, opened), columns, _AT):
             self.decoded_bytes = max(self.decoded_bytes, batch.nbytes)
             batch.validate(full=True)
 
     def _as_tombstone(self, file: ObjectFile) -> None:
         listed = ListedObject(_stats(file), Timestamp(1), None, tombstone=True)
-        dead = deleted_rows([listed], {listed.stats.name: file}.__getitem__, _AT)
+        dead = deleted_rows([listed], lambda name, _: file, _AT)
         for target in list(dead)[:3]:
             assert (np.diff(dead[target].astype(np.int64)) > 0).all()
             data = ObjectFile(object_file([(1, {0: (22, column_entry(22, bytes(4), 1))})] * 3, object_id=target))
             of = ListedObject(_stats(data), Timestamp(1), None, tombstone=False)
-            opened = {listed.stats.name: file, of.stats.name: data}
-            list(visible_batches([of, listed], opened.__getitem__, _columns(data), _AT))
+            by_name = {listed.stats.name: file, of.stats.name: data}
+            list(visible_batches([of, listed], partial(_of, by_name), _columns(data), _AT))
+
+
+def _of(opened: dict[str, ObjectFile], name: str, sums: bytes | None) -> ObjectFile:
+    return opened[name]
 
 
 def _stats(file: ObjectFile) -> ObjectStats:

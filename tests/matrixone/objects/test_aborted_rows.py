@@ -49,7 +49,7 @@ def visible(at: int, *written: WrittenObject) -> list[int]:
     for one in written:
         files[one.stats.name].check(one.stats, deep=True)
     listed = [ListedObject(one.stats, Timestamp(1), None, one.stats.name == DEAD) for one in written]
-    batches = visible_batches(listed, files.__getitem__, COLUMNS, Timestamp(at))
+    batches = visible_batches(listed, lambda name, _: files[name], COLUMNS, Timestamp(at))
     return [number for batch in batches for number in batch.column(0).to_pylist()]
 
 
@@ -77,8 +77,8 @@ def test_deletes_of_aborted_transactions_delete_nothing(appendable: bool) -> Non
     assert visible(20, rows, dead) == [0, 1]
     listed = ListedObject(dead.stats, Timestamp(1), None, True)
     object_id = rows.stats.object_id
-    opened = {DEAD: ObjectFile(dead.content)}.__getitem__
-    assert count_deletions([listed], opened, Timestamp(99), of=[object_id]) == {object_id: 1}
+    file = ObjectFile(dead.content)
+    assert count_deletions([listed], lambda name, _: file, Timestamp(99), of=[object_id]) == {object_id: 1}
 
 
 def test_an_iteration_with_new_rows_in_such_an_object_is_not_idle() -> None:

@@ -148,7 +148,7 @@ def test_damage_on_the_way_through_a_table_is_a_typed_error(recordings: Path) ->
     snapshot = Snapshot(folder)
 
     class Damaged(Snapshot):
-        def open_object(self, name: str) -> ObjectFile:
+        def open_object(self, name: str, sums: bytes | None = None) -> ObjectFile:
             return ObjectFile(flipped((self.folder.parent / "objects" / name).read_bytes(), chance), subject=name)
 
     outcomes = {True: 0, False: 0}

@@ -25,7 +25,7 @@ class Store:
         self.files: dict[str, bytes] = {}
         self.opened: list[str] = []
 
-    def open(self, name: str) -> ObjectFile:
+    def open(self, name: str, sums: bytes | None = None) -> ObjectFile:
         self.opened.append(name)
         return ObjectFile(self.files[name])
 

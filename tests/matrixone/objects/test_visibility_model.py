@@ -164,7 +164,7 @@ class Files:
         self.files[stats.name] = file
         return ListedObject(stats, thing.created, thing.deleted, tombstone)
 
-    def open(self, name: str) -> ObjectFile:
+    def open(self, name: str, sums: bytes | None = None) -> ObjectFile:
         return ObjectFile(self.files[name])
 
 

@@ -295,9 +295,9 @@ def test_what_stayed_as_it_was_is_not_opened(scene: Scene, monkeypatch: pytest.M
     opened: list[str] = []
     original = Mirror.open_object
 
-    def open_object(self: Mirror, name: str) -> ObjectFile:
+    def open_object(self: Mirror, name: str, sums: bytes | None) -> ObjectFile:
         opened.append(name)
-        return original(self, name)
+        return original(self, name, sums)
 
     monkeypatch.setattr(Mirror, "open_object", open_object)
     assert scene.delta() == ([], [(2,)])

@@ -19,7 +19,7 @@ def test_each_copied_object_that_is_missing_or_of_another_size_is_named(count: i
     files = {name: tmp_path / "mirror" / object_path(name) for name in names}
     for file in files.values():
         file.write_bytes(b"four")
-    rows = [(name, 4, bytes(32), True, None, None, False) for name in names]
+    rows = [(name, 4, bytes(32), True, None, None, False, None) for name in names]
     columns = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(COPY_OUTPUT)]
     report = CopyReport.of(pa.Table.from_arrays(columns, schema=COPY_OUTPUT))
     check_stored(Mirror(store), report)
