@@ -250,7 +250,7 @@ SINCE_0_1_0 = {
     "context: snapshots": {"name lsn attempt physical taken_at age"},
     "mirror.json": {"format task_id subscription epoch digest"},
     "points": {f"{(_POINT_2 := _POINT.replace('base', 'complete earlier'))}", f"{_POINT_2} behind"},
-    "manifests": {"stats create_physical create_logical is_tombstone sha256"},
+    "manifests": {"stats create_physical create_logical is_tombstone sha256 sums"},
     "table": {"id logical_id database name kind columns ddl comment indexes"},
     "context": {
         "open current previous to_drop attempts capabilities list_rows unreplicated copied_last relations doubt late "
@@ -262,7 +262,7 @@ SINCE_0_1_0 = {
         "with_indexes flush max_sessions max_mb_s mirror encrypt consistency resync_limit shared invalid_text "
         "zero_dates max_lag objects_from databases tables exclude_tables allow_overlap"
     },
-    "work/copied.arrow": {"name size sha256 fetched failure found direct"},
+    "work/copied.arrow": {"name size sha256 fetched failure found direct sums"},
     "ccpr_targets: behind": {"table failure statements again"},
 }
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA_1, object_path
+from ccpr.mirror.layout import MANIFEST_SCHEMA_1, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.manifests import appendable_only
 from ccpr.mirror.mirror import Mirror
@@ -35,7 +35,7 @@ def appendable_table(mirror: Mirror, committed: Timestamp, **options: int) -> Ta
     rows = [{"stats": stats, "create_physical": 1, "create_logical": 0, "is_tombstone": False}]
     listed = as_listed(1, pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA_1))
     ref = write_table(
-        mirror, 0, 1, a_table(1, "t"), None, with_checksums(listed, LEDGER_SCHEMA.empty_table()), listed[:0]
+        mirror, 0, 1, a_table(1, "t"), None, with_checksums(listed, COPY_OUTPUT.empty_table()), listed[:0]
     ).ref
     assert ref is not None
     return ref
@@ -71,7 +71,7 @@ def test_a_manifest_made_of_many_before_is_one_batch(tmp_path: Path) -> None:
         stats = stats_bytes(b"x" * 500, rows=2, blocks=1, object_id=number.to_bytes(18))
         row = {"stats": stats, "create_physical": number, "create_logical": 0, "is_tombstone": False}
         added = as_listed(1, pa.Table.from_pylist([row], schema=MANIFEST_SCHEMA_1))
-        added = with_checksums(added, LEDGER_SCHEMA.empty_table())
+        added = with_checksums(added, COPY_OUTPUT.empty_table())
         point = write_table(mirror, number, 1, a_table(1, "t"), point, added, LISTED_SCHEMA.empty_table())
         assert point.ref is not None
         found = mirror.manifest(point.ref).objects
@@ -115,7 +115,7 @@ def test_what_comes_and_goes_makes_the_next_manifest(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """Also where an object comes again that went, and as one file or many."""
-    mirror, nothing = Mirror(LocalStore(tmp_path_factory.mktemp("mirror"))), LEDGER_SCHEMA.empty_table()
+    mirror, nothing = Mirror(LocalStore(tmp_path_factory.mktemp("mirror"))), COPY_OUTPUT.empty_table()
     point, live, points = None, set[int](), list[tuple[TablePoint, set[int]]]()
     with divided(longest, merged):
         for number, (come, go) in enumerate(steps):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpr.matrixone.client.errors import ObjectListTooLong
-from ccpr.mirror.layout import LEDGER_SCHEMA
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, as_listed, as_manifest, with_checksums
+from ccpr.pipeline.copying import COPY_OUTPUT
 from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import (
     check_known,
@@ -84,7 +84,7 @@ def test_a_full_list_shows_what_is_gone() -> None:
 
 def test_a_manifest_keeps_what_a_list_said() -> None:
     rows = listed([live(1, appendable=True), ("db", "t", stats_of(2), 11, None, True)])
-    nothing = LEDGER_SCHEMA.empty_table()
+    nothing = COPY_OUTPUT.empty_table()
     assert as_listed(1, as_manifest(with_checksums(rows, nothing))) == rows
     assert as_listed(1, as_manifest(with_checksums(LISTED_SCHEMA.empty_table(), nothing))).num_rows == 0
 

@@ -18,8 +18,8 @@ from ccpr.matrixone.objects.errors import ObjectDamaged
 from ccpr.matrixone.objects.stats import STATS_SIZE, ObjectStats, check_object_name, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.zonemap import parse_zonemap
-from ccpr.mirror.layout import LEDGER_SCHEMA
 from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, as_manifest, with_checksums
+from ccpr.pipeline.copying import COPY_OUTPUT
 from ccpr.pipeline.list_check import check_list
 from ccpr.pipeline.object_list import deduplicate, diff_objects, read_list
 from tests.hostile.mutate import mutated, packed, set_number, unpacked
@@ -195,7 +195,7 @@ class ObjectLists:
         assert set(diff.added.column("name").to_pylist()) <= set(alive.column("name").to_pylist())
         assert diff.removed.schema == LISTED_SCHEMA
         for table_id in ids:
-            as_listed(table_id, as_manifest(with_checksums(listed, LEDGER_SCHEMA.empty_table())))
+            as_listed(table_id, as_manifest(with_checksums(listed, COPY_OUTPUT.empty_table())))
 
     def close(self) -> None:
         pass

@@ -1,0 +1,208 @@
+"""A bit of an object that flips after it was copied is found by the next read that meets it, in each kind of reader,
+before anything is decoded; no reader ever gives other rows."""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import ccpr
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.errors import ObjectChanged
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.server.answers import StatementError
+from ccpr.mirror.delta.delta import TableAt, table_delta
+from ccpr.mirror.errors import MirrorDamaged
+from ccpr.mirror.layout import object_path
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point
+from ccpr.mirror.table_read import plan_read
+from ccpr.mirror.visible_rows import count_rows
+from ccpr.pipeline.spark.read import read_share
+from ccpr.relay.content import Content
+from ccpr.service.drilling import Place, drill
+from ccpr.state.ledger import Ledger
+from tests.histories.replicating import NAME
+from tests.support.lake_readers import READERS
+from tests.support.lakes import Published, Source, source
+
+TABLE = "shop.t"
+SCHEMA = "CREATE TABLE shop.t (id INT PRIMARY KEY, word VARCHAR(40), price DECIMAL(10,2), at DATETIME(6))"
+STEPS = (
+    (
+        "INSERT INTO shop.t SELECT result, concat('word ', result * 7919 % 10007), result / 4,"
+        " '2026-01-02 03:04:05.678901' FROM generate_series(1, 3000) g",
+    ),
+    ("DELETE FROM shop.t WHERE id % 7 = 0", "INSERT INTO shop.t VALUES (9001, 'late', 1, NULL), (9002, NULL, 2, NULL)"),
+)
+
+
+def counted(rows: pa.Table) -> Counter[str]:
+    return Counter(map(repr, rows.to_pylist()))
+
+
+@dataclass
+class Readers:
+    """Each gives something that is the same as long as the rows are."""
+
+    made: Source
+    folder: Path
+    before: Point
+    now: Point
+    lakes: int = 0
+
+    @property
+    def mirror(self) -> Mirror:
+        """Opened anew, so that nothing of it is known from before."""
+        return Mirror(LocalStore(self.made.mirror.store.folder or Path()))
+
+    @property
+    def table(self) -> ccpr.Table:
+        return ccpr.open_mirror(self.mirror.store.url).table(TABLE)
+
+    def all_rows(self) -> object:
+        schema, batches = self.mirror.read(self.now, TABLE, hidden=True)
+        return counted(pa.Table.from_batches(batches, schema))
+
+    def to_arrow(self) -> object:
+        return counted(self.table.to_arrow(filters=[("id", ">", 1500), ("price", "<", 700)]))
+
+    def count(self) -> object:
+        return count_rows(self.mirror, self.mirror.manifest(self.now.table(TABLE)), self.now.at)
+
+    def changes(self) -> object:
+        return counted(self.table.changes(self.before.lsn, self.now.lsn).to_arrow())
+
+    def query(self) -> object:
+        with closing(duckdb.connect()) as connection:
+            self.table.to_duckdb(connection, "t")
+            try:
+                return Counter(connection.execute("SELECT word, price FROM t WHERE id > 100").fetchall())
+            except duckdb.Error as error:  # with the text of ours, in a connection that is the user's own
+                if "MIRROR_DAMAGED" not in str(error):
+                    raise
+                raise MirrorDamaged(str(error), subject=str(error)) from error
+
+    def spark_task(self) -> object:
+        read = plan_read(self.mirror, TABLE)
+        batches = read_share(read, read.shares().column("name").combine_chunks())
+        return counted(pa.Table.from_batches(batches, read.schema))
+
+    def target(self) -> object:
+        """What a target that shows the point before gets."""
+        then, now = (TableAt(point.table(TABLE), point.at) for point in (self.before, self.now))
+        delta = table_delta(self.mirror, then, now)
+        parts = list(delta.parts())
+        return [counted(pa.concat_tables(getattr(part, name) for part in parts)) for name in ("upserts", "deletes")]
+
+    def lake(self) -> object:
+        self.lakes += 1
+        published = Published(self.mirror, self.folder / f"lake{self.lakes}")
+        result = published.sync(self.now).run()
+        for late in result.behind:
+            raise MirrorDamaged(late.failure.message, subject=late.failure.subject)
+        return counted(READERS["delta-rs"](str(published.folder / TABLE), result.tables[0].version))
+
+    def drill(self) -> object:
+        place = Place(self.folder / "drills")
+        done = drill(self.made.workspace, NAME, place, at=self.now.lsn)
+        if done.failure is not None:
+            raise MirrorDamaged(done.failure.message, subject=done.failure.subject)
+        return done.good, done.rows
+
+    def relay(self) -> object:
+        ledger = Ledger(self.made.workspace.log.engine, self.made.workspace.log.row(NAME).task_id)
+        found = {stored.name: stored for stored in ledger.stored_objects()}
+        content = Content(self.mirror, found.get)
+        try:
+            return {name: bytes(content.read(name, 0, stored.size)) for name, stored in found.items()}
+        except StatementError as error:
+            raise MirrorDamaged(str(error), subject="relay") from error
+
+    def all(self) -> dict[str, Callable[[], object]]:
+        several = (self.to_arrow, self.count, self.changes, self.query, self.spark_task, self.target, self.lake)
+        return {one.__name__: one for one in (self.all_rows, *several, self.drill, self.relay)}
+
+
+@contextmanager
+def replicated(folder: Path) -> Iterator[Readers]:
+    with source(folder, SCHEMA) as made:
+        before, now = [made.point(*statements) for statements in STEPS]
+        yield Readers(made, folder, before, now)
+
+
+def parts_of(file: ObjectFile, *, tombstone: bool) -> Iterator[range]:
+    """The bytes that a reader of all rows looks at in any case. It does not read the times of all commits, and of
+    tombstones only the row ids."""
+    yield range(64)
+    yield range(file.meta.offset, file.meta.offset + file.meta.length)
+    for block in file.blocks:
+        places = (block.columns[name].tolist() for name in ("oid", "offset", "length"))
+        for seqnum, (oid, offset, length) in enumerate(zip(*places, strict=True)):
+            if oid and seqnum <= (0 if tombstone else file.max_seqnum):
+                yield range(offset, offset + length)
+
+
+@contextmanager
+def flipped(file: Path, at: int, bit: int) -> Iterator[None]:
+    content = file.read_bytes()
+    file.chmod(0o600)
+    file.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
+    try:
+        yield
+    finally:
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("flips", [60, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.timeout(3600)
+def test_a_flipped_bit_is_found_by_the_next_read_of_each_reader(flips: int, tmp_path: Path) -> None:
+    chance = random.Random(43)
+    with replicated(tmp_path) as readers:
+        listed = readers.mirror.manifest(readers.now.table(TABLE)).listed_objects()
+        assert all(one.sums for one in listed)
+        right = {name: read() for name, read in readers.all().items()}
+        assert len(right["all_rows"]) == 2574  # type: ignore[arg-type]
+        found, named, surely = Counter[str](), defaultdict[str, set[bool]](set), 0
+        for _ in range(flips):
+            one = chance.choice(listed)
+            path = (readers.mirror.store.folder or Path()) / object_path(one.stats.name)
+            file, at, bit = ObjectFile.open(path), chance.randrange(path.stat().st_size), chance.randrange(8)
+            is_read = any(at in part for part in parts_of(file, tombstone=one.tombstone))
+            before = found["all_rows"]
+            with flipped(path, at, bit):
+                for name, read in readers.all().items():
+                    try:
+                        rows: object = read()
+                    except (MirrorDamaged, ObjectChanged) as error:
+                        found[name] += 1
+                        named[name] |= {one.stats.name in error.subject}
+                    else:
+                        assert rows == right[name], f"{name}: other rows, by bit {bit} of byte {at} of {path.name}"
+                assert not is_read or found["all_rows"] == before + 1, f"byte {at} of {path.name}"
+                surely += is_read
+        assert surely > flips // 2
+        assert found["relay"] == flips
+        assert set(found) == set(right), "each reader found some"
+        assert all(named[name] == {True} for name in right if name != "relay")
+
+
+def test_what_was_found_names_table_column_block_and_object_and_what_to_type(tmp_path: Path) -> None:
+    with replicated(tmp_path) as readers:
+        one = next(o for o in readers.mirror.manifest(readers.now.table(TABLE)).listed_objects() if not o.tombstone)
+        path = (readers.mirror.store.folder or Path()) / object_path(one.stats.name)
+        columns = ObjectFile.open(path).blocks[0].columns
+        with flipped(path, int(columns["offset"][1]) + 5, 3), pytest.raises(CcprError) as raised:
+            readers.table.to_arrow()
+        error = raised.value
+        assert isinstance(error, MirrorDamaged)
+        assert error.subject == f"table {TABLE}, column word, object {one.stats.name}"
+        assert error.message == "column 1 of block 0 is not what was copied: its checksum differs"
+        assert "ccpr verify NAME --repair" in error.remedy
