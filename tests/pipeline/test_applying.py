@@ -16,6 +16,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, as_listed, with_checksums
 from ccpr.mirror.points import TableRef
 from ccpr.pipeline.applying import holds_later_rows, known_objects, write_table
+from ccpr.pipeline.copying import COPY_OUTPUT
 from ccpr.state.point_rows import TablePoint
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
 from tests.support.manifest_parts import divided
