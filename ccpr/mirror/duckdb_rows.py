@@ -1,4 +1,5 @@
-"""What DuckDB gives for a statement, as Arrow: each column under a name of its own, each INTERVAL as a duration.
+"""What DuckDB gives for a statement, as Arrow: each column under a name of its own, each INTERVAL as a duration, and
+what Arrow has not (BIT, BIGNUM, a time of day with a zone) as text.
 
 A TIME is an INTERVAL in DuckDB. Its way to Arrow counts nanoseconds, and 64 bits of these hold 292 years: a longer TIME
 would come out as another one. So it is asked for in microseconds (decision answers-do-not-depend-on-the-machine).
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 ZONE = "UTC"  # of TIMESTAMP unless another one is asked for: that of the machine would make another answer elsewhere
 _INTERVAL, _TEXT = "INTERVAL", "VARCHAR"
-_NESTED = re.compile(r'(?<!")\bINTERVAL\b(?!")')  # in the name of a list or a struct; a field's name has quotes
+# Also in the name of a list or a struct; a field's name has quotes.
+_NESTED = re.compile(r'(?<!")\b(?:INTERVAL|BIT|BIGNUM|TIME WITH TIME ZONE)\b(?!")')
 _BATCH_ROWS = 8192
 _NO_LENGTH = "an interval of months or years has no fixed length; write CAST(... AS VARCHAR) for it"
 _MICROSECONDS = (
@@ -43,7 +45,8 @@ def rows_of(relation: "duckdb.DuckDBPyRelation") -> pa.RecordBatchReader:
 
 
 def _cell(number: int, kind: str) -> str:
-    """A column as an expression; those in lists and structs are text as DuckDB writes it."""
+    """A column as an expression; what Arrow has not, and intervals in lists and structs, are text as DuckDB writes
+    it."""
     if kind == _INTERVAL:
         return _MICROSECONDS.format(number, _NO_LENGTH)
     plain = _NESTED.sub(_TEXT, kind)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from ccpr.maintenance.dropping import Replica, drop_points
 from ccpr.maintenance.retention import check_droppable, look
-from ccpr.mirror.errors import BadName, HoldMissing, PointGone
+from ccpr.mirror.errors import BadName, BadOption, HoldMissing, PointGone
 from ccpr.mirror.holds import HOLD_NAME, Hold
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, instant_text
@@ -25,6 +25,7 @@ from ccpr.state.publishing import publish_pending
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import points
 
+_LAST_END = (1 << 63) - 1  # nanoseconds, as the state and mirrors keep it
 _ATTEMPTS = 20  # while others hold and drop points
 
 
@@ -39,7 +40,7 @@ def hold(
     held_as : the name; `held-LSN` if not given.
     until : by the upstream's clock; None = until it is released.
 
-    Raises BadName, HoldExists, PointGone, PointNotReached, MirrorDisagrees.
+    Raises BadName, BadOption, HoldExists, PointGone, PointNotReached, MirrorDisagrees.
     """
     mirror = workspace.mirror(name)
     point = mirror.point(at)
@@ -48,6 +49,9 @@ def hold(
         remedy = "Choose one that begins with a letter, of letters, digits, '_', '-' and '.', at most 63 characters."
         raise BadName("not a name for a held point", subject=f"name {held_as[:80]!r}", remedy=remedy)
     end = None if until is None else round(until.timestamp()) * 10**9
+    if end is not None and end > _LAST_END:
+        remedy = "Leave --until out: the point is then held until `ccpr points release`."
+        raise BadOption("a hold ends before 2262-04-12", subject=f"time {until}", remedy=remedy)
     wanted = Hold(held_as, point.lsn, end, datetime.fromtimestamp(workspace.clock(), UTC))
 
     def add(held: tuple[Hold, ...]) -> tuple[Hold, ...]:

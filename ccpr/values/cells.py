@@ -79,7 +79,7 @@ class Cells:
 
 def cells(values: pa.Array | pa.ChunkedArray, form: Form, *, digits: int = 0) -> Cells:
     """The values as `form` has them. `digits` of a second are shown of a time of day, or six. Raises ValueRefused for a
-    type that has no text."""
+    type that has no text: none of MatrixOne's."""
     values = _whole(values)
     text, kind = _text(values, form, digits)
     found = Cells(text.cast(_TEXT))
@@ -200,7 +200,7 @@ def _text(values: pa.Array, form: Form, digits: int) -> tuple[pa.Array, str]:
     if is_of.is_nested(kind):
         return _nested(values), "nested"
     remedy = "Leave the column out, or write CAST(… AS VARCHAR) for it."
-    raise ValueRefused(f"a value of type {kind} has no text", subject="a column", remedy=remedy)
+    raise ValueRefused("its values have no text", subject=f"column of type {kind}", remedy=remedy)
 
 
 def _nested(values: pa.Array) -> pa.Array:

@@ -1,6 +1,8 @@
 """What MatrixOne stores beyond a column's declared type is a value: decimals longer than declared, text that is not
 UTF-8. Issue 11, item 12, as it was found on a real cluster."""
 
+import csv
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -270,6 +272,40 @@ def test_a_comparison_of_points_shows_that_a_null_became_a_zero_date(upstream: U
     (row,) = found["rows"]
     assert row["key"] == {"d": "0000-00-00", "n": 3}
     assert (row["before"], row["after"]) == ({"dt": None}, {"dt": "0000-00-00"})
+
+
+def test_the_first_and_last_dates_and_zero_dates_are_the_same_text_everywhere(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    columns = {"n": "int not null", "d": "date", "ts": "timestamp(6)"}
+    upstream.storage.create_table(DATABASE, "odd", columns, primary_key=["n"])
+    days = [ZERO_DAY, 2_932_896, 0, None]
+    moments = [ZERO_MOMENT, 253_402_300_799_999_999, ZERO_MOMENT + 1, None]
+    rows = {"n": [1, 2, 3, 4], "d": pa.array(days, pa.int32()).view(pa.date32())}
+    with upstream.storage.begin() as transaction:
+        transaction.insert(DATABASE, "odd", rows | {"ts": pa.array(moments).view(pa.timestamp("us", "UTC"))})
+    upstream.command("run", NAME)
+    dates = ["0000-00-00", "9999-12-31", "1970-01-01", None]
+    times = ["0000-00-00", "9999-12-31T23:59:59.999999+00:00", "0001-01-01T00:00:00+00:00", None]
+    expected = [{"n": n, "d": d, "ts": ts} for n, d, ts in zip((1, 2, 3, 4), dates, times, strict=True)]
+    for ending in ("jsonl", "csv"):
+        file = tmp_path / f"odd.{ending}"
+        upstream.command("export", NAME, f"{DATABASE}.odd", "--out", str(file), "--zero-dates", "keep")
+        text = file.read_text()
+        in_json = ending == "jsonl"
+        lines = text.splitlines()
+        found = [json.loads(line) for line in lines] if in_json else list(csv.DictReader(lines))
+        wanted = (
+            expected if in_json else [{k: str(v or "").replace("T", " ") for k, v in one.items()} for one in expected]
+        )
+        assert found == wanted
+    for words in (("head", NAME, f"{DATABASE}.odd"), ("query", NAME, "SELECT * FROM odd ORDER BY n")):
+        assert upstream.command(*words)["rows"][1:] == expected[1:], "zero dates are null for them"
+    with upstream.storage.begin() as transaction:
+        transaction.update(DATABASE, "odd", {"d": None}, pc.field("n") == 2)
+    upstream.command("run", NAME)
+    (row,) = upstream.command("diff", NAME, f"{DATABASE}.odd", "--from", "1", "--to", "2")["rows"]
+    assert (row["before"], row["after"]) == ({"d": "9999-12-31"}, {"d": None})
 
 
 def test_zero_dates_are_counted_by_table_and_column(upstream: Upstream) -> None:

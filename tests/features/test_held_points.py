@@ -134,6 +134,18 @@ def test_a_hold_ends_by_the_upstreams_clock_and_not_by_ours(one_table: OneTable)
     one_table.assert_equal()
 
 
+def test_a_hold_that_would_end_later_than_times_are_kept_is_refused_with_what_to_do(one_table: OneTable) -> None:
+    one_table.source.subscribe()
+    one_table.work()
+    for until in ("9999-12-31", "2262-04-12", "9999-12-31T23:59:59-12:00"):
+        error = command("points", "hold", "s", "0", "--until", until, code=2)["error"]
+        assert error["code"] == ("BAD_OPTION" if "-12:00" not in until else "USAGE")
+    assert (
+        "Leave --until out" in command("points", "hold", "s", "0", "--until", "9999-12-31", code=2)["error"]["remedy"]
+    )
+    assert command("points", "hold", "s", "0", "--until", "2262-04-11")["until"] < 2**63
+
+
 def test_a_point_that_something_needs_is_not_dropped(one_table: OneTable) -> None:
     one_table.source.subscribe()
     for _ in range(4):

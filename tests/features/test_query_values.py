@@ -153,6 +153,53 @@ def test_a_zone_that_is_not_known_is_refused(shop: Path) -> None:
     assert (error["code"], error["subject"]) == ("BAD_OPTION", "time zone Nowhere'; DROP TABLE t --")
 
 
+MOMENTS = [
+    "2050-07-01 12:00:00",
+    "9999-12-31 23:59:59",
+    "1890-06-01 00:00:00.5",
+    "0001-01-01 12:00:00",
+    "2030-01-01 00:00:00",
+]
+IN_BERLIN = [
+    *("2050-07-01T14:00:00+02:00", "10000-01-01T00:59:59+01:00", "1890-06-01T00:53:28.500000+00:53:28"),
+    *("0001-01-01T12:53:28+00:53:28", "2030-01-01T01:00:00+01:00"),
+]
+LISTED = ", ".join(f"({number}, TIMESTAMPTZ '{moment}+00')" for number, moment in enumerate(MOMENTS))
+IN_ZONE = f"SELECT id, ts, [ts] AS several FROM (VALUES {LISTED}) AS moments (id, ts) ORDER BY id"
+
+
+def test_a_moment_is_the_same_text_everywhere_in_every_year_of_a_zone(shop: Path) -> None:
+    zone = ("--timezone", "Europe/Berlin")
+    rows = command("query", NAME, IN_ZONE, *zone)["rows"]
+    assert rows == [{"id": n, "ts": text, "several": [text]} for n, text in enumerate(IN_BERLIN)]
+    for ending in ("jsonl", "csv", "parquet"):
+        command("query", NAME, IN_ZONE, *zone, "--out", str(shop / f"zone.{ending}"))
+    assert lines_of(shop / "zone.jsonl") == rows
+    with (shop / "zone.csv").open(newline="") as file:
+        found = [(row["ts"].replace(" ", "T"), json.loads(row["several"])) for row in csv.DictReader(file)]
+    assert found == [(text, [text]) for text in IN_BERLIN]
+    in_parquet = pq.read_table(shop / "zone.parquet").column("ts")
+    assert in_parquet.cast(pa.timestamp("us", "UTC")).cast(pa.int64())[1].as_py() == 253_402_300_799_000_000
+    screen = shown("query", NAME, IN_ZONE, *zone)
+    assert all(text in screen for text in IN_BERLIN)
+
+
+@pytest.mark.parametrize("moment", ["12000-01-01 00:00:00+00", "infinity", "9999-12-31 23:59:59+00"])
+def test_a_condition_may_name_a_moment_beyond_the_years_of_python(shop: Path, moment: str) -> None:
+    for condition in (f"ts < TIMESTAMPTZ '{moment}'", f"ts <> '{moment}'", f"ts::DATE < '{moment}'::DATE"):
+        found = command("query", NAME, f"SELECT id FROM t WHERE {condition} ORDER BY id", "--timezone", "Europe/Berlin")
+        assert [row["id"] for row in found["rows"]] == [1, 2, 3, 4], condition
+
+
+def test_what_arrow_has_not_is_the_text_of_duckdb(shop: Path) -> None:
+    sql = "SELECT '101'::BIT AS b, ['101'::BIT] AS bs, 123456789012345678901234567890123456789012::BIGNUM AS n"
+    sql += ", '10:00:00+02'::TIMETZ AS tz, 'infinity'::TIMESTAMP AS never"
+    expected = {"b": "101", "bs": ["101"], "n": "123456789012345678901234567890123456789012", "tz": "10:00:00+02"}
+    assert command("query", NAME, sql)["rows"] == [expected | {"never": "infinity"}]
+    command("query", NAME, sql, "--out", str(shop / "odd.jsonl"))
+    assert lines_of(shop / "odd.jsonl") == [expected | {"never": "infinity"}]
+
+
 # ---- --limit
 
 

@@ -20,6 +20,7 @@ from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.schema.dialects import Dialect
+from ccpr.schema.types import TargetUnfit
 from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.dump import HEAD, DumpTable
@@ -256,6 +257,12 @@ HARDEST = {  # a column at a time; the others are null
     "js": ["\r\n\0é" * 600_000] * 6,
     "bl": [b"\r\n\0\x1a\xff", bytes(range(256)) * 12_000],
     "tm6": [-DAY - dt.timedelta(microseconds=999_999), DAY + dt.timedelta(microseconds=999_999), dt.timedelta()],
+    "en": LABELS,
+    "se": ["", "x,y,z"],
+    "yr": [0, 1901, 2155],
+    "date": [dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+    "v32": [[1.0, 1.1754943508222875e-38, -0.0], [3.4028234663852886e38, 0.1, 1e10]],
+    "ge": ["POINT(1 2.5)"],
     "dt6": [dt.datetime(1, 1, 1), dt.datetime(1582, 10, 10), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)],
 }
 
@@ -277,6 +284,34 @@ def test_what_a_client_loads_from_a_dump_is_what_was_read(mariadb: MariaDb, mode
     with new_database(mariadb) as place:
         load_script(place, script, mode)
         assert_same(arrived(place, kinds), expected(rows, kinds))
+
+
+@pytest.mark.parametrize(
+    ("ddl", "values"),
+    [
+        ("time(6)", pa.array([DAY + dt.timedelta(seconds=1)], pa.duration("us"))),
+        ("time", pa.array([-DAY - dt.timedelta(seconds=1), None], pa.duration("us"))),
+        ("enum('a','b,c')", pa.array(["b,c", ""])),
+        ("enum('a')", pa.array(["#7"])),
+        ("set('a','b')", pa.array(["a,b", "", "a,#9"])),
+        ("double", pa.array([1.0, float("nan")])),
+        ("date", pa.array([2_932_897], pa.int32()).cast(pa.date32())),
+    ],
+)
+def test_a_dump_refuses_what_would_end_it_at_the_server(ddl: str, values: pa.Array) -> None:
+    source = source_table(f"CREATE TABLE t (id int NOT NULL, v {ddl}, PRIMARY KEY (id))")
+    rows = pa.table({"id": pa.array(range(len(values)), pa.int32()), "v": values})
+    with pytest.raises(TargetValueRefused, match="column v"):
+        list(DumpTable.of(source, Dialect.MARIADB).inserts([rows]))
+    if ddl.startswith("time"):
+        assert b":" in b"".join(map(bytes, DumpTable.of(source, Dialect.MATRIXONE).inserts([rows])))
+
+
+@pytest.mark.parametrize("name", ["a\r\nb", "a\nb", "a\rb"])
+def test_a_dump_refuses_a_name_that_a_client_would_change(name: str) -> None:
+    source = source_table(f"CREATE TABLE t (id int NOT NULL, {quote_name(name)} int, PRIMARY KEY (id))")
+    with pytest.raises(TargetUnfit, match="line end"):
+        DumpTable.of(source, Dialect.MARIADB)
 
 
 def load_script(place: Place, script: bytes, *options: str) -> None:
