@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pymysql
 
 from ccpr.emulator.engine.storage import Storage
@@ -22,6 +23,7 @@ from ccpr.targets.lake.commit import Lake
 from ccpr.targets.lake.rules import DEFAULT_RULES, TableRules
 from ccpr.targets.lake.stores import LakeStore
 from ccpr.targets.lake.sync import LakeResult, LakeScope, LakeSync
+from ccpr.targets.lake.vectors import CommitVectors, serialized, z85
 from tests.histories.replicating import NAME, iterate, subscribed
 from tests.support.lake_readers import READERS, assert_same_rows, truth
 
@@ -152,6 +154,17 @@ class Published:
     def actions(self, table: str, version: int) -> list[dict[str, Any]]:
         path = self.folder / table / "_delta_log" / f"{version:020}.json"
         return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class VectorsInLog(CommitVectors):
+    """Vectors as former releases wrote small ones."""
+
+    def add(self, rows: np.ndarray) -> dict[str, Any] | None:
+        if not len(rows):
+            return None
+        data = serialized(rows)
+        where = {"storageType": "i", "pathOrInlineDv": z85(data)}
+        return {**where, "sizeInBytes": len(data), "cardinality": len(rows)}
 
 
 class Killed(BaseException):

@@ -64,8 +64,10 @@ class TableChange:
 
     def moved(self, gone: Collection[str], new: Collection[str]) -> frozenset[str]:
         """The names of objects, gone and new, whose rows are proved to be the same, as multisets: all that are gone,
-        with those new ones whose rows are older than the version before. None, if that is not proved."""
-        old = [listed for listed in self._new_objects(new) if self._is_old(listed)]
+        with those new ones whose rows are older than the version before. None, if that is not proved. An object that
+        is still there lost its file since none of its rows is visible."""
+        gone = set(gone).difference(listed.stats.name for listed in self._data_objects(gone))
+        old = [listed for listed in self._data_objects(new) if self._is_old(listed)]
         if not gone or not old:
             return frozenset()
         names = frozenset(listed.stats.name for listed in old)
@@ -90,7 +92,7 @@ class TableChange:
             for image, batch in row_images(self.mirror, split):
                 yield image, batch.select(places)
 
-    def _new_objects(self, names: Collection[str]) -> list[ListedObject]:
+    def _data_objects(self, names: Collection[str]) -> list[ListedObject]:
         return [one for one in self.now.only(sorted(names)).listed_objects() if not one.tombstone]
 
     def _is_old(self, listed: ListedObject) -> bool:

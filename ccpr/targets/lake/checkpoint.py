@@ -100,10 +100,11 @@ def checkpoint_version(name: str) -> int | None:
 
 
 def checkpoint_content(actions: Iterable[dict[str, Any]], about: dict[str, Any]) -> bytes:
-    """A loop over files, not rows. `about` is kept in the file's metadata."""
+    """A loop over files, not rows. `about` is kept in the file's metadata. A checkpoint changes no rows, so its adds
+    say so."""
     schema = _SCHEMA.with_metadata({_ABOUT: json.dumps(about)})
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(actions), schema), sink, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(list(map(_unchanging, actions)), schema), sink, compression="zstd")
     return sink.getvalue().to_pybytes()
 
 
@@ -130,6 +131,10 @@ def read_whole(content: pa.Buffer) -> pa.Table:
     """A small Parquet file. `pq.read_table` would start threads of Arrow's datasets, which may outlive a command and
     abort it at its end. Raises ArrowException."""
     return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
+
+
+def _unchanging(action: dict[str, Any]) -> dict[str, Any]:
+    return {"add": {**action["add"], "dataChange": False}} if "add" in action else action
 
 
 def _without_nulls(value: Any) -> Any:

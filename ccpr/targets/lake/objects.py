@@ -16,8 +16,10 @@ import numpy as np
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, not_after, open_listed
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.store import Store
+from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.parquet import FileShape, WrittenFile, write_file
 from ccpr.targets.lake.rows import hidden_rows
 from ccpr.targets.lake.vectors import digest_of_rows, rows_of
@@ -65,6 +67,7 @@ class ObjectResult:
     rows : digest of them.
     file : None if the file of the version before stays.
     pending : whether a later point may show more rows, although the object is the same.
+    shown : whether the point shows any of its rows; else it has no file.
     """
 
     name: str
@@ -72,6 +75,7 @@ class ObjectResult:
     rows: str
     file: WrittenFile | None
     pending: bool
+    shown: bool = True
 
 
 Runner: TypeAlias = Callable[[Mirror, Store, FileShape, Timestamp, Sequence[ObjectTask]], Iterable[ObjectResult]]
@@ -94,13 +98,15 @@ def run_here(
 
 
 def publish_object(mirror: Mirror, store: Store, shape: FileShape, at: Timestamp, task: ObjectTask) -> ObjectResult:
-    """Raises MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused, StoreFailed."""
+    """Raises MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused, StoreFailed, LakeChanged."""
     listed, known = task.listed, task.known
     name = listed.stats.name
     with files_of(shape.table.qualified_name):
         file = open_listed(listed, mirror.open_object)
         found = hidden_rows(listed, file, task.deletions, at)
         rows = digest_of_rows(found.hidden)
+        if len(found.hidden) == file.rows:
+            return ObjectResult(name, found.hidden, rows, None, found.pending, shown=False)
         if known is not None and known.rows == rows:
             return ObjectResult(name, None, rows, None, found.pending)
         if known is not None and not shape.visible_only and _only_hides_more(store, shape, file, known, found.hidden):
@@ -112,13 +118,22 @@ def publish_object(mirror: Mirror, store: Store, shape: FileShape, at: Timestamp
 
 def _only_hides_more(store: Store, shape: FileShape, file: ObjectFile, known: KnownFile, hidden: np.ndarray) -> bool:
     """Whether no row is shown again that the file may hold as nulls: one that was hidden before, and not because it was
-    committed later. It can only be if the upstream was restored to an earlier state."""
+    committed later. It can only be if the upstream was restored to an earlier state. Raises LakeChanged."""
+    again = np.setdiff1d(stored_rows(store, shape.folder, known.vector), hidden, assume_unique=True)
+    return not len(again) or bool(_committed_after(file, again, known.at).all())
+
+
+def stored_rows(store: Store, folder: str, vector: Mapping[str, Any] | None) -> np.ndarray:
+    """The rows that a vector of the log hides; sorted, int64. Raises LakeChanged, StoreFailed."""
 
     def read(name: str, offset: int, size: int) -> bytes:
-        return bytes(store.open(f"{shape.folder}/{name}").slice(offset, size))
+        return bytes(store.open(f"{folder}/{name}").slice(offset, size))
 
-    again = np.setdiff1d(rows_of(known.vector, read), hidden, assume_unique=True)
-    return not len(again) or bool(_committed_after(file, again, known.at).all())
+    try:
+        return rows_of(vector, read)
+    except (MirrorDamaged, ValueError) as error:
+        what = f"a deletion vector cannot be read: {error!s:.120}"
+        raise LakeChanged(what, subject=f"{store.url.partition('?')[0]}/{folder}") from error
 
 
 def _committed_after(file: ObjectFile, rows: np.ndarray, at: Timestamp) -> np.ndarray:

@@ -6,9 +6,11 @@ version says; an equal vector is no action. Source: docs/architecture.md, "Lakes
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows
@@ -33,10 +35,10 @@ from ccpr.targets.lake.delta_table import VECTORS, check_features, columns_of, j
 from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.feed import VersionChanges, VersionFeed
 from ccpr.targets.lake.log import Action, TableLog, TableState
-from ccpr.targets.lake.objects import KnownFile, ObjectResult, ObjectTask
+from ccpr.targets.lake.objects import KnownFile, ObjectResult, ObjectTask, stored_rows
 from ccpr.targets.lake.parquet import FileShape
 from ccpr.targets.lake.rows import later_tombstones, touched_by_tombstones
-from ccpr.targets.lake.vectors import CommitVectors
+from ccpr.targets.lake.vectors import CommitVectors, is_in_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ class _Publication:
                 lake.on_rows(result.file.rows, result.file.size)
         adds, changed = self._adds(results)
         now = {listed.stats.name for listed in data}
-        kept = {add["path"] for name, add in self.live.items() if name in now and name not in changed}
+        kept = {add["path"]: add for name, add in self.live.items() if name in now and name not in changed}
         removes = [add for add in state.live.values() if add["path"] not in kept]
         head = self._head(vectors=any("deletionVector" in add for add in adds))
         pending = any(result.pending for result in results) or later_tombstones(
@@ -178,6 +180,8 @@ class _Publication:
         if not adds and not removes and not head:
             lake.states[self.place.folder] = state
             return _outcome(state, committed=False, pending=pending)
+        former = [add for add in kept.values() if "deletionVector" in add and is_in_log(add["deletionVector"])]
+        moved = [{**add, "deletionVector": self.vectors.add(self._hidden(add))} for add in former]
         self._store_vectors()
         lake.store.files.sync(f"{self.place.folder}/data")
         feed = VersionFeed(lake, self.place, state.version + 1, self.shape, self.before, self.manifest, self.point.at)
@@ -185,8 +189,10 @@ class _Publication:
         self.written += changes.size
         operation = "CREATE TABLE" if state.version < 0 else "WRITE"
         commit = Commit(lake, self.point, self.place, self.log, state)
+        removes, adds = [*removes, *former], [*adds, *moved]
+        unchanged = changes.unchanged.union(add["path"] for add in moved)
         self.written += commit.write(
-            operation, head=head, removes=removes, adds=adds, unchanged=changes.unchanged, changes=changes.actions
+            operation, head=head, removes=removes, adds=adds, unchanged=unchanged, changes=changes.actions
         )
         before = {add["path"] for add in removes}
         after = {add["path"] for add in adds}
@@ -224,6 +230,9 @@ class _Publication:
         with files_of(self.table.qualified_name):
             return frozenset(touched_by_tombstones(self.before, self.manifest, self.lake.mirror.open_object))
 
+    def _hidden(self, add: Mapping[str, Any]) -> np.ndarray:
+        return stored_rows(self.lake.store.files, self.place.folder, add["deletionVector"])
+
     def _known(self, name: str) -> KnownFile | None:
         add = self.live.get(name)
         if add is None or self.state.mark is None:
@@ -231,12 +240,15 @@ class _Publication:
         return KnownFile(add["tags"][ROWS], add.get("deletionVector"), Timestamp(self.state.mark.at))
 
     def _adds(self, results: Sequence[ObjectResult]) -> tuple[list[dict[str, Any]], set[str]]:
-        """The new adds, and the names of their objects."""
+        """The new adds, and the names of the objects whose files were replaced, or left."""
         adds, changed = [], set()
         for result in results:
             if result.hidden is None:
                 continue
             before = self.live.get(result.name)
+            changed.add(result.name)
+            if not result.shown:
+                continue
             if result.file is not None:
                 path, size, stats = result.file.path, result.file.size, json.dumps(result.file.statistics)
                 self.written += size if result.file.new else 0
@@ -256,7 +268,6 @@ class _Publication:
                     **({} if vector is None else {"deletionVector": vector}),
                 }
             )
-            changed.add(result.name)
         return adds, changed
 
     def _head(self, *, vectors: bool) -> list[Action]:

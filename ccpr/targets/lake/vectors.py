@@ -1,7 +1,8 @@
 """Deletion vectors of Delta Lake: the numbers of the rows of a file that do not exist, as a Roaring bitmap.
 
-A small one is inside the log, Z85 encoded; the others of a commit are together in one file, each with its size before
-and its CRC-32 behind it. Source: the protocol of Delta Lake, "Deletion Vector Format"; decision lake-vectors.
+Those of a commit are together in one file, each with its size before and its CRC-32 behind it. Former releases wrote
+small ones into the log, Z85 encoded, which Trino does not read; they are read. Source: the protocol of Delta Lake,
+"Deletion Vector Format"; decision lake-vectors.
 """
 
 import hashlib
@@ -14,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-INLINE_BYTES = 4096
 _MAGIC = struct.pack("<I", 1681511377)
 _FILE_LETTERS = 20  # of a UUID in Z85
 _FORMAT = b"\x01"
@@ -49,39 +49,29 @@ def z85(data: bytes) -> str:
 
 @dataclass
 class CommitVectors:
-    """The vectors of one commit.
+    """The vectors of one commit."""
 
-    Attributes
-    ----------
-    inline_bytes : a larger one goes to the file.
-    """
-
-    inline_bytes: int = INLINE_BYTES
     _content: bytearray = field(default_factory=lambda: bytearray(_FORMAT))
-    _outside: list[dict[str, Any]] = field(default_factory=list)
+    _added: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, rows: np.ndarray) -> dict[str, Any] | None:
-        """What the log says of a vector; None for one without rows. `name_file` completes those that are in the
-        file."""
+        """What the log says of a vector; None for one without rows. `name_file` completes it."""
         if not len(rows):
             return None
         data = serialized(rows)
-        about = {"sizeInBytes": len(data), "cardinality": len(rows)}
-        if len(data) <= self.inline_bytes:
-            return {"storageType": "i", "pathOrInlineDv": z85(data), **about}
-        outside = {"storageType": "u", "pathOrInlineDv": "", "offset": len(self._content), **about}
+        where = {"storageType": "u", "pathOrInlineDv": "", "offset": len(self._content)}
         self._content += _SIZE.pack(len(data)) + data + _SIZE.pack(zlib.crc32(data))
-        self._outside.append(outside)
-        return outside
+        self._added.append({**where, "sizeInBytes": len(data), "cardinality": len(rows)})
+        return self._added[-1]
 
     def name_file(self) -> tuple[str, bytes] | None:
-        """The file's name below the table, and its content; None if all are inside the log. The same vectors have the
+        """The file's name below the table, and its content; None if there are no vectors. The same vectors have the
         same name, so that a commit that is tried again finds its file."""
-        if not self._outside:
+        if not self._added:
             return None
         content = bytes(self._content)
         number = uuid.uuid5(_NAMES, hashlib.sha256(content).hexdigest())
-        for one in self._outside:
+        for one in self._added:
             one["pathOrInlineDv"] = z85(number.bytes)
         return vector_file(number), content
 
@@ -91,13 +81,18 @@ def vector_file(number: uuid.UUID) -> str:
 
 
 def file_of(vector: Mapping[str, Any] | None) -> str | None:
-    """The file of a vector in the log, below the table; None if it is inside. Raises ValueError for what is not written
+    """The file of a vector, below the table; None if it is inside the log. Raises ValueError for what is not written
     here."""
-    if vector is None or vector["storageType"] == "i":
+    if vector is None or is_in_log(vector):
         return None
     if vector["storageType"] != "u" or len(vector["pathOrInlineDv"]) != _FILE_LETTERS:
         raise ValueError(f"a deletion vector of kind {vector['storageType']!r:.20}")
     return vector_file(uuid.UUID(bytes=unz85(vector["pathOrInlineDv"])))
+
+
+def is_in_log(vector: Mapping[str, Any]) -> bool:
+    """Whether a former release wrote it."""
+    return vector["storageType"] == "i"
 
 
 def unz85(text: str) -> bytes:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from ccpr.targets.lake.rules import Mapped, TableRules
 from ccpr.targets.lake.vectors import CommitVectors
 from tests.support.lake_engines import Query, duckdb_reads, spark_reads
 from tests.support.lake_readers import assert_same_rows, changes_of, rows, truth
-from tests.support.lakes import Published, source
+from tests.support.lakes import Published, VectorsInLog, source
 
 pytestmark = pytest.mark.integration
 
@@ -125,11 +124,17 @@ def test_engines_find_floats_that_no_statistics_have(tmp_path: Path, reads: Read
 def test_other_engines_read_every_version(
     published: Published, points: list[Point], reads: Reads, some: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all kinds of tables, with vectors in the log and in files; of Spark, which takes a second for each, some."""
+    """Of all kinds of tables, with vectors in files and, as former releases wrote them, in the log; of Spark, which
+    takes a second for each, some."""
     queries, wanted = [], []
-    kinds = ((TableRules(), 0), (TableRules(), 10**6), (TableRules(mapped=Mapped.NAME), 0), (COPY_ON_WRITE, 0))
-    for number, (rules, inline_bytes) in enumerate(kinds):
-        monkeypatch.setattr(publish, "CommitVectors", partial(CommitVectors, inline_bytes=inline_bytes))
+    kinds = (
+        (TableRules(), CommitVectors),
+        (TableRules(), VectorsInLog),
+        (TableRules(mapped=Mapped.NAME), CommitVectors),
+        (COPY_ON_WRITE, CommitVectors),
+    )
+    for number, (rules, vectors) in enumerate(kinds):
+        monkeypatch.setattr(publish, "CommitVectors", vectors)
         lake = replace(published, folder=published.folder / str(number), rules=rules, shown={})
         for point in points:
             lake.publish(point)

@@ -2,6 +2,7 @@
 of each point."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from ccpr.matrixone.schema import Reading, ZeroDates
 from ccpr.mirror.points import Point
 from ccpr.state.patterns import NamePatterns
+from ccpr.targets.lake import publish
+from ccpr.targets.lake.commit import visible_rows
 from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeConflict, LakeForeign
 from ccpr.targets.lake.rules import Mapped, TableRules
 from ccpr.targets.lake.sync import LakeScope
-from tests.support.lakes import Published, source
+from tests.support.lakes import Published, VectorsInLog, source
 
 pytestmark = pytest.mark.integration
 
@@ -148,6 +151,95 @@ def test_another_reading_of_values_writes_the_files_that_it_concerns_again(
     result = other.publish(points[0])
     assert [table.table for table in result.tables] == ["shop.keyed"]
     other.assert_shows(points[0])
+
+
+# ---- vectors
+
+
+def vectors_of(published: Published, table: str, version: int) -> list[dict[str, Any]]:
+    adds = [action["add"] for action in published.actions(table, version) if "add" in action]
+    return [add["deletionVector"] for add in adds if "deletionVector" in add]
+
+
+def test_vectors_are_in_files_where_every_reader_of_vectors_finds_them(
+    published: Published, points: list[Point]
+) -> None:
+    for point in points[:2]:
+        published.publish(point)
+    assert {one["storageType"] for one in vectors_of(published, "shop.keyed", 1)} == {"u"}
+    assert len(list((published.folder / "shop.keyed").glob("deletion_vector_*.bin"))) == 1
+
+
+def test_vectors_in_the_log_of_a_former_release_move_with_the_tables_next_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of files that do not change; their rows are no change."""
+    with source(tmp_path, "CREATE TABLE shop.t (id INT PRIMARY KEY, n INT)") as found:
+        first = found.point("INSERT INTO shop.t SELECT result, 0 FROM generate_series(1, 50) g")
+        published = Published(found.mirror, tmp_path / "lake")
+        published.publish(first)
+        with monkeypatch.context() as former:
+            former.setattr(publish, "CommitVectors", VectorsInLog)
+            second = found.point("DELETE FROM shop.t WHERE id < 7")
+            published.publish(second)
+        assert {one["storageType"] for one in vectors_of(published, "shop.t", 1)} == {"i"}
+        third = found.point("INSERT INTO shop.t VALUES (51, 1)")
+        published.publish(third)
+        live = published.lake().log("shop.t").read().live.values()
+        assert {add["deletionVector"]["storageType"] for add in live if "deletionVector" in add} == {"u"}
+        moved = [one["add"] for one in published.actions("shop.t", 2) if "add" in one and "deletionVector" in one["add"]]
+        assert [add["dataChange"] for add in moved] == [False]
+        published.assert_shows(first, second, third)
+
+
+def test_a_file_whose_rows_are_all_hidden_is_not_there(tmp_path: Path) -> None:
+    with source(tmp_path, "CREATE TABLE shop.t (id INT PRIMARY KEY)") as found:
+        points = [found.point("INSERT INTO shop.t VALUES (1), (2)"), found.point("INSERT INTO shop.t VALUES (3)")]
+        points.append(found.point("DELETE FROM shop.t WHERE id < 3"))
+        points.append(found.point("INSERT INTO shop.t VALUES (1)"))
+        late = Published(found.mirror, tmp_path / "late")
+        late.publish(points[2])
+        published = Published(found.mirror, tmp_path / "lake")
+        for point in points:
+            published.publish(point)
+        for lake in (published, late):
+            for log in (lake.folder / "shop.t" / "_delta_log").glob("*.json"):
+                adds = [json.loads(line).get("add") for line in log.read_text().splitlines()]
+                assert all(visible_rows(add) > 0 for add in adds if add is not None), log
+        late.publish(points[3])
+        late.assert_shows(points[2], points[3])
+        published.assert_shows(*points)
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"\1" * 400)])
+def test_a_file_of_vectors_that_is_gone_or_damaged_is_noticed_and_a_rebuild_goes_on(
+    published: Published, points: list[Point], damage: Callable[[Path], None]
+) -> None:
+    for point in points[:2]:
+        published.publish(point)
+    (path,) = (published.folder / "shop.keyed").glob("deletion_vector_*.bin")
+    damage(path)
+    for point in points[2:6]:
+        published.sync(point).run()
+    result = published.sync(points[8]).run()
+    assert [(one.table, one.failure.code) for one in result.behind] == [("shop.keyed", LakeChanged.code)]
+    again = published.sync(points[8])
+    assert again.rebuild("keyed").behind == ()
+    published.note(again.contents)
+    published.assert_shows(points[8])
+
+
+def test_what_cleans_a_table_elsewhere_finds_its_files_of_vectors_named(
+    published: Published, points: list[Point]
+) -> None:
+    """delta-rs, which would delete what it does not know."""
+    from deltalake import DeltaTable
+
+    for point in points[:2]:
+        published.publish(point)
+    table = DeltaTable(str(published.folder / "shop.keyed"))
+    gone = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
+    assert not [name for name in gone if "deletion_vector" in name]
 
 
 # ---- others
