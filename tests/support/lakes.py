@@ -102,7 +102,7 @@ class Published:
         """Up to a point; every table shows it."""
         sync = self.sync(point, watermark)
         result = sync.run()
-        assert result.behind == ()
+        assert result.behind == (), result.behind
         self.note(sync.contents)
         return result
 

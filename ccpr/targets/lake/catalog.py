@@ -23,7 +23,7 @@ from ccpr.targets.lake.delta_table import commit_info
 from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.folders import POINTS
 from ccpr.targets.lake.log import Action, CommitMark, TableLog, TableState
-from ccpr.targets.lake.statistics import statistics_of
+from ccpr.targets.lake.statistics import statistics_of, stats_text
 
 _TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
@@ -200,7 +200,7 @@ class Catalog:
             "size": len(data),
             "modificationTime": timestamp,
             "dataChange": True,
-            "stats": json.dumps(statistics_of(footers[0], SCHEMA)),
+            "stats": stats_text(statistics_of(footers[0], SCHEMA)),
             "tags": {},
         }
         removes = [

@@ -13,7 +13,8 @@ from ccpr.targets.lake.columns import LakeColumns, delta_schema
 from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.rules import Mapped, TableRules
 
-COLUMNS = "ccpr.columns"
+COLUMNS, FORMAT = "ccpr.columns", "ccpr.format"
+NEWEST = "2"  # FORMAT: vectors in files, bounds that exclude nothing. The files of a table without it are named anew
 VECTORS = "deletionVectors"
 _ENGINE = "matrixone-ccpr"
 _FEATURES = frozenset((VECTORS, "columnMapping", "timestampNtz", "inCommitTimestamp", "changeDataFeed"))
@@ -66,6 +67,7 @@ def metadata(
         "delta.logRetentionDuration": _KEPT,
         "ccpr.task": task,
         "ccpr.table": table.qualified_name,
+        FORMAT: NEWEST,
         COLUMNS: json.dumps(columns.to_json(), ensure_ascii=False),
     }
     if vectors:

@@ -5,12 +5,9 @@ have come or gone: appendable ones, and those that a new tombstone names. What i
 version says; an equal vector is no action. Source: docs/architecture.md, "Lakes"; decision lake-no-merge.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows
@@ -18,7 +15,7 @@ from ccpr.matrixone.schema import Table
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import files_of
 from ccpr.mirror.points import TableRef
-from ccpr.targets.lake.columns import LakeColumns, delta_schema, next_columns
+from ccpr.targets.lake.columns import LakeColumns, delta_schema, file_schema, next_columns
 from ccpr.targets.lake.commit import (
     OBJECT,
     ROWS,
@@ -31,13 +28,23 @@ from ccpr.targets.lake.commit import (
     shows,
     visible_rows,
 )
-from ccpr.targets.lake.delta_table import VECTORS, check_features, columns_of, joined, metadata, protocol
+from ccpr.targets.lake.delta_table import (
+    FORMAT,
+    NEWEST,
+    VECTORS,
+    check_features,
+    columns_of,
+    joined,
+    metadata,
+    protocol,
+)
 from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.feed import VersionChanges, VersionFeed
 from ccpr.targets.lake.log import Action, TableLog, TableState
 from ccpr.targets.lake.objects import KnownFile, ObjectResult, ObjectTask, stored_rows
 from ccpr.targets.lake.parquet import FileShape
 from ccpr.targets.lake.rows import later_tombstones, touched_by_tombstones
+from ccpr.targets.lake.statistics import mended_stats, stats_text
 from ccpr.targets.lake.vectors import CommitVectors, is_in_log
 
 
@@ -155,10 +162,19 @@ class _Publication:
             place.folder, self.table, self.columns, lake.reading, visible_only=lake.rules.copy_on_write
         )
         keeps = before is not None and before.generation == self.columns.generation
-        self.live = {add["tags"][OBJECT]: add for add in state.live.values()} if keeps else {}
+        self.live = {add["tags"][OBJECT]: add for add in self._former()} if keeps else {}
         self.before = None if again else manifest_before(lake, place, state)
         self.vectors = CommitVectors()
         self.written = 0
+
+    def _former(self) -> Iterator[Action]:
+        """The files of the version before, as this release names them."""
+        found = self.state.metadata or {}
+        if found["configuration"].get(FORMAT) == NEWEST:
+            yield from self.state.live.values()
+        else:
+            schema = file_schema(self.table, self.columns, self.lake.reading)
+            yield from ({**add, "stats": mended_stats(add["stats"], schema)} for add in self.state.live.values())
 
     def commit(self) -> Published:
         lake, state = self.lake, self.state
@@ -180,8 +196,7 @@ class _Publication:
         if not adds and not removes and not head:
             lake.states[self.place.folder] = state
             return _outcome(state, committed=False, pending=pending)
-        former = [add for add in kept.values() if "deletionVector" in add and is_in_log(add["deletionVector"])]
-        moved = [{**add, "deletionVector": self.vectors.add(self._hidden(add))} for add in former]
+        former, renamed = self._renamed(kept)
         self._store_vectors()
         lake.store.files.sync(f"{self.place.folder}/data")
         feed = VersionFeed(lake, self.place, state.version + 1, self.shape, self.before, self.manifest, self.point.at)
@@ -189,8 +204,8 @@ class _Publication:
         self.written += changes.size
         operation = "CREATE TABLE" if state.version < 0 else "WRITE"
         commit = Commit(lake, self.point, self.place, self.log, state)
-        removes, adds = [*removes, *former], [*adds, *moved]
-        unchanged = changes.unchanged.union(add["path"] for add in moved)
+        removes, adds = [*removes, *former], [*adds, *renamed]
+        unchanged = changes.unchanged.union(kept)
         self.written += commit.write(
             operation, head=head, removes=removes, adds=adds, unchanged=unchanged, changes=changes.actions
         )
@@ -230,8 +245,18 @@ class _Publication:
         with files_of(self.table.qualified_name):
             return frozenset(touched_by_tombstones(self.before, self.manifest, self.lake.mirror.open_object))
 
-    def _hidden(self, add: Mapping[str, Any]) -> np.ndarray:
-        return stored_rows(self.lake.store.files, self.place.folder, add["deletionVector"])
+    def _renamed(self, kept: Mapping[str, Action]) -> tuple[list[Action], list[Action]]:
+        """Of the files that stay those that a former release named otherwise: as it did, and as they are named now."""
+        before, after = [], []
+        for path, add in kept.items():
+            vector = add.get("deletionVector")
+            if vector is not None and is_in_log(vector):
+                hidden = stored_rows(self.lake.store.files, self.place.folder, vector)
+                add = {**add, "deletionVector": self.vectors.add(hidden)}
+            if add != self.state.live[path]:
+                before.append(self.state.live[path])
+                after.append(add)
+        return before, after
 
     def _known(self, name: str) -> KnownFile | None:
         add = self.live.get(name)
@@ -250,7 +275,7 @@ class _Publication:
             if not result.shown:
                 continue
             if result.file is not None:
-                path, size, stats = result.file.path, result.file.size, json.dumps(result.file.statistics)
+                path, size, stats = result.file.path, result.file.size, stats_text(result.file.statistics)
                 self.written += size if result.file.new else 0
             else:
                 assert before is not None

@@ -1,10 +1,11 @@
 """What the log says of the values in a file, made of the statistics that its Parquet footer has.
 
 Bounds are of all rows that were written, visible or not: they exclude nothing that is there. Left out are floats, whose
-statistics pass over NaN, numbers that JSON readers round, long texts, and times outside the calendar. Source: the
+statistics pass over NaN, decimals that JSON readers round, long texts, and times outside the calendar. Source: the
 protocol of Delta Lake, "Per-file Statistics"; decision lake-statistics.
 """
 
+import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 
 MOST_COLUMNS = 32  # as Delta Lake has it: the log of a wide table would be larger than its changes
 _TEXT_BYTES = 32
-_EXACT = 2**53  # readers may take a number of JSON for a float of 64 bits
+_EXACT = 10**15  # of so many digits a float of 64 bits, for which readers may take a number, has each number
 _EPOCH_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROS = 1_000
@@ -33,6 +34,26 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
         if bounds is not None:
             found["minValues"][field.name], found["maxValues"][field.name] = bounds
     return {**found, "tightBounds": False}
+
+
+def stats_text(found: dict[str, Any]) -> str:
+    """As an `add` has it. Letters are not escaped: Arrow's reader of JSON takes those beyond U+1FFFF for others, and the
+    engines that use it then leave out files."""
+    return json.dumps(found, ensure_ascii=False)
+
+
+def mended_stats(text: str, schema: pa.Schema) -> str:
+    """`stats` of a former release, whose bounds of decimals could be rounded inwards, and whose letters were
+    escaped."""
+    found = json.loads(text)
+    for field in schema:
+        ends = [found[key].get(field.name) for key in ("minValues", "maxValues")]
+        if pa.types.is_decimal(field.type) and any(
+            isinstance(end, float) and abs(Decimal(repr(end)).scaleb(field.type.scale)) >= _EXACT for end in ends
+        ):
+            for key in ("minValues", "maxValues"):
+                found[key].pop(field.name, None)
+    return stats_text(found)
 
 
 def _flat(schema: pa.Schema) -> list[pa.Field | None]:

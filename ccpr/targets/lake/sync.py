@@ -32,6 +32,7 @@ from ccpr.targets.lake.catalog import (
 )
 from ccpr.targets.lake.cleaning import Horizon, clean, is_checkpoint_due, oldest_removal
 from ccpr.targets.lake.commit import Lake, PointToPublish, TablePlace
+from ccpr.targets.lake.delta_table import NEWEST
 from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeStoreUnsafe, LakeTableUnknown
 from ccpr.targets.lake.folders import new_folder
 from ccpr.targets.lake.publish import Published, empty_table, publish_table
@@ -130,7 +131,8 @@ class LakeSync:
         self.failed: dict[int, LaggingTargetTable] = {}
         self._versions: dict[str, int] = {}
         self._last = False  # whether the point that is published is the last one
-        self._reading = f"{lake.reading.invalid_text.value} {lake.reading.zero_dates.value}"
+        # What makes a table be looked at again, although its rows are the same.
+        self._reading = f"{lake.reading.invalid_text.value} {lake.reading.zero_dates.value} {NEWEST}"
 
     def run(self) -> LakeResult:
         """Raises LakeAhead, LakeChanged (of the table of points), LakeForeign, StoreFailed, LeaseLost."""

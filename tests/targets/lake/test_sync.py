@@ -4,6 +4,7 @@ of each point."""
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from ccpr.matrixone.schema import Reading, ZeroDates
 from ccpr.mirror.points import Point
 from ccpr.state.patterns import NamePatterns
-from ccpr.targets.lake import publish
+from ccpr.targets.lake import delta_table, publish, sync
 from ccpr.targets.lake.commit import visible_rows
 from ccpr.targets.lake.errors import LakeAhead, LakeChanged, LakeConflict, LakeForeign
 from ccpr.targets.lake.rules import Mapped, TableRules
@@ -170,26 +171,47 @@ def test_vectors_are_in_files_where_every_reader_of_vectors_finds_them(
     assert len(list((published.folder / "shop.keyed").glob("deletion_vector_*.bin"))) == 1
 
 
-def test_vectors_in_the_log_of_a_former_release_move_with_the_tables_next_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also those of files that do not change; their rows are no change."""
-    with source(tmp_path, "CREATE TABLE shop.t (id INT PRIMARY KEY, n INT)") as found:
-        first = found.point("INSERT INTO shop.t SELECT result, 0 FROM generate_series(1, 50) g")
+def test_a_lake_of_a_former_release_is_mended_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors in its log, bounds that were rounded inwards, escaped letters; although no row has changed."""
+    import polars as pl
+
+    def former_stats(found: dict[str, Any]) -> str:
+        found["maxValues"]["d"] = 562949953421312.2
+        return json.dumps(found)
+
+    def former_metadata(*about: Any, **more: Any) -> dict[str, Any]:
+        found = delta_table.metadata(*about, **more)
+        del found["configuration"][delta_table.FORMAT]
+        return found
+
+    schema = "CREATE TABLE shop.t (id INT PRIMARY KEY, d DECIMAL(17,1), word VARCHAR(9))"
+    with source(tmp_path, schema) as found:
+        fill = "INSERT INTO shop.t VALUES (1, 562949953421312.3, '\U00020bb7'), (2, 5, '\U00020bb7')"
+        points = [found.point(fill), found.point("DELETE FROM shop.t WHERE id = 2")]
         published = Published(found.mirror, tmp_path / "lake")
-        published.publish(first)
         with monkeypatch.context() as former:
             former.setattr(publish, "CommitVectors", VectorsInLog)
-            second = found.point("DELETE FROM shop.t WHERE id < 7")
-            published.publish(second)
+            former.setattr(publish, "stats_text", former_stats)
+            former.setattr(publish, "metadata", former_metadata)
+            former.setattr(sync, "NEWEST", "1")
+            for point in points:
+                published.publish(point)
+        uri = str(published.folder / "shop.t")
+
+        def seen() -> list[int]:
+            table = pl.scan_delta(uri)
+            conditions = (pl.col("d") > Decimal("562949953421312.2"), pl.col("word") == "\U00020bb7")
+            return [table.filter(condition).collect().height for condition in conditions]
+
         assert {one["storageType"] for one in vectors_of(published, "shop.t", 1)} == {"i"}
-        third = found.point("INSERT INTO shop.t VALUES (51, 1)")
-        published.publish(third)
-        live = published.lake().log("shop.t").read().live.values()
-        assert {add["deletionVector"]["storageType"] for add in live if "deletionVector" in add} == {"u"}
-        moved = [one["add"] for one in published.actions("shop.t", 2) if "add" in one and "deletionVector" in one["add"]]
-        assert [add["dataChange"] for add in moved] == [False]
-        published.assert_shows(first, second, third)
+        assert seen() == [0, 0], "what the former release wrote is as wrong as it was"
+        published.publish(points[1])
+        assert seen() == [1, 1]
+        (add,) = [one["add"] for one in published.actions("shop.t", 2) if "add" in one]
+        assert (add["deletionVector"]["storageType"], add["dataChange"]) == ("u", False)
+        published.assert_shows(*points)
+        published.publish(points[1])
+        assert published.version("shop.t") == 2
 
 
 def test_a_file_whose_rows_are_all_hidden_is_not_there(tmp_path: Path) -> None:
