@@ -42,6 +42,33 @@ def modify_column(history: "History") -> None:
     history.note(f"modify {name}.{column} {text} to {wanted}")
 
 
+def swap_columns(history: "History") -> None:
+    """Two columns change names, in place."""
+    found = history.table()
+    one, other = (found and history.free_column(found[1]) for _ in range(2))
+    if not found or not one or not other or one == other:
+        return
+    name, makers = found[1].name, history.makers[found[1].name]
+    for former, later in ((one, "between"), (other, one), ("between", other)):
+        history.storage.rename_column(history.database, name, former, later, account=history.account)
+    makers[one], makers[other] = makers[other], makers[one]
+    history.note(f"swap {name}.{one} and {other}")
+
+
+def replace_column(history: "History") -> None:
+    """A column goes, and another one gets its name."""
+    found = history.table()
+    column = found and history.free_column(found[1])
+    if not found or not column or len(found[1].user_columns) < 2:
+        return
+    name, kind = found[1].name, history.rng.choice(list(TYPES))
+    for change, about in ((history.storage.drop_column, (column,)), (history.storage.add_column, (column, kind))):
+        in_place = history.rng.random() < 0.7
+        change(history.database, name, *about, in_place=in_place, account=history.account)
+    history.makers[name][column] = TYPES[kind]
+    history.note(f"replace {name}.{column} by {kind}")
+
+
 def create_index(history: "History") -> None:
     found = history.table()
     if found and found[1].partitioning is not None:

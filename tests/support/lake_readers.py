@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,73 @@ def visible_in_files(folder: Path, adds: Iterable[Mapping[str, Any]], names: Seq
     return found
 
 
-def changes_of_version(uri: str, version: int) -> tuple[Counter[str], Counter[str]]:
-    """What delta-rs says that a version took away and brought."""
-    from deltalake import DeltaTable
+@dataclass
+class Consumer:
+    """A copy of a table that is kept by its change data feed alone, by the names of columns: as
+    docs/how-to/read-a-lake.md says. delta-rs reads each version's changes in its own columns.
 
-    return changes_of(pa.table(DeltaTable(uri).load_cdf(starting_version=version, ending_version=version)))
+    Attributes
+    ----------
+    names, types : of the columns, at `version`.
+    rows : a tuple each.
+    """
+
+    uri: str
+    version: int = -1
+    names: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    rows: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    def follow(self) -> None:
+        """Up to the newest version. Raises AssertionError if rows are deleted that the copy has not."""
+        from deltalake import DeltaTable
+
+        operations = {one["version"]: one["operation"] for one in DeltaTable(self.uri).history()}
+        for version in range(self.version + 1, max(operations) + 1):
+            table = DeltaTable(self.uri, version=version)
+            names, types = zip(*((one.name, str(one.type)) for one in table.schema().fields), strict=True)
+            feed = pa.table(table.load_cdf(starting_version=version, ending_version=version))
+            self._apply(feed.select([*names, "_change_type"]), names, types, operations[version])
+            self.version = version
+
+    def _apply(self, feed: pa.Table, names: tuple[str, ...], types: tuple[str, ...], operation: str) -> None:
+        kinds = pa.array(feed.column("_change_type").to_pylist(), pa.string())  # delta-rs gives a dictionary of views
+        gone, come = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+        for kind, row in zip(kinds.to_pylist(), _tuples(feed.select(names)), strict=True):
+            (gone if kind in ("delete", "update_preimage") else come)[row] += 1
+        where = f"version {self.version + 1} of {self.uri}, {operation}"
+        if operation == "REPLACE TABLE":
+            same = set(zip(names, types, strict=True)) & set(zip(self.names, self.types, strict=True))
+            both = tuple(sorted(name for name, _ in same))
+            assert _only(self.rows, self.names, both) == _only(gone, names, both), where
+            self.rows = come
+        else:
+            known = dict(zip(self.names, self.types, strict=True))
+            assert all(known.get(name, kind) == kind for name, kind in zip(names, types, strict=True)), where
+            rows = _only(self.rows, self.names, names)
+            assert not gone - rows, (where, gone - rows)
+            self.rows = rows - gone + come
+        self.names, self.types = names, types
+
+    def assert_is(self, table: pa.Table) -> None:
+        """Raises AssertionError unless the copy has these rows."""
+        expected = Counter(_tuples(table.select(self.names)))
+        where = f"version {self.version} of {self.uri}"
+        assert self.rows == expected, (where, list(self.rows - expected)[:3], list(expected - self.rows)[:3])
+
+
+def _only(found: Counter[tuple[str, ...]], names: Sequence[str], wanted: Sequence[str]) -> Counter[tuple[str, ...]]:
+    """Rows with other columns; those that there are not are null."""
+    places = [names.index(name) if name in names else -1 for name in wanted]
+    rows: Counter[tuple[str, ...]] = Counter()
+    for row, count in found.items():
+        rows[tuple("None" if place < 0 else row[place] for place in places)] += count
+    return rows
+
+
+def _tuples(table: pa.Table) -> list[tuple[str, ...]]:
+    columns = [[repr(value) for value in _plain(column).to_pylist()] for column in table.columns]
+    return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
 
 
 def changes_of(feed: pa.Table) -> tuple[Counter[str], Counter[str]]:

@@ -6,18 +6,18 @@ Source: decisions lake-data-change, lake-change-data, deltas-by-commit-time.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import arrow_schema, arrow_type
 from ccpr.matrixone.objects.visibility import ListedObject, not_after, open_listed
-from ccpr.matrixone.schema import Column, Reading, Table
+from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.mirror.delta.delta import Delta, manifest_delta
 from ccpr.mirror.delta.images import Image, row_images
@@ -25,9 +25,12 @@ from ccpr.mirror.errors import KeysNotBytes, KeysNotUnique, TableWithoutKey
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.reading import as_asked
-from ccpr.targets.lake.columns import file_schema
-from ccpr.targets.lake.parquet import FileShape, parquet_chunks
-from ccpr.targets.lake.types import as_written, lake_type
+from ccpr.mirror.store import Store
+from ccpr.targets.lake.columns import LakeColumn, LakeColumns, file_schema
+from ccpr.targets.lake.errors import LakeTableRefused
+from ccpr.targets.lake.objects import stored_rows
+from ccpr.targets.lake.parquet import FileShape, file_batches, parquet_chunks
+from ccpr.targets.lake.types import as_written
 
 KIND = "_change_type"
 RESERVED = (KIND, "_commit_version", "_commit_timestamp")  # names of columns that a change data feed has
@@ -47,9 +50,15 @@ def changes_version(path: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def has_reserved_names(table: Table) -> bool:
-    """Whether a table has a column that a change data feed has, so that it can have none."""
-    return any(column.name.casefold() in RESERVED for column in table.user_columns)
+def check_feed_names(table: Table) -> None:
+    """Raises LakeTableRefused for a table with a column that a change data feed has: nobody could read it."""
+    if taken := [column.name for column in table.user_columns if column.name.casefold() in RESERVED]:
+        remedy = (
+            "Rename the column upstream, leave the table out with `--tables`, or publish it in a lake without "
+            "`--change-data`."
+        )
+        what = f"the change data feed has a column {taken[0]} of its own"
+        raise LakeTableRefused(what, subject=f"table {table.qualified_name}", remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -105,44 +114,14 @@ class TableChange:
         return all(one is not None and bool(not_after(one, self.since).all()) for one in times)
 
 
-def all_images(
-    mirror: Mirror,
-    columns: Sequence[Column],
-    reading: Reading,
-    before: tuple[Manifest, Timestamp] | None,
-    now: tuple[Manifest, Timestamp] | None,
-) -> Iterator[tuple[Image, pa.RecordBatch]]:
-    """All rows of a table at one point as deleted, and all at another as inserted: of one that was replaced, or of
-    which rows at two points cannot be matched. `columns` are those of the version; of a former table those count that
-    have the same name and form."""
-    for image, shown in ((Image.DELETE, before), (Image.INSERT, now)):
-        if shown is not None:
-            manifest, at = shown
-            known = {(one.name, lake_type(one, reading).form): one for one in manifest.table.user_columns}
-            found = [known.get((one.name, lake_type(one, reading).form)) for one in columns]
-            there = [one for one in found if one is not None]
-            for batch in mirror.rows(manifest, there, at):
-                values = iter(batch.columns)
-                arrays = [
-                    pa.nulls(batch.num_rows, arrow_type(column)) if one is None else next(values)
-                    for column, one in zip(columns, found, strict=True)
-                ]
-                yield image, pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+def feed_schema(shape: FileShape) -> pa.Schema:
+    """Of the file of the changes."""
+    return file_schema(shape.table, shape.columns, shape.reading).append(pa.field(KIND, pa.string()))
 
 
-def changes_file(images: Iterator[tuple[Image, pa.RecordBatch]], shape: FileShape) -> Iterator[bytes] | None:
-    """The file of the changes, in pieces; None if there are none. `images` have the user's columns. Raises, also while
-    pieces are taken, what they raise, and ValueRefused."""
-    schema = file_schema(shape.table, shape.columns, shape.reading).append(pa.field(KIND, pa.string()))
-    batches = _feed(images, shape, schema)
-    first = next(batches, None)
-    return None if first is None else parquet_chunks(chain((first,), batches), schema, [])
-
-
-def _feed(
-    images: Iterator[tuple[Image, pa.RecordBatch]], shape: FileShape, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    kinds = []
+def feed_rows(images: Iterator[tuple[Image, pa.RecordBatch]], shape: FileShape) -> Iterator[pa.RecordBatch]:
+    """Images of the user's columns as the feed has them. Raises ValueRefused, and what taking them raises."""
+    kinds, schema = list[Image](), feed_schema(shape)
 
     def rows() -> Iterator[pa.RecordBatch]:
         for image, batch in images:
@@ -152,6 +131,52 @@ def _feed(
 
     subject = f"table {shape.table.qualified_name}"
     for batch in as_asked(rows(), shape.table.user_columns, shape.reading, subject):
-        image = pa.array([kinds.pop().value]).take(pa.array(np.zeros(batch.num_rows, np.int64)))
         values = [as_written(column, field.type) for column, field in zip(batch.columns, schema, strict=False)]
-        yield pa.RecordBatch.from_arrays([*values, image], schema=schema)
+        yield _of_kind(kinds.pop(), values, batch.num_rows, schema)
+
+
+def deleted_files(
+    store: Store, shape: FileShape, before: LakeColumns, adds: Iterable[Mapping[str, Any]]
+) -> Iterator[pa.RecordBatch]:
+    """All rows that files of the version before show, as deleted: what readers had, whatever became of the mirror.
+
+    A column has the values of the one that had its name, else of itself under its former name; null if there was
+    neither, or where its type does not hold them. Raises LakeChanged, StoreFailed.
+    """
+    schema, sources = feed_schema(shape), [_source(column, before) for column in shape.columns.columns]
+    for add in adds:
+        hidden, first = stored_rows(store, shape.folder, add.get("deletionVector")), 0
+        for batch in file_batches(store, shape.folder, add["path"], [name for name in sources if name is not None]):
+            shown = np.ones(batch.num_rows, bool)
+            shown[hidden[slice(*np.searchsorted(hidden, [first, first + batch.num_rows]))] - first] = False
+            first += batch.num_rows
+            rows = batch.filter(pa.array(shown))
+            if rows.num_rows:
+                values = [_held(rows, name, field.type) for name, field in zip(sources, schema, strict=False)]
+                yield _of_kind(Image.DELETE, values, rows.num_rows, schema)
+
+
+def changes_file(rows: Iterator[pa.RecordBatch], shape: FileShape) -> Iterator[bytes] | None:
+    """The file of the changes, in pieces; None if there are none. Raises, also while pieces are taken, what taking the
+    rows raises."""
+    first = next(rows, None)
+    return None if first is None else parquet_chunks(chain((first,), rows), feed_schema(shape), [])
+
+
+def _of_kind(kind: Image, values: list[pa.Array], rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*values, pa.repeat(kind.value, rows)], schema=schema)
+
+
+def _source(column: LakeColumn, before: LakeColumns) -> str | None:
+    """The name in the former files of what a column was."""
+    named = {one.name: one.physical for one in before.columns}
+    numbered = {one.id: one.physical for one in before.columns}
+    return named.get(column.name, numbered.get(column.id))
+
+
+def _held(rows: pa.RecordBatch, name: str | None, kind: pa.DataType) -> pa.Array:
+    place = -1 if name is None else rows.schema.get_field_index(name)
+    try:
+        return pa.nulls(rows.num_rows, kind) if place < 0 else as_written(rows.column(place), kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.nulls(rows.num_rows, kind)

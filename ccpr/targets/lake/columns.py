@@ -57,6 +57,15 @@ class LakeColumns:
     columns: tuple[LakeColumn, ...]
     used: Mapping[str, int] = field(default_factory=dict)
 
+    def continues(self, before: "LakeColumns") -> bool:
+        """Whether rows of both can be told apart by the names of columns: no name means another column or another
+        form, and no column is called otherwise. Then columns only came or went."""
+        named = {one.name: (one.id, one.form) for one in before.columns}
+        ids = {one.id for one in before.columns}
+        return all(
+            named[one.name] == (one.id, one.form) if one.name in named else one.id not in ids for one in self.columns
+        )
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

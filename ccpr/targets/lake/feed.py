@@ -6,6 +6,7 @@ Source: decisions lake-data-change, lake-change-data.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +17,14 @@ from ccpr.mirror.manifests import Manifest
 from ccpr.targets.lake.changes import (
     NOT_MATCHED,
     TableChange,
-    all_images,
     changes_file,
     changes_path,
-    has_reserved_names,
+    deleted_files,
+    feed_rows,
 )
+from ccpr.targets.lake.columns import LakeColumns
 from ccpr.targets.lake.commit import OBJECT, Lake, TablePlace
+from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.log import Action
 from ccpr.targets.lake.parquet import FileShape
 
@@ -50,39 +53,56 @@ class VersionFeed:
     ----------
     version : that is to be committed.
     shape : of the table's files at that version.
+    columns, live : those of the version before, and its files; None and empty before the first.
     before : the table as the version before shows it, at `place.at`; None if that is not known.
     now : as this version shows it; None for a table that is gone.
+    again : the files of the version before may be damaged.
     """
 
     lake: Lake
     place: TablePlace
     version: int
     shape: FileShape
+    columns: LakeColumns | None
+    live: Adds
     before: Manifest | None
     now: Manifest | None
     at: Timestamp
+    again: bool = False
 
     def changes(self, removes: Adds, adds: Adds) -> VersionChanges:
         """`removes` and `adds` are files as the log has them. Raises what reading the mirror raises, StoreFailed."""
         change = self._change
         unchanged = frozenset[str]() if change is None else _moved(change, removes, adds)
-        if not self.lake.rules.change_data or has_reserved_names(self.shape.table):
+        if not self.lake.rules.change_data:
             return VersionChanges(unchanged)
         everything = frozenset(add["path"] for add in (*removes, *adds))
-        if change is not None:
+        continues = self.columns is None or self.shape.columns.continues(self.columns)
+        if change is not None and continues:
             try:
-                found = self._written(change.images())
+                found = self._written(feed_rows(change.images(), self.shape))
             except NOT_MATCHED:
                 pass
             else:
                 return VersionChanges(everything) if found is None else VersionChanges(unchanged, *found)
-        if not any("deletionVector" in add for add in (*removes, *adds)):
+        if continues and not any("deletionVector" in add for add in (*removes, *adds)):
             return VersionChanges()  # readers see the changes by the files
-        before = None if self.before is None else (self.before, Timestamp(self.place.at))
-        now = None if self.now is None else (self.now, self.at)
-        columns = self.shape.table.user_columns
-        found = self._written(all_images(self.lake.mirror, columns, self.shape.reading, before, now))
+        try:
+            found = self._written(chain(self._deleted(), self._inserted()))
+        except LakeChanged:
+            if not self.again:
+                raise
+            found = self._written(self._inserted())
         return VersionChanges(everything) if found is None else VersionChanges(frozenset(), *found)
+
+    def _deleted(self) -> Iterator[pa.RecordBatch]:
+        if self.columns is not None:
+            yield from deleted_files(self.lake.store.files, self.shape, self.columns, self.live)
+
+    def _inserted(self) -> Iterator[pa.RecordBatch]:
+        if self.now is not None:
+            rows = self.lake.mirror.rows(self.now, self.shape.table.user_columns, self.at)
+            yield from feed_rows(((Image.INSERT, batch) for batch in rows), self.shape)
 
     @cached_property
     def _change(self) -> TableChange | None:
@@ -91,9 +111,9 @@ class VersionFeed:
             return None
         return TableChange(self.lake.mirror, self.before, Timestamp(self.place.at), self.now, self.at)
 
-    def _written(self, images: Iterator[tuple[Image, pa.RecordBatch]]) -> tuple[tuple[Action], int] | None:
+    def _written(self, rows: Iterator[pa.RecordBatch]) -> tuple[tuple[Action], int] | None:
         """The action of the file, and its bytes; None if nothing changed."""
-        content = changes_file(images, self.shape)
+        content = changes_file(rows, self.shape)
         if content is None:
             return None
         name, files = changes_path(self.version), self.lake.store.files

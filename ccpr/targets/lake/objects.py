@@ -98,7 +98,8 @@ def run_here(
 
 
 def publish_object(mirror: Mirror, store: Store, shape: FileShape, at: Timestamp, task: ObjectTask) -> ObjectResult:
-    """Raises MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused, StoreFailed, LakeChanged."""
+    """Raises MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused, StoreFailed,
+    LakeChanged."""
     listed, known = task.listed, task.known
     name = listed.stats.name
     with files_of(shape.table.qualified_name):

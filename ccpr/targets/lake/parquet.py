@@ -20,14 +20,17 @@ import pyarrow.parquet as pq
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.schema import Reading, Table
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.reading import as_asked
 from ccpr.mirror.row_groups import GROUP_ROWS, row_groups
 from ccpr.mirror.store import Store
 from ccpr.targets.lake.columns import LakeColumns, file_schema
+from ccpr.targets.lake.errors import LakeChanged
 from ccpr.targets.lake.statistics import statistics_of
 from ccpr.targets.lake.types import as_written
 from ccpr.targets.lake.vectors import digest_of_rows
 
+_READ_ROWS = 1 << 15
 _FORMAT = 2  # of what is written into a file; another one gives other names
 _OPTIONS: dict[str, Any] = {
     "compression": "zstd",
@@ -99,6 +102,20 @@ def write_file(store: Store, shape: FileShape, file: ObjectFile, name: str, null
         stored_name, parquet_chunks(_batches(file, shape, schema, nulls), schema, footers), overwrite=size is not None
     )
     return WrittenFile(path, stored.size, statistics_of(footers[0], schema), new=True)
+
+
+def file_batches(store: Store, folder: str, path: str, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """All rows of a file that is there, in order: some columns of it, as far as it has them. Raises LakeChanged,
+    StoreFailed."""
+    name = f"{folder}/{path}"
+    try:
+        with pq.ParquetFile(pa.PythonFile(_Reading(store, name, store.open(name).size), "r"), pre_buffer=False) as file:
+            there = set(file.schema_arrow.names)
+            columns = [one for one in names if one in there] or None
+            yield from file.iter_batches(_READ_ROWS, columns=columns, use_threads=False)
+    except (MirrorDamaged, pa.ArrowException) as error:
+        what = f"its file {path} cannot be read: {error!s:.120}"
+        raise LakeChanged(what, subject=f"{store.url.partition('?')[0]}/{folder}") from error
 
 
 def parquet_chunks(

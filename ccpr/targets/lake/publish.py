@@ -15,6 +15,7 @@ from ccpr.matrixone.schema import Table
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import files_of
 from ccpr.mirror.points import TableRef
+from ccpr.targets.lake.changes import check_feed_names
 from ccpr.targets.lake.columns import LakeColumns, delta_schema, file_schema, next_columns
 from ccpr.targets.lake.commit import (
     OBJECT,
@@ -110,7 +111,7 @@ def empty_table(lake: Lake, point: PointToPublish, place: TablePlace) -> Publish
         changes = VersionChanges()
         if before is not None and columns is not None:
             shape = FileShape(place.folder, before.table, columns, lake.reading)
-            feed = VersionFeed(lake, place, state.version + 1, shape, before, None, point.at)
+            feed = VersionFeed(lake, place, state.version + 1, shape, columns, removes, before, None, point.at)
             changes = feed.changes(removes, ())
         Commit(lake, point, place, log, state).write(
             "DROP TABLE", removes=removes, unchanged=changes.unchanged, changes=changes.actions
@@ -154,7 +155,10 @@ class _Publication:
         self.table: Table = manifest.table
         self.objects = manifest.listed_objects()
         check_features(state.protocol, log.subject)
-        before = _columns_before(state, log, again=again)
+        if lake.rules.change_data:
+            check_feed_names(self.table)
+        self.again = again
+        self.columns_before = before = _columns_before(state, log, again=again)
         self.columns = next_columns(self.table, lake.reading, lake.rules.mapped, before)
         if again and before is not None and self.columns.generation == before.generation:
             self.columns = replace(self.columns, generation=before.generation + 1)
@@ -199,15 +203,25 @@ class _Publication:
         former, renamed = self._renamed(kept)
         self._store_vectors()
         lake.store.files.sync(f"{self.place.folder}/data")
-        feed = VersionFeed(lake, self.place, state.version + 1, self.shape, self.before, self.manifest, self.point.at)
+        feed = VersionFeed(
+            lake,
+            self.place,
+            state.version + 1,
+            self.shape,
+            self.columns_before,
+            list(state.live.values()),
+            self.before,
+            self.manifest,
+            self.point.at,
+            self.again,
+        )
         changes = feed.changes(removes, adds)
         self.written += changes.size
-        operation = "CREATE TABLE" if state.version < 0 else "WRITE"
         commit = Commit(lake, self.point, self.place, self.log, state)
         removes, adds = [*removes, *former], [*adds, *renamed]
         unchanged = changes.unchanged.union(kept)
         self.written += commit.write(
-            operation, head=head, removes=removes, adds=adds, unchanged=unchanged, changes=changes.actions
+            self._operation(), head=head, removes=removes, adds=adds, unchanged=unchanged, changes=changes.actions
         )
         before = {add["path"] for add in removes}
         after = {add["path"] for add in adds}
@@ -220,6 +234,14 @@ class _Publication:
             vectors=len(after & before),
             bytes_written=self.written,
         )
+
+    def _operation(self) -> str:
+        """As the table's history calls the version."""
+        before = self.columns_before
+        if self.state.version < 0:
+            return "CREATE TABLE"
+        same = before is not None and before.generation == self.columns.generation and self.columns.continues(before)
+        return "WRITE" if same else "REPLACE TABLE"
 
     def _tasks(self, data: Sequence[ListedObject]) -> list[ObjectTask]:
         touched = self._touched()

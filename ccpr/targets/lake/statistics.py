@@ -37,8 +37,8 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
 
 
 def stats_text(found: dict[str, Any]) -> str:
-    """As an `add` has it. Letters are not escaped: Arrow's reader of JSON takes those beyond U+1FFFF for others, and the
-    engines that use it then leave out files."""
+    """As an `add` has it. Letters are not escaped: Arrow's reader of JSON takes those beyond U+1FFFF for others, and
+    the engines that use it then leave out files."""
     return json.dumps(found, ensure_ascii=False)
 
 

@@ -1,5 +1,5 @@
-"""What engines find by filters at, just above and just below each bound of each file: they leave out files by bounds, and
-must not leave out a row. Of every type that has bounds."""
+"""What engines find by filters at, just above and just below each bound of each file: they leave out files by bounds,
+and must not leave out a row. Of every type that has bounds."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.integration
 FILES, MOST = 8, 315_537_897_599_999_999  # microseconds from year 1 to the end of 9999
 EXACT = Context(prec=60)
 YEAR_1 = -62_135_596_800_000_000
-WORDS = ("", "a", "é", "日本語", "🦆", "'quoted' \\ \"x\"", "a\0b", "x" * 31 + "é", "y" * 32, "z" * 33, "𠮷", "\U0010ffff")
+LONG = ("x" * 31 + "é", "y" * 32, "z" * 33)
+WORDS = ("", "a", "é", "日本語", "🦆", "𠮷", "\U0010ffff", "'quoted' \\ \"x\"", "a\0b", *LONG)
 
 
 @dataclass(frozen=True, slots=True)
