@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ccpr.mirror.delta.split import DeltaPart
 
 
+FIELD_ID = b"PARQUET:field_id"  # as Arrow calls it, and writes it to Parquet
+
+
 class Changes:
     """The row delta of a table; made by `Table.changes`.
 
@@ -30,10 +33,11 @@ class Changes:
         `since`.
     before, after : what the table is called at `since` and at `until`; None where it is not there.
     replaced : whether it has another id at `until`, since it was truncated, rewritten by an ALTER, or dropped and
-        created again. Then all its rows are upserts.
+        created again, or a name that it has means another column than at `since`. Then all its rows are upserts.
     key : the columns that name a row: those of the primary key, or the server's own `__mo_fake_pk_col` of a table
         without one.
-    schema : of `to_batches` and `to_arrow`: `__ccpr_kind` and the columns of `upserts`.
+    schema : of `to_batches` and `to_arrow`: `__ccpr_kind` and the columns of `upserts`, each with the upstream's number
+        of it as `PARQUET:field_id` in its metadata. A column that is renamed in place keeps it.
     """
 
     def __init__(
@@ -60,7 +64,9 @@ class Changes:
     def schema(self) -> pa.Schema:
         from ccpr.mirror.delta.change_rows import change_schema
 
-        return change_schema(self._changes.shape, self._reading)
+        kind, *fields = change_schema(self._changes.shape, self._reading)
+        numbers = (str(column.seqnum).encode() for column in self._changes.shape.columns)
+        return pa.schema([kind, *(one.with_metadata({FIELD_ID: n}) for one, n in zip(fields, numbers, strict=True))])
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The changes as a stream of rows.
@@ -78,7 +84,8 @@ class Changes:
         """
         from ccpr.mirror.delta.change_rows import change_batches
 
-        batches = change_batches(self._changes.shape, self._changes.parts(), self._reading)
+        found = change_batches(self._changes.shape, self._changes.parts(), self._reading)
+        batches = (pa.RecordBatch.from_arrays(batch.columns, schema=self.schema) for batch in found)
         return pa.RecordBatchReader.from_batches(self.schema, batches)
 
     def to_arrow(self) -> pa.Table:

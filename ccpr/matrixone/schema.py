@@ -3,7 +3,7 @@
 Source: docs/format/object-file.md 3.1, 4 and 5; docs/upstream.md 5.4.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -258,6 +258,14 @@ class Table:
             None if indexes is None else tuple(_index_of(row) for row in indexes),
             tuple(Partition(text_of(name), integer_of(number)) for name, number in value.get("partitions", ())),
         )
+
+
+def names_keep_meaning(before: Mapping[str, tuple[int, Any]], now: Mapping[str, tuple[int, Any]]) -> bool:
+    """Whether who goes by the names of columns may take later rows for those of before: columns came or went, and no
+    name means another column, or another type of it, and no column is called otherwise. Given for each name the number
+    of the column, which a rename keeps, and what its values are."""
+    numbers = {number for number, _ in before.values()}
+    return all(before[name] == one if name in before else one[0] not in numbers for name, one in now.items())
 
 
 def _index_of(row: Any) -> tuple[str, str, str]:

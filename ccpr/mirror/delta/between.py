@@ -16,7 +16,7 @@ from ccpr.base.wording import meant
 from ccpr.matrixone.objects.identifiers import rowid_order
 from ccpr.matrixone.objects.types import arrow_type, check_readable
 from ccpr.matrixone.objects.visibility import ListedObject, tombstones_of
-from ccpr.matrixone.schema import Kind, Table
+from ccpr.matrixone.schema import Column, Kind, Table, names_keep_meaning
 from ccpr.mirror.delta.delta import SPLIT_ROWS, Delta, TableAt, table_delta
 from ccpr.mirror.delta.keys import comparable, row_key
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit
@@ -33,8 +33,8 @@ class TableChanges:
     ----------
     before, after : the table at the two points; None where it is not there.
     delta : the changes. All rows are upserts if the table is new or was replaced, and deletes if it is gone.
-    replaced : of a table that was replaced by one with another id, all rows as deletes. Keys that the new table has as
-        well are not to be deleted.
+    replaced : of a table that was replaced by one with another id, or in which a name means another column, all rows
+        as deletes. Keys that the new table has as well are not to be deleted.
     """
 
     before: TableAt | None
@@ -94,7 +94,7 @@ def changes_between(
         remedy = meant(name, later.names(), "tables")
         subject = f"table {name} up to point {later.lsn}"
         raise TableMissingInMirror("no such table at either point", subject=subject, remedy=remedy)
-    if before is None or before.ref.table_id == after.ref.table_id:
+    if before is None or (before.ref.table_id == after.ref.table_id and _names_stay(mirror, before, after)):
         return TableChanges(before, after, table_delta(mirror, before, after, split_rows=split_rows))
     delta = table_delta(mirror, None, after, split_rows=split_rows)
     replaced = removal_delta(mirror, before, split_rows=split_rows)
@@ -126,6 +126,16 @@ def removal_delta(mirror: Mirror, table: TableAt, *, split_rows: int = SPLIT_ROW
             for share in _runs(data, split_rows)
         ]
         return Delta(mirror, manifest.table, shape, splits)
+
+
+def _names_stay(mirror: Mirror, before: TableAt, after: TableAt) -> bool:
+    """Whether rows before and after can be compared by the names of columns."""
+    then, now = (mirror.manifest(one.ref, lambda objects: objects.slice(0, 0)).table for one in (before, after))
+    return names_keep_meaning(*({one.name: _meaning(one) for one in table.user_columns} for table in (then, now)))
+
+
+def _meaning(column: Column) -> tuple[int, tuple[pa.DataType, tuple[str, ...]]]:
+    return column.seqnum, (arrow_type(column), column.labels)
 
 
 def _check_key(former: DeltaShape, later: DeltaShape) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.matrixone.schema import Column, Reading, Table, integer_of, text_of
+from ccpr.matrixone.schema import Column, Reading, Table, integer_of, names_keep_meaning, text_of
 from ccpr.targets.lake.errors import LakeTableRefused
 from ccpr.targets.lake.rules import Mapped
 from ccpr.targets.lake.types import LakeType, lake_type
@@ -58,13 +58,9 @@ class LakeColumns:
     used: Mapping[str, int] = field(default_factory=dict)
 
     def continues(self, before: "LakeColumns") -> bool:
-        """Whether rows of both can be told apart by the names of columns: no name means another column or another
-        form, and no column is called otherwise. Then columns only came or went."""
-        named = {one.name: (one.id, one.form) for one in before.columns}
-        ids = {one.id for one in before.columns}
-        return all(
-            named[one.name] == (one.id, one.form) if one.name in named else one.id not in ids for one in self.columns
-        )
+        """Whether no name has another meaning than before: `names_keep_meaning`."""
+        then, now = ({one.name: (one.id, one.form) for one in found.columns} for found in (before, self))
+        return names_keep_meaning(then, now)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
