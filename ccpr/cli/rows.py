@@ -160,11 +160,11 @@ def show_rows(rows: "pa.Table", limit: int | None = None) -> None:
     from ccpr.values.cells import SCREEN, cells, is_number
 
     shown = rows.slice(0, limit)
-    columns = [cells(column, SCREEN).whole.to_pylist() for column in shown.columns]
+    listed = list(zip(*(cells(column, SCREEN).whole.to_pylist() for column in shown.columns), strict=True))
     numeric = {place for place, kind in enumerate(shown.schema.types) if is_number(kind)}
-    show_table(shown.column_names, list(zip(*columns, strict=True)), empty="no rows", right=numeric)
-    more = "more than " if rows.num_rows > shown.num_rows else ""
-    out.print(f"{more}{counted(shown.num_rows, 'row')}", style="dim", markup=False)
+    show_table(shown.column_names, listed, empty="no rows", right=numeric)
+    more = "more than " if rows.num_rows > len(listed) else ""
+    out.print(f"{more}{counted(len(listed), 'row')}", style="dim", markup=False)
 
 
 def _first(schema: "pa.Schema", batches: "Iterable[pa.RecordBatch]", count: int) -> "pa.Table":

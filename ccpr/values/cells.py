@@ -90,7 +90,7 @@ def cells(values: pa.Array | pa.ChunkedArray, form: Form, *, digits: int = 0) ->
         finite = pc.is_finite(values)
         if not pc.all(finite).as_py():  # also where all are null
             found = Cells(pc.if_else(finite, found.text, joined('"', found.text, '"')))
-    return Cells(pc.fill_null(found.whole, _scalar(form.null))) if values.null_count else found
+    return Cells(pc.fill_null(found.whole, _scalar(form.null))) if found.text.null_count else found
 
 
 def lines(columns: Sequence[Cells], begin: str, between: Sequence[str], end: str) -> pa.LargeStringArray:

@@ -213,6 +213,14 @@ def test_a_limit_holds_for_json_and_for_files(shop: Path) -> None:
     assert lines_of(file) == [{"id": 1}, {"id": 2}, {"id": 3}]
 
 
+def test_a_statement_without_rows_shows_none(shop: Path) -> None:
+    for sql in ("CREATE VIEW made AS SELECT 1", "SELECT id FROM t WHERE id > 99"):
+        assert shown("query", NAME, sql).split("\n")[:2] == ["no rows", "0 rows"]
+        assert command("query", NAME, sql)["rows"] == []
+    command("query", NAME, "SELECT id FROM t WHERE id > 99", "--out", str(shop / "none.csv"))
+    assert (shop / "none.csv").read_text() == '"id"\n'
+
+
 # ---- where a file cannot be
 
 

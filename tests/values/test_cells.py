@@ -234,6 +234,11 @@ def test_what_a_query_can_give_is_json(expression: str, value: Any) -> None:
     assert lines_of(several.combine_chunks().slice(1)) == [{"v": value}] * 2
 
 
+def test_a_null_that_is_among_the_values_of_a_dictionary_is_null() -> None:
+    table = pa.table({"v": pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))})
+    assert lines_of(table) == [{"v": "a"}, {"v": None}, {"v": None}]
+
+
 def test_a_type_without_a_text_is_refused_by_name() -> None:
     with pytest.raises(ValueRefused, match="month_day_nano_interval"):
         cells(pa.array([pa.scalar((1, 2, 3), pa.month_day_nano_interval())]), SCREEN)
