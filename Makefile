@@ -71,7 +71,6 @@ ui: $(INSTALLED) ## Dagster's UI on 127.0.0.1:3000 (PORT=) for the subscriptions
 	@$(BIN)/python -m ccpr.dagster.partitions
 	@echo "http://127.0.0.1:$(PORT)/asset-groups  (Ctrl-C ends it)"
 	@cd $(DAGSTER_HOME) && PYTHONWARNINGS=ignore exec $(abspath $(BIN))/python $(CURDIR)/scripts/with-children \
-	  bash -c '"$$0" spark keep --on-demand & exec "$$@"' $(abspath $(BIN))/ccpr \
 	  $(abspath $(BIN))/dagster dev --workspace $(CURDIR)/workspace.yaml --host 127.0.0.1 --port $(PORT) --log-level warning
 
 screenshots: $(INSTALLED) ## write the pictures of Dagster's UI in docs/images, by the test in a browser

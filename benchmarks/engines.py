@@ -1,11 +1,11 @@
-"""Who copies how fast, from 10 kB to 1 GB: the process itself, a warm Spark session, a cold one, and `ccpr run` as a
-whole with each engine. `--json` prints the figures as one JSON object.
+"""Who copies how fast, from 10 kB to 1 GB: the process itself, a Spark session of its own, one that has to start, and
+`ccpr run` as a whole with each engine. `--json` prints the figures as one JSON object.
 
 All copy the same objects from one emulator, which is another process, into an empty folder, and take turns: a busy
 machine slows down each of them, so the ratios say more than the seconds. A figure is the median of its rounds. A cold
 session is started once for each size, in a process of its own. `ccpr run` is measured from the start of the program to
-its end, on 300 MB. The last line is `warm_300mb=<seconds of the process / of the warm session> warm_6kb_s=<seconds>
-auto_cold=<ccpr run --engine auto / --engine process, without a warm session> auto_warm=<with one>`.
+its end, on 300 MB. The last line is `spark_300mb=<seconds of the process / of Spark> spark_6kb_s=<seconds>
+auto=<ccpr run --engine auto / --engine process>`.
 """
 
 import sys
@@ -32,12 +32,11 @@ from benchmarks.copy import emulator, job_of, large_objects, objects_of
 from benchmarks.shared.common import recordings_with
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy, copy_in_process
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.pipeline.spark.server import WarmSpark
 from ccpr.state.credentials import KEY_FILE_VARIABLE
 
 _LARGE = (("15 MB", 1), ("60 MB", 4), ("300 MB", 20), ("1 GB", 67))  # objects of 15 MB
 _SMALL = (("6 kB", 3), ("100 kB", 50), ("1 MB", 500))  # objects of 2 kB
-_ENGINES = ("process", "warm", "cold")
+_ENGINES = ("process", "spark", "cold")
 _COMMAND_SIZE = "300 MB"
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,7 +47,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--largest", default="1 GB", help="skip what is larger, e.g. '300 MB'")
     parser.add_argument("--no-cold", action="store_true", help="leave the cold sessions out")
-    parser.add_argument("--no-warm-up", action="store_true", help="start the warm session without small jobs first")
     parser.add_argument("--cold", nargs=2, metavar=("TASK", "HOME"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.cold:
@@ -65,14 +63,9 @@ def main() -> None:
         if large := [size for size in _LARGE if size[0] in names]:
             made = large_objects(folder / "wide_and_large", work / "large", max(count for _, count in large))
             recordings.append((made, large))
-        warm = WarmSpark(work)
-        warm.start(warm_up=not arguments.no_warm_up)  # as `ccpr spark start` does
-        try:
-            figures = {}
-            for recording, sizes in recordings:
-                figures |= _copies(recording, sizes, work, arguments)
-        finally:
-            warm.stop()
+        figures = {}
+        for recording, sizes in recordings:
+            figures |= _copies(recording, sizes, work, arguments)
         if _COMMAND_SIZE in names:
             figures |= _commands(folder / "wide_and_large", work, arguments.rounds)
     if arguments.json:
@@ -85,8 +78,7 @@ def _copies(
     recording: Path, sizes: list[tuple[str, int]], work: Path, arguments: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
     """Seconds of each engine by size."""
-    warm = Copier(work, "spark")
-    engines: dict[str, Callable] = {"process": copy_in_process, "warm": warm}
+    engines: dict[str, Callable] = {"process": copy_in_process, "spark": Copier(work, "spark")}
     found = {}
     with emulator(recording) as port:
         job = job_of(port, recording.name, work)
@@ -126,15 +118,11 @@ def _commands(source: Path, work: Path, rounds: int) -> dict[str, dict[str, floa
     recording = large_objects(source, work / "command" / source.name, dict(_LARGE)[_COMMAND_SIZE])
     times: dict[str, list[float]] = {}
     with emulator(recording) as port:
-        for warm in (False, True):
-            if warm:
-                WarmSpark(work).start(warm_up=True)
-            for number in range(rounds + 1):
-                for engine in ("auto", "process")[:: 1 if number % 2 else -1]:
-                    seconds = _first_run(port, recording, work, engine)
-                    if number:
-                        times.setdefault(f"{engine} {'warm' if warm else 'cold'}", []).append(seconds)
-        WarmSpark(work).stop()
+        for number in range(rounds + 1):
+            for engine in ("auto", "process")[:: 1 if number % 2 else -1]:
+                seconds = _first_run(port, recording, work, engine)
+                if number:
+                    times.setdefault(engine, []).append(seconds)
     return {"ccpr run": {name: statistics.median(values) for name, values in times.items()}}
 
 
@@ -179,20 +167,18 @@ def _clean_up(folder: Path) -> None:
 
 
 def _show(figures: dict[str, dict[str, float]]) -> None:
-    print(f"{'':>8} {'process':>10} {'warm':>10} {'cold':>10}   process/warm")
+    print(f"{'':>8} {'process':>10} {'spark':>10} {'cold':>10}   process/spark")
     for name, times in figures.items():
         if name != "ccpr run":
-            shown = " ".join(
-                f"{times[engine]:>8.2f} s" if engine in times else " " * 10 for engine in ("process", "warm", "cold")
-            )
-            print(f"{name:>8} {shown}   {times['process'] / times['warm']:.2f}")
+            shown = " ".join(f"{times[engine]:>8.2f} s" if engine in times else " " * 10 for engine in _ENGINES)
+            print(f"{name:>8} {shown}   {times['process'] / times['spark']:.2f}")
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     last = {}
     if "300 MB" in figures:
-        last["warm_300mb"] = figures["300 MB"]["process"] / figures["300 MB"]["warm"]
-    last["warm_6kb_s"] = figures["6 kB"]["warm"]
-    for kind in ("cold", "warm") if "ccpr run" in figures else ():
-        last[f"auto_{kind}"] = figures["ccpr run"][f"auto {kind}"] / figures["ccpr run"][f"process {kind}"]
+        last["spark_300mb"] = figures["300 MB"]["process"] / figures["300 MB"]["spark"]
+    last["spark_6kb_s"] = figures["6 kB"]["spark"]
+    if "ccpr run" in figures:
+        last["auto"] = figures["ccpr run"]["auto"] / figures["ccpr run"]["process"]
     print(" ".join(f"{name}={value:.2f}" for name, value in last.items()))
 
 

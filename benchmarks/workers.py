@@ -96,7 +96,7 @@ def _session(cluster: Cluster, work: Path) -> "tuple[SparkSession, Copier]":
     }
     settings = SparkSettings(work / "java", cluster.master, key_file=work / "key", config=config)
     session = spark_session(settings)
-    return session, Copier(work, "spark", settings=settings, cold_session=lambda: session)
+    return session, Copier(work, "spark", settings=settings, own_session=lambda: session)
 
 
 def _measure(cluster: Cluster, rounds: "Rounds", workers: int) -> dict[str, float]:

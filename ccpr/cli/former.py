@@ -4,6 +4,8 @@ now, and a line on standard error says that. No help shows them.
 
 from collections.abc import Sequence
 
+import typer
+
 _WORDS = {
     "follow": ("follower", "add"),
     "unfollow": ("follower", "remove"),
@@ -13,9 +15,14 @@ _WORDS = {
     "export-config": ("config", "export"),
     "load": ("workload",),
 }
+_GONE = {  # words and options of the warm Spark session
+    "spark": "`ccpr spark` is gone: Spark starts where it copies sooner.\n"
+    "A server that stays is named by CCPR_SPARK_REMOTE=sc://host:port.",
+    "serve": "`ccpr serve` copies as `ccpr run` does, without --spark and --no-spark",
+}
 _OF_FOLLOWERS = ("follow", "unfollow", "promote")
 _WITH_VALUE = ("-n", "--rows", "--at")  # options of `head`
-CONCERNED = frozenset((*_WORDS, "head", "verify"))  # first words
+CONCERNED = frozenset((*_WORDS, *_GONE, "head", "verify"))  # first words
 
 
 def translated(args: Sequence[str]) -> tuple[list[str], str]:
@@ -27,6 +34,12 @@ def translated(args: Sequence[str]) -> tuple[list[str], str]:
         rest, follower = _taken(rest, ("--downstream",)) if first in _OF_FOLLOWERS else (rest, [])
         named = " NAME FOLLOWER" if follower else ""
         return [*words, *rest, *follower[:1]], f"`ccpr {first}` is `ccpr {' '.join(words)}{named}` now"
+    if first == "spark":
+        typer.echo(_GONE[first], err=True)
+        raise typer.Exit(2)
+    if first == "serve":
+        kept = [word for word in rest if word not in ("--spark", "--no-spark")]
+        return [first, *kept], _GONE[first] if kept != rest else ""
     if first == "verify":
         kept = [word for word in rest if word != "--no-repair"]
         return [first, *kept], "`ccpr verify` only looks, without --no-repair" if kept != rest else ""

@@ -50,7 +50,6 @@ class Commands(LazyGroup):
         "serve": Deferred("ccpr.cli.serve:serve", _RUN, "Run all subscriptions whenever they are due, as a service."),
         "plan": Deferred("ccpr.cli.plan:plan", _RUN, "Show what the next iteration would do; changes nothing."),
         "resync": Deferred("ccpr.cli.resync:resync", _RUN, "Compare with a full list, and copy what is missing."),
-        "spark": Deferred("ccpr.cli.spark:spark", _RUN, "A warm Spark session: start, stop, status."),
         "status": Deferred("ccpr.cli.status:status", _RUN, "Show state, step, lag, what is pending, the last error."),
         "points": Deferred(
             "ccpr.cli.points:points", _READ, "List the points that can be read; hold, release and drop them."

@@ -103,7 +103,8 @@ def run(
 
 def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]" = ()) -> None:
     for choice in choices:
-        out.print(choice.text, markup=False, style="dim")
+        if not choice.usual:
+            out.print(choice.text, markup=False, style="dim")
     what = (
         f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no new point"
     )

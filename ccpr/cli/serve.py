@@ -59,14 +59,6 @@ def serve(
             help="Report iterations to the Dagster instance of DAGSTER_HOME; by default if that is set.",
         ),
     ] = None,
-    spark: Annotated[
-        bool | None,
-        typer.Option(
-            "--spark/--no-spark",
-            help="Keep a warm Spark session from the start on, or copy without Spark. By default the first copy that "
-            "Spark would do sooner starts a session, which ends when none has used it for ten minutes.",
-        ),
-    ] = None,
     relay: Annotated[
         bool, typer.Option("--relay", help="Serve the mirrors to other clusters, too, as `ccpr relay serve` does.")
     ] = False,
@@ -118,7 +110,6 @@ def serve(
             on_failure,
             webhook,
             dagster=bool(os.environ.get("DAGSTER_HOME")) if dagster is None else dagster,
-            spark=spark,
             relay=place,
             stop_seconds=stop_seconds,
         )

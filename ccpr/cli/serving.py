@@ -1,5 +1,5 @@
 """What `ccpr serve` consists of: which components there are under which conditions, the order in which they start, and
-what each is told of the others. This module knows Dagster, Spark and the relay; what runs below it does not.
+what each is told of the others. This module knows Dagster and the relay; what runs below it does not.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,7 @@ from ccpr.base.loops import Guard
 from ccpr.cli.output import json_text
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
-from ccpr.pipeline.spark.connect import require_client
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.pipeline.spark.server import WarmSpark
-from ccpr.pipeline.spark.supervisor import Supervisor
 from ccpr.relay.figures import Figures
 from ccpr.relay.server import Listen
 from ccpr.relay.service import RelayService
@@ -50,8 +47,6 @@ class ServeOptions:
     ----------
     host, port : of the pages; port 0 takes a free one.
     dagster : report iterations to the Dagster instance of DAGSTER_HOME.
-    spark : True keeps a warm session from the start on, None starts one when a copy would be faster with it, False
-        copies without Spark.
     relay : where the relay listens; None: there is none.
     """
 
@@ -62,7 +57,6 @@ class ServeOptions:
     on_failure: str
     webhook: str
     dagster: bool
-    spark: bool | None
     relay: Listen | None
     stop_seconds: float
 
@@ -76,13 +70,8 @@ class Serving:
     """
 
     def __init__(self, workspace: Workspace, options: ServeOptions, ending: Ending) -> None:
-        if options.spark:
-            require_client()
         metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook)
         reporter = _reporter(workspace) if options.dagster else None
-        spark = (
-            Supervisor(WarmSpark(workspace.home), on_demand=not options.spark) if options.spark is not False else None
-        )
         self.relay = relay = None if options.relay is None else RelayService(workspace, options.relay)
         watcher = Watcher(workspace, None if relay is None else relay.quiet, asked=self._tell_of_follower)
         caretaker = Caretaker(workspace)
@@ -91,9 +80,7 @@ class Serving:
             workspace,
             _present(listeners),
             workers=options.workers,
-            copier=Copier(
-                workspace.home, "process" if options.spark is False else "auto", own_java=False, cancelled=ending.event
-            ),
+            copier=Copier(workspace.home),
             stop_seconds=options.stop_seconds,
             on_end=ending.set,
         )
@@ -112,7 +99,6 @@ class Serving:
             OneService(workspace),
             notifier,
             reporter,
-            spark,
             relay,
             watcher,
             caretaker,
@@ -123,7 +109,6 @@ class Serving:
             notifier.loop,
             workspace.executor.renewals,
             reporter and reporter.loop,
-            spark and spark.loop,
             watcher.loop,
             caretaker.loop,
             replicator.loop,

@@ -18,7 +18,6 @@ from ccpr.base.extras import require
 from ccpr.pipeline.copying import CopyEngine
 from ccpr.pipeline.spark.choice import Choice
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.pipeline.spark.server import WarmSpark
 from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, start_java, unavailable
 from ccpr.service.workspace import find_home
 
@@ -40,7 +39,6 @@ class SparkResource(ConfigurableResource):
         default_factory=dict, description="Further Spark settings. No secrets: they are shown."
     )
     _lazy: Any = PrivateAttr(default=None)
-    _warm_session: Any = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         if self.engine == "spark":  # before an iteration begins, which would end with the error
@@ -57,13 +55,7 @@ class SparkResource(ConfigurableResource):
 
     @property
     def session(self) -> "SparkSession":
-        """The warm session of the state folder if one is ready (`ccpr spark start`), else one that is started at the
-        first use. Raises ExtraMissing, JavaMissing, SparkUnavailable."""
-        if self._warm_session is None and self._lazy is None:
-            self._warm_session = WarmSpark(self._home, self.settings).session()
-        return self._cold_session() if self._warm_session is None else self._warm_session
-
-    def _cold_session(self) -> "SparkSession":
+        """It is started at the first use. Raises ExtraMissing, JavaMissing, SparkUnavailable."""
         require("dagster-spark", "dagster_pyspark", *PACKAGES)
         from dagster_pyspark import LazyPySparkResource
         from py4j.protocol import Py4JError
@@ -88,7 +80,7 @@ class SparkResource(ConfigurableResource):
             settings=self.settings,
             on_bytes=log.on_bytes,
             on_choice=log.on_choice,
-            cold_session=self._cold_session,
+            own_session=lambda: self.session,
         )
 
 

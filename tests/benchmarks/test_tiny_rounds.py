@@ -19,7 +19,7 @@ TINY = {
     "delta": ("--rounds", "1", "--rows", "2000"),
     "encode": ("--rounds", "1"),
     "encryption": ("--rounds", "1", "--rows", "5000", "--copies", "1"),
-    "engines": ("--rounds", "1", "--no-cold", "--no-warm-up", "--largest", "6 kB"),
+    "engines": ("--rounds", "1", "--no-cold", "--largest", "6 kB"),
     "get_object": ("--rounds", "1", "--mb", "8"),
     "idle": ("--subscriptions", "1", "--rounds", "1"),
     "lake": ("--rounds", "1", "--rows", "5000", "--no-spark"),

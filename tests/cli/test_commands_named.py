@@ -19,6 +19,7 @@ _IN_A_HINT = re.compile(r"(?:^|: |; )ccpr ([a-z][^`;]*)")
 _IN_A_LISTING = re.compile(r"^ *(?:\$ )?(?:\.venv/bin/)?ccpr +([a-z](?:[^|#\\\n]|(?<=\S)#)*)", re.M)  # to a comment
 COMMAND: Any = typer.main.get_command(app)
 GLOBAL = {"--verbose", "-v", "--help"}
+GONE = {("spark",), ("serve", "--spark"), ("serve", "--no-spark")}  # what a former release had, and its pages name
 
 
 def texts_of(file: Path) -> list[tuple[int, str]]:
@@ -67,12 +68,12 @@ def fault(words: str) -> str | None:
             command = command.commands[default]
             continue
         if found is None:
-            return f"there is no command {rest[0]}"
+            return None if (rest[0],) in GONE else f"there is no command {rest[0]}"
         command, rest = found, rest[1:]
     options = _options(command)
     for word in rest:
         name = re.split(r"[=.,)\]]", word.strip("[("))[0]
-        if re.fullmatch(r"--?[a-z][a-z-]*", name) and name not in options:
+        if re.fullmatch(r"--?[a-z][a-z-]*", name) and name not in options and (command.name, name) not in GONE:
             return f"{command.name} has no option {name}"
     return None
 

@@ -22,6 +22,9 @@ from ccpr.cli.reference import commands
         ("verify s --deep --no-repair", "verify s --deep", "only looks"),
         ("verify s --repair", "verify s --repair", ""),
         ("verify s", "verify s", ""),
+        ("serve --spark --port 0", "serve --port 0", "without --spark and --no-spark"),
+        ("serve --no-spark", "serve", "as `ccpr run` does"),
+        ("serve --port 0", "serve --port 0", ""),
         ("head -n 5 t -s s --json", "head s -n 5 t --json", "ccpr head s t"),
         ("head t --subscription=s --at 3", "head s t --at 3", "ccpr head s t"),
         ("head s t -n 5", "head s t -n 5", ""),
@@ -43,11 +46,21 @@ def test_a_former_command_is_the_command_of_now(word: str) -> None:
     assert f" {' '.join(translated([word])[0])} [OPTIONS]" in " ".join(found.stdout.split()), "its help is that of now"
 
 
+@pytest.mark.parametrize("words", [[], ["start"], ["keep", "--on-demand"], ["status", "--json"], ["--help"]])
+def test_the_commands_of_the_warm_session_say_what_there_is_instead(words: list[str]) -> None:
+    found = CliRunner().invoke(app, ["spark", *words])
+    assert found.exit_code == 2
+    assert found.stdout == ""
+    assert "`ccpr spark` is gone" in found.stderr
+    assert "CCPR_SPARK_REMOTE=sc://host:port" in found.stderr
+    assert all(len(line) <= 80 for line in found.stderr.splitlines())
+
+
 def test_no_help_and_no_page_shows_a_former_spelling() -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
     listed = {line.split()[1] for line in shown.splitlines() if line.startswith("│ ") and len(line.split()) > 2}
     assert {"follower", "config", "workload", "head", "verify"} <= listed
-    assert not {"follow", "unfollow", "promote", "init", "apply", "export-config", "load"} & listed
+    assert not {"follow", "unfollow", "promote", "init", "apply", "export-config", "load", "spark"} & listed
     page = commands.page()
     assert "### ccpr follower promote" in page
     assert "`ccpr head NAME TABLE [OPTIONS]`" in page
@@ -58,5 +71,7 @@ def test_no_help_and_no_page_shows_a_former_spelling() -> None:
         "--no-repair",
         "--downstream",
         "--subscription",
+        "ccpr spark",
+        "--no-spark",
     ):
         assert word not in page

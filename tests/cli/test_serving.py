@@ -23,7 +23,6 @@ LEAST = ServeOptions(
     on_failure="",
     webhook="",
     dagster=False,
-    spark=False,
     relay=None,
     stop_seconds=1.0,
 )
@@ -56,8 +55,6 @@ def test_without_options_it_has_what_every_service_has(workspace: Workspace) -> 
     ("options", "part", "after"),
     [
         (replace(LEAST, dagster=True), "DagsterReporter", "Notifier"),
-        (replace(LEAST, spark=None), "Supervisor", "Notifier"),
-        (replace(LEAST, spark=True), "Supervisor", "Notifier"),
         (replace(LEAST, relay=Listen("127.0.0.1", 0)), "RelayService", "Notifier"),
     ],
 )
@@ -70,10 +67,10 @@ def test_each_option_adds_its_component_before_what_uses_it(
 
 
 def test_a_service_with_everything_starts_it_in_this_order(workspace: Workspace) -> None:
-    options = replace(LEAST, dagster=True, spark=True, relay=Listen("127.0.0.1", 0))
+    options = replace(LEAST, dagster=True, relay=Listen("127.0.0.1", 0))
     service = Serving(workspace, options, Ending())
     assert parts(service) == [
-        *("OneService", "Notifier", "DagsterReporter", "Supervisor", "RelayService", "Watcher", "Caretaker"),
+        *("OneService", "Notifier", "DagsterReporter", "RelayService", "Watcher", "Caretaker"),
         *("Pages", "Replicator"),
     ]
-    assert set(threads(service)) == {*THREADS, "dagster", "warm-spark", "relay"}
+    assert set(threads(service)) == {*THREADS, "dagster", "relay"}

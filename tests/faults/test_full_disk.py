@@ -14,7 +14,7 @@ LIMIT_SECONDS = 120.0
 def test_a_service_whose_output_and_log_find_the_disk_full_works(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    program = [sys.executable, "-m", "ccpr.cli", "--verbose", "serve", "--no-spark", "--port", str(port)]
+    program = [sys.executable, "-m", "ccpr.cli", "--verbose", "serve", "--port", str(port)]
     with Path("/dev/full").open("wb", buffering=0) as full:
         process = subprocess.Popen(program, stdout=full, stderr=full)
     try:

@@ -173,3 +173,33 @@ subscriptions:
         (failed,) = found["failed"]
         assert (failed["subscription"], failed["error"]["code"], found["done"]) == ("other", code, [])
     assert [one["task_id"] for one in command("subscriptions")] == [one["task_id"] for one in known]
+
+
+def test_a_run_says_who_copies_where_that_is_out_of_the_ordinary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path))
+    monkeypatch.setenv("UPSTREAM_PASSWORD", "any")
+    monkeypatch.setenv("COLUMNS", "200")
+    storage = Storage()
+    storage.create_database("d")
+    storage.create_publication("p", "d")
+    storage.create_table("d", "t", {"n": "int not null"}, primary_key=["n"])
+    with SimulatedUpstream(storage) as emulator:
+        scope = ("--database", "d", "--publication", "p", "--publisher", "sys")
+        command("subscribe", "one", "--from", source_uri(emulator.port), *scope)
+
+        def run_with(number: int) -> str:
+            with storage.begin() as transaction:
+                transaction.insert("d", "t", {"n": [number]})
+            return ccpr("run", "one").stdout
+
+        usual = run_with(1)
+        assert "1 object, " in usual
+        assert "copies" not in usual
+        assert "Spark" not in usual
+        monkeypatch.setenv("CCPR_SPARK_MASTER", "spark://far:7077")
+        said = "the process itself copies: the mirror is a folder of this machine, which spark://far:7077 does not have"
+        assert run_with(2).splitlines()[0] == said
+    found = command("query", "one", "SELECT n FROM t ORDER BY n")
+    assert [row["n"] for row in found["rows"]] == [1, 2]

@@ -22,7 +22,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 @pytest.mark.parametrize(
     "words",
     [
-        ["serve", "--port", "0", "--no-spark"],
+        ["serve", "--port", "0"],
         ["relay", "serve", "--listen", "127.0.0.1:0"],
         ["emulator", "--living", "--merge-every", "3600"],
     ],

@@ -205,20 +205,12 @@ def test_help_needs_no_extra(core: Core) -> None:
         ("snapshots", NAME),
         ("config", "export"),
         ("sql", "SHOW SUBSCRIPTIONS"),
-        ("spark", "stop"),
         ("explain", "EXTRA_MISSING"),
     ],
     ids=" ".join,
 )
 def test_a_command_needs_no_extra(shop: Shop, core: Core, words: tuple[str, ...]) -> None:
     core.command(*words)
-
-
-def test_the_warm_session_is_not_running_and_spark_has_no_version(core: Core) -> None:
-    done = core.ccpr("spark", "status", "--json")
-    assert done.returncode == 1
-    found = json.loads(done.stdout)
-    assert (found["state"], found["spark"]) == ("not running", None)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
@@ -238,7 +230,6 @@ def test_a_table_is_exported(shop: Shop, core: Core, tmp_path: Path, suffix: str
         (("diff", NAME, "orders", "--from", "0"), "duckdb", "duckdb"),
         (("run", NAME, "--engine", "spark"), "spark", "pyspark"),
         (("resync", NAME, "--engine", "spark"), "spark", "pyspark"),
-        (("spark", "start"), "spark", "pyspark"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
@@ -258,9 +249,6 @@ def test_a_command_that_needs_an_extra_names_it(
     ("words", "extra"),
     [
         (("emulator", "--living"), "emulator"),
-        (("spark", "keep"), "spark"),
-        (("spark", "keep", "--on-demand"), "spark"),
-        (("serve", "--port", "0", "--spark"), "spark"),
         (("serve", "--port", "0", "--dagster"), "dagster"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),

@@ -122,7 +122,7 @@ class Service:
     """`ccpr serve --relay`, as a program."""
 
     def __init__(self, log: Path) -> None:
-        words = ["serve", "--port", "0", "--no-spark", "--relay", "--relay-listen", "127.0.0.1:0"]
+        words = ["serve", "--port", "0", "--relay", "--relay-listen", "127.0.0.1:0"]
         program = [sys.executable, "-c", "from ccpr.cli.main import main; main()", *words]
         self._log, self._read = log, 0
         with log.open("w") as errors:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.pipeline.spark.locks import is_held
 from tests.support.ports import free_port
 from tests.support.web_ui import answers, wait_for
 
@@ -81,7 +80,6 @@ def test_the_ui_ends_with_all_its_processes(tmp_path: Path) -> None:
         try:
             wait_for(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None, UI_SECONDS)
             assert process.poll() is None, (tmp_path / "ui.log").read_text()
-            wait_for(lambda: is_held(home / "spark" / "keeper.lock"), UI_SECONDS)  # of the warm session
             assert len(processes_with(f"MARK={tmp_path}")) > 4
             process.terminate()
             process.wait(UI_SECONDS)

@@ -107,7 +107,7 @@ class Service:
 
     def start(self) -> None:
         words = [sys.executable, "-c", "from ccpr.cli.main import main; main()", "serve", "--port", "0"]
-        words += ["--no-dagster", "--no-spark", "--workers", str(self.workers)]
+        words += ["--no-dagster", "--workers", str(self.workers)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "CCPR_HOME": str(self.home), "CCPR_CATALOG": self.url}
         self.process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         assert self.process.stdout is not None

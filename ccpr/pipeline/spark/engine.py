@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from ccpr.base.errors import ExtraMissing
 from ccpr.base.extras import absent
 from ccpr.pipeline.copying import CopyEngine, CopyJob, copy_in_process
 from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
+from ccpr.pipeline.spark.connect import check_server, remote_connection
 from ccpr.pipeline.spark.copy import copy_with_spark
 from ccpr.pipeline.spark.errors import (
     JavaMissing,
@@ -28,10 +28,7 @@ from ccpr.pipeline.spark.errors import (
     SparkUnavailable,
     SparkVersionDiffers,
 )
-from ccpr.pipeline.spark.locks import shared
-from ccpr.pipeline.spark.rates import CONNECT, START, Rates
-from ccpr.pipeline.spark.server import WarmSpark, answering
-from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState
+from ccpr.pipeline.spark.rates import FOLDER, START, Rates
 from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, spark_session
 from ccpr.pipeline.spark.slots import await_executors, slots_of
 from ccpr.pipeline.spark.watching import Tally
@@ -58,20 +55,15 @@ def _ignore(_: object) -> None:
 
 
 class Copier:
-    """A `CopyEngine` for one or many iterations, also from several threads. It keeps the session that it connects to.
-
-    Where a process keeps warm sessions (`ccpr.pipeline.spark.supervisor`), it starts one of them instead of one of its
-    own.
+    """A `CopyEngine` for one or many iterations, also from several threads. It keeps its session, until that is lost.
 
     Parameters
     ----------
-    home : the state folder, with the warm session and the rates.
+    home : the state folder, with the rates.
     asked : ``auto``, ``process`` or ``spark``. Only ``auto`` lets the process go on where Spark failed.
     on_bytes : called with the bytes of objects that were copied since the last call.
     on_choice : called with who copies, before it begins, and again if the process goes on.
-    cold_session : starts a session with a JVM of its own, or at the server that the settings name.
-    own_java : whether this process may have a JVM. Otherwise it does what Spark in a warm session cannot.
-    cancelled : when it is set, the start of a warm session is not waited for.
+    own_session : starts a session with a JVM of this process, unless the settings name a Spark Connect server.
     """
 
     def __init__(
@@ -82,20 +74,15 @@ class Copier:
         settings: SparkSettings | None = None,
         on_bytes: Callable[[int], None] = _ignore,
         on_choice: Callable[[Choice], None] = _ignore,
-        cold_session: "Callable[[], SparkSession] | None" = None,
-        own_java: bool = True,
-        cancelled: threading.Event | None = None,
+        own_session: "Callable[[], SparkSession] | None" = None,
     ) -> None:
         self._asked = check_engine(asked)
         self._settings = settings or settings_of(home)
-        self._warm = WarmSpark(home, self._settings)
+        self._folder = home.absolute() / FOLDER
         self._on_bytes, self._on_choice = on_bytes, on_choice
-        self._cold_session = cold_session or partial(spark_session, self._settings)
-        self._own_java = own_java
-        self._cancelled = cancelled or threading.Event()
+        self._own_session = own_session or partial(spark_session, self._settings)
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
-        self._of: object = None  # what the session is of: a token, or the settings
 
     def __call__(self, job: CopyJob, objects: pa.Table) -> Iterator[pa.RecordBatch]:
         return self._copy(self._on_bytes, self._on_choice, job, objects)
@@ -112,20 +99,13 @@ class Copier:
         objects: pa.Table,
     ) -> Iterator[pa.RecordBatch]:
         size = pc.sum(objects.column("size")).as_py() or 0
-        found = (
-            self._warm.look() if self._asked != "process" and self._settings.remote is None else Found(WarmState.ABSENT)
-        )
-        rates = Rates.of(self._warm.folder)
-        connected = self._session is not None and self._of == found.server
         choice = choose(
             self._asked,
             size,
             job.store_url,
             self._settings,
-            found,
-            rates,
+            Rates.of(self._folder),
             job.source,
-            connected=connected,
             installed=not absent(*PACKAGES),
         )
         on_choice(choice)
@@ -135,12 +115,12 @@ class Copier:
             return
         tally = Tally(on_bytes)
         try:
-            with self._session_at(choice.place, found) as session:
-                # A task that waits for another brings nothing.
-                at_once = self._settings.slots or slots_of(session) or job.budget.sessions
-                tasks = max(1, min(job.budget.sessions, at_once, size // _TASK_BYTES))
-                copied = copy_with_spark(session, job.for_workers(), objects, tasks, on_progress=tally)
-                yield from self._measured("spark", job.source, size, copied)
+            session = self._connected()
+            # A task that waits for another brings nothing.
+            at_once = self._settings.slots or slots_of(session) or job.budget.sessions
+            tasks = max(1, min(job.budget.sessions, at_once, size // _TASK_BYTES))
+            copied = copy_with_spark(session, job.for_workers(), objects, tasks, on_progress=tally)
+            yield from self._measured("spark", job.source, size, copied)
         except _OF_SPARK as error:
             self._forget()
             if self._asked == "spark":
@@ -157,34 +137,25 @@ class Copier:
             fetched += pc.sum(pc.if_else(batch.column("fetched"), batch.column("size"), 0)).as_py() or 0
             yield batch
         if fetched == size:  # what was found there already took no copying
-            Rates.of(self._warm.folder).with_copy(engine, source, size, time.monotonic() - began).keep()
+            Rates.of(self._folder).with_copy(engine, source, size, time.monotonic() - began).keep()
 
-    @contextmanager
-    def _session_at(self, place: Place, found: Found) -> "Iterator[SparkSession]":
-        """A session, and that it is used."""
-        with ExitStack() as used:
-            if self._settings.remote is None and (place is Place.WARM or self._warm.may_be_started()):
-                used.enter_context(shared(self._warm.used))
-                if place is not Place.WARM:
-                    found = self._warm.start(supervised=True, cancelled=self._cancelled)
-            elif self._settings.remote is None and not self._own_java:
-                raise SparkUnavailable(f"the warm session is of no use: {found.state.value}", subject="Spark")
-            yield self._connected(found.server if found.usable else None)
-
-    def _connected(self, server: ServerRecord | None) -> "SparkSession":
-        """A client of the warm session, else a session of this process."""
+    def _connected(self) -> "SparkSession":
+        """A session at the server that the settings name, else one of this process."""
         with self._lock:
-            if self._session is None or self._of != (server or self._settings):
+            if self._session is None:
                 began = time.monotonic()
-                self._session = self._cold_session() if server is None else answering(server)
-                if server is None and self._settings.slots is None:
-                    await_executors(self._session)
-                self._of = server or self._settings
                 if self._settings.remote is None:
-                    kind = START if server is None else CONNECT
-                    Rates.of(self._warm.folder).with_value(kind, time.monotonic() - began).keep()
+                    session = self._own_session()
+                else:
+                    session = remote_connection(self._settings.remote)
+                    check_server(session, self._settings.place)
+                if self._settings.slots is None:
+                    await_executors(session)
+                self._session = session
+                if self._settings.remote is None:
+                    Rates.of(self._folder).with_value(START, time.monotonic() - began).keep()
             return self._session
 
     def _forget(self) -> None:
         with self._lock:
-            self._session, self._of = None, None
+            self._session = None

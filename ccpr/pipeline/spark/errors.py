@@ -1,5 +1,5 @@
-"""The errors of Spark: of its sessions, also those that others keep (the warm one of a state folder, a Spark Connect
-server, a cluster), and of its jobs."""
+"""The errors of Spark: of its sessions, also those that others keep (a Spark Connect server, a cluster), and of its
+jobs."""
 
 from ccpr.matrixone.errors import Terminal, Transient
 
@@ -10,8 +10,8 @@ class SparkSessionLost(Transient):
     code = "SPARK_SESSION_LOST"
     about = "session of Spark"
     default_remedy = (
-        "Run it again: what is done is kept. `ccpr spark status` shows the warm session, `ccpr spark start` starts it; "
-        "`--engine process` copies without Spark."
+        "Run it again: what is done is kept. Look whether the Spark Connect server runs; `--engine process` copies "
+        "without Spark."
     )
 
 
@@ -20,10 +20,7 @@ class SparkRefused(Terminal):
 
     code = "SPARK_REFUSED"
     about = "session of Spark"
-    default_remedy = (
-        "For the warm session: `ccpr spark stop`, then `ccpr spark start`. For another server, CCPR_SPARK_REMOTE "
-        "must name the token: sc://host:port/;token=…"
-    )
+    default_remedy = "Name the token in CCPR_SPARK_REMOTE: sc://host:port/;token=…"
 
 
 class SparkVersionDiffers(Terminal):
@@ -31,7 +28,7 @@ class SparkVersionDiffers(Terminal):
 
     code = "SPARK_VERSION_DIFFERS"
     about = "session of Spark"
-    default_remedy = "Use a server of the version that this program has; `ccpr spark status` names it."
+    default_remedy = "Use a server of the version that this program has: the one of the package pyspark."
 
 
 class SparkCodeDiffers(Terminal):
@@ -40,10 +37,7 @@ class SparkCodeDiffers(Terminal):
 
     code = "SPARK_CODE_DIFFERS"
     about = "session of Spark"
-    default_remedy = (
-        "For the warm session: `ccpr spark start` starts it again, with this version. On a cluster, install this "
-        "version where the executors run, and start them again."
-    )
+    default_remedy = "Install this version where the executors run, and start them again."
 
 
 class StoreNotShared(Terminal):

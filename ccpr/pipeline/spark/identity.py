@@ -14,17 +14,13 @@ CODE_FOLDER = Path(__file__).resolve().parents[3]
 _ROOMS = ("base", "maintenance", "matrixone", "mirror", "pipeline", "schema", "state")  # which a task imports
 
 
-def source_digest() -> str:
-    """A digest of the files as they are now: names and contents, and the version of Python."""
+@cache
+def loaded_code() -> str:
+    """A digest of the files: names and contents, and the version of Python. They are read at the first call in this
+    process, which is to be soon after it has imported the code."""
     digest = hashlib.sha256(f"{sys.version_info[0]}.{sys.version_info[1]}".encode())
     for room in _ROOMS:
         for path in sorted((CODE_FOLDER / "ccpr" / room).rglob("*.py")):
             digest.update(f"\0{path.relative_to(CODE_FOLDER).as_posix()}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-@cache
-def loaded_code() -> str:
-    """The digest at its first call in this process; to be called soon after the process has imported the code."""
-    return source_digest()

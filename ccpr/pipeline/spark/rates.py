@@ -13,18 +13,18 @@ from pathlib import Path
 
 from ccpr.base.file_modes import make_folder, replace_file
 
-FILE = "rates.json"
+FOLDER, FILE = "spark", "rates.json"  # in the state folder
 _KEPT = 5  # of a kind, and the best counts: one that was slow because of something else does no harm
 _LEAST_BYTES = 8_000_000  # a smaller copy measures latencies, not a rate
 _MOST_KINDS = 200
 PROCESS_RATE, SPARK_RATE = 60e6, 60e6  # bytes/s, before anything was measured
-START_SECONDS, CONNECT_SECONDS, JOB_SECONDS = 15.0, 1.0, 0.3
-START, CONNECT, JOB = "start", "connect", "job"
+START_SECONDS = 15.0
+START = "start"
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Measurements by kind: seconds for START, CONNECT and JOB, bytes a second for ``copy <engine> <upstream>``."""
+    """Measurements by kind: seconds for START, bytes a second for ``copy <engine> <upstream>``."""
 
     path: Path
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -42,16 +42,8 @@ class Rates:
         return cls(path, {kind: found[-_KEPT:] for kind, found in values.items() if found})
 
     def start_seconds(self) -> float:
-        """Of a session, cold or warm, until it has run a job."""
+        """Of a session of this process, until it could send a job."""
         return min(self.values.get(START, (START_SECONDS,)))
-
-    def connect_seconds(self) -> float:
-        """Of a client of a session that is there, until it could send a job."""
-        return min(self.values.get(CONNECT, (CONNECT_SECONDS,)))
-
-    def job_seconds(self) -> float:
-        """Of a job of Spark that copies next to nothing."""
-        return min(self.values.get(JOB, (JOB_SECONDS,)))
 
     def copy_rate(self, engine: str, upstream: str) -> float:
         """Bytes a second of an engine, from this upstream, else from any."""
@@ -62,7 +54,7 @@ class Rates:
 
     def with_copy(self, engine: str, upstream: str, size: int, seconds: float) -> "Rates":
         if size < _LEAST_BYTES or seconds <= 0:
-            return self.with_value(JOB, seconds) if engine == "spark" else self
+            return self
         return self.with_value(_copying(engine, upstream), size / seconds)
 
     def with_value(self, kind: str, value: float) -> "Rates":

@@ -9,28 +9,23 @@ import pytest
 
 from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
-from ccpr.pipeline.spark.rates import CONNECT, JOB, START, Rates
-from ccpr.pipeline.spark.server_record import Found, ServerRecord, WarmState
+from ccpr.pipeline.spark.rates import START, Rates
 from ccpr.pipeline.spark.session import SparkSettings, settings_of
 from ccpr.pipeline.spark.tasks import is_here
 from ccpr.pipeline.spark.watching import Tally, Watch
 from ccpr.state.errors import BadSetting
 
 UPSTREAM = "db:6001"
-ABSENT = Found(WarmState.ABSENT)
-SERVER = ServerRecord(2, 1, "", "", "", "", "", "local[*]", 0.0, 15.0)
-READY = Found(WarmState.READY, SERVER)
 FOLDER, BUCKET = "file:///mirror", "s3://bucket/mirror"
 MB, GB = 10**6, 10**9
 
 
 def measured(**values: float) -> Rates:
-    names = {"start": START, "connect": CONNECT, "job": JOB, "process": f"copy process {UPSTREAM}"}
-    names |= {"spark": f"copy spark {UPSTREAM}"}
+    names = {"start": START, "process": f"copy process {UPSTREAM}", "spark": f"copy spark {UPSTREAM}"}
     return Rates(Path("rates.json"), {names[name]: (value,) for name, value in values.items()})
 
 
-USUAL = measured(start=15, connect=1, job=0.3, process=100e6, spark=100e6)
+USUAL = measured(start=15, process=100e6, spark=100e6)
 
 
 def chosen(
@@ -38,50 +33,51 @@ def chosen(
     *,
     asked: str = "auto",
     store: str = FOLDER,
-    warm: Found = ABSENT,
     rates: Rates = USUAL,
-    connected: bool = False,
     installed: bool = True,
     **settings: str,
 ) -> Choice:
     where = SparkSettings(Path("java"), **settings)  # pyright: ignore[reportArgumentType]
-    return choose(asked, size, store, where, warm, rates, UPSTREAM, connected=connected, installed=installed)
+    return choose(asked, size, store, where, rates, UPSTREAM, installed=installed)
 
 
 @pytest.mark.parametrize(
-    ("size", "warm", "connected", "expected"),
+    ("size", "rates", "expected"),
     [
-        (6_000, ABSENT, False, Place.PROCESS),
-        (300 * MB, ABSENT, False, Place.PROCESS),  # 3 s, and Spark would take 15 to start
-        (2 * GB, ABSENT, False, Place.COLD),
-        (6_000, READY, False, Place.PROCESS),
-        (300 * MB, READY, False, Place.PROCESS),  # the client's second would be more than a tenth
-        (2 * GB, READY, False, Place.WARM),
-        (6_000, READY, True, Place.PROCESS),
-        (400 * MB, READY, True, Place.WARM),
-        (2 * GB, Found(WarmState.OTHER_CODE, SERVER), False, Place.COLD),
+        (6_000, USUAL, Place.PROCESS),
+        (9 * GB, USUAL, Place.PROCESS),  # as fast as the process, and it has to start
+        (
+            300 * MB,
+            measured(start=15, process=100e6, spark=1e9),
+            Place.PROCESS,
+        ),
+        (2 * GB, measured(start=15, process=100e6, spark=1e9), Place.COLD),
+        (2 * GB, measured(start=15, process=1e9, spark=1e9), Place.PROCESS),
+        (300 * MB, measured(start=15, process=10e6, spark=1e9), Place.COLD),
+        (300 * MB, measured(start=15, process=10e6, spark=10e6), Place.PROCESS),
     ],
 )
-def test_auto_takes_spark_where_it_costs_little(size: int, warm: Found, connected: bool, expected: Place) -> None:
-    found = chosen(size, warm=warm, connected=connected)
+def test_auto_takes_spark_where_it_is_through_sooner(size: int, rates: Rates, expected: Place) -> None:
+    found = chosen(size, rates=rates)
     assert found.place is expected
     assert found.size == size
     assert len(found.text) > 20
 
 
-def test_what_was_measured_decides_not_a_size() -> None:
-    fast, slow = measured(start=15, process=1e9), measured(start=15, process=10e6)
-    assert chosen(2 * GB, rates=fast).place is Place.PROCESS
-    assert chosen(300 * MB, rates=slow).place is Place.COLD
-    assert chosen(300 * MB, warm=READY, rates=measured(process=50e6, spark=100e6)).place is Place.WARM
-    assert chosen(9 * GB, warm=READY, rates=measured(process=100e6, spark=50e6)).place is Place.PROCESS
-
-
 def test_the_choice_says_why() -> None:
-    assert (
-        "300.0 MB take it about 3.0 s, a start of Spark 15.0 s; a warm session is not running" in chosen(300 * MB).why
-    )
-    assert "other code" in chosen(300 * MB, warm=Found(WarmState.OTHER_CODE, SERVER)).why
+    assert chosen(300 * MB).why == "300.0 MB take it about 3.0 s, Spark with its start 18.0 s"
+    quick = measured(start=15, process=10e6, spark=100e6)
+    assert chosen(GB, rates=quick).why == "1.0 GB take it about 25.0 s, the process itself 2 min"
+
+
+def test_only_the_process_of_a_default_installation_is_usual() -> None:
+    assert chosen(6_000).usual
+    assert chosen(6_000, installed=False).usual
+    assert not chosen(6_000, installed=False, master="spark://far:7077").usual
+    assert not chosen(6_000, master="spark://far:7077").usual  # the cluster does not have the folder
+    assert not chosen(6_000, asked="process").usual
+    assert not chosen(6_000, asked="spark").usual
+    assert not chosen(6_000, store=BUCKET, remote="sc://far:15002").usual
 
 
 @pytest.mark.parametrize("size", [6_000, 9 * GB])
@@ -89,7 +85,7 @@ def test_a_cluster_copies_whatever_there_is(size: int) -> None:
     assert chosen(size, store=BUCKET, master="spark://far:7077").place is Place.CLUSTER
     assert chosen(size, store=BUCKET, master="yarn").place is Place.CLUSTER
     assert chosen(size, store=BUCKET, remote="sc://far:15002").place is Place.CLUSTER
-    assert chosen(size, store=BUCKET, master="k8s://far", warm=READY).place is Place.WARM
+    assert chosen(size, store=BUCKET, master="k8s://far").place is Place.CLUSTER
 
 
 def test_a_cluster_does_not_have_a_folder_of_this_machine() -> None:
@@ -103,9 +99,8 @@ def test_a_cluster_does_not_have_a_folder_of_this_machine() -> None:
 
 
 def test_what_was_asked_for_is_taken() -> None:
-    assert chosen(9 * GB, asked="process", warm=READY).place is Place.PROCESS
+    assert chosen(9 * GB, asked="process", master="spark://far:7077").place is Place.PROCESS
     assert chosen(1, asked="spark").place is Place.COLD
-    assert chosen(1, asked="spark", warm=READY).place is Place.WARM
     assert chosen(1, asked="spark", master="spark://far:7077").place is Place.CLUSTER
     with pytest.raises(BadSetting):
         check_engine("fast")
@@ -113,7 +108,7 @@ def test_what_was_asked_for_is_taken() -> None:
 
 @pytest.mark.parametrize("where", [{}, {"master": "spark://127.0.0.1:7077"}, {"remote": "sc://far:15002"}])
 def test_without_spark_the_process_copies_unless_spark_was_asked_for(where: dict[str, str]) -> None:
-    found = chosen(9 * GB, warm=READY, installed=False, store=BUCKET, **where)
+    found = chosen(9 * GB, installed=False, store=BUCKET, **where)
     assert (found.place, found.why) == (Place.PROCESS, "Spark is not installed")
     assert chosen(9 * GB, asked="spark", installed=False, store=BUCKET, **where).place is not Place.PROCESS
 
@@ -133,7 +128,8 @@ def test_rates_are_kept_the_newest_of_each_kind_and_the_best_counts(tmp_path: Pa
     read = Rates.of(tmp_path / "new")
     assert read.copy_rate("process", UPSTREAM) == 50e6  # the one of 100 MB/s was too long ago
     assert read.copy_rate("process", "other:6001") == 50e6
-    assert (read.job_seconds(), read.start_seconds()) == (0.2, 9.0)
+    assert read.start_seconds() == 9.0
+    assert "copy spark" not in str(read.values)  # so little measures no rate
     assert (tmp_path / "new" / "rates.json").stat().st_mode & 0o077 == 0
 
 

@@ -1,11 +1,12 @@
-"""A real standalone cluster on the loopback address, with the warm session as its driver: what a local session does,
-and a worker that is lost in the middle. `make test-cluster` runs all of it with two workers, `make test` one case with
-one."""
+"""A real standalone cluster on the loopback address, with a Spark Connect server as its driver: what a local session
+does, and a worker that is lost in the middle. `make test-cluster` runs all of it with two workers, `make test` one case
+with one."""
 
 import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +23,11 @@ from ccpr.mirror.delta.change_rows import part_of
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy
 from ccpr.pipeline.spark.choice import Choice, Place
+from ccpr.pipeline.spark.connect import remote_connection
 from ccpr.pipeline.spark.deltas import delta_with_spark
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.pipeline.spark.server import WarmSpark
 from ccpr.pipeline.spark.session import SparkSettings
+from ccpr.pipeline.spark.slots import await_executors
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget
 from tests.support.delta_truth import assert_is_delta, rows_at
@@ -33,6 +35,7 @@ from tests.support.expected import assert_rows_equal
 from tests.support.process_list import process_list
 from tests.support.recorded import Snapshot
 from tests.support.spark_cluster import Cluster, running_cluster
+from tests.support.spark_connect_server import connect_server
 from tests.support.spark_fixtures import RecordedMirror
 
 if TYPE_CHECKING:
@@ -51,23 +54,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def warm(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmSpark]:
+def settings(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSettings]:
+    """Of a client of a server whose executors are the cluster's."""
     home = tmp_path_factory.mktemp("home")
     config = {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2", "spark.cores.max": "2"}
     config |= {"spark.hadoop.fs.s3a.secret.key": "hush-0c7e"}
-    warm = WarmSpark(home, SparkSettings(home / "java", cluster.master, key_file=home / "key", config=config))
-    with process_list() as seen:
-        warm.start()
-    assert [line for line in seen if "CoarseGrainedExecutorBackend" in line]
-    assert not [line for line in seen if "hush-0c7e" in line]
-    yield warm
-    warm.stop()
+    with ExitStack() as running:
+        with process_list() as seen:
+            driver = SparkSettings(home / "java", cluster.master, key_file=home / "key", config=config)
+            server = running.enter_context(connect_server(driver))
+            await_executors(remote_connection(server.url))
+        assert [line for line in seen if "CoarseGrainedExecutorBackend" in line]
+        assert not [line for line in seen if "hush-0c7e" in line]
+        yield SparkSettings(home / "java", remote=server.url, key_file=home / "key")
 
 
 @pytest.fixture(scope="module")
-def session(warm: WarmSpark) -> Iterator["SparkSession"]:
-    session = warm.session()
-    assert session is not None
+def session(settings: SparkSettings) -> Iterator["SparkSession"]:
+    session = remote_connection(settings.remote or "")
     yield session
     session.stop()
 
@@ -78,9 +82,10 @@ def wanted(recordings: Path) -> pa.Table:
     return pa.table([[s.name for s in stats], [s.size for s in stats], [s.raw for s in stats]], schema=COPY_INPUT)
 
 
-def job_of(emulator: RecordedUpstream, warm: WarmSpark, folder: Path) -> CopyJob:
+def job_of(emulator: RecordedUpstream, key_file: Path | None, folder: Path) -> CopyJob:
+    assert key_file is not None
     endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
-    sealed = Vault(warm.home / "key").seal(PASSWORD, endpoint)
+    sealed = Vault(key_file).seal(PASSWORD, endpoint)
     return CopyJob(endpoint, sealed, Publication("pub_dml", "sys", 0), folder.as_uri())
 
 
@@ -90,15 +95,19 @@ def assert_copied(folder: Path, recordings: Path, objects: pa.Table) -> None:
 
 
 def test_executors_copy_and_read(
-    warm: WarmSpark, session: "SparkSession", recordings: Path, recorded_mirror: RecordedMirror, tmp_path: Path
+    settings: SparkSettings,
+    session: "SparkSession",
+    recordings: Path,
+    recorded_mirror: RecordedMirror,
+    tmp_path: Path,
 ) -> None:
     objects, choices, seen = wanted(recordings), list[Choice](), list[int]()
-    copier = Copier(warm.home, settings=warm.settings, on_choice=choices.append, on_bytes=seen.append)
+    copier = Copier(tmp_path, settings=settings, on_choice=choices.append, on_bytes=seen.append)
     with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
-        report = copy(job_of(emulator, warm, tmp_path / "copied"), objects, copier)
+        report = copy(job_of(emulator, settings.key_file, tmp_path / "copied"), objects, copier)
         assert emulator.status().sessions_open == 0
-    assert [choice.place for choice in choices] == [Place.WARM]
-    assert "spark://127.0.0.1" in choices[0].why
+    assert [choice.place for choice in choices] == [Place.CLUSTER]
+    assert "sc://localhost" in choices[0].why
     assert report.objects_fetched == objects.num_rows
     assert sum(seen) == sum(objects.column("size").to_pylist())
     assert_copied(tmp_path / "copied", recordings, objects)
@@ -136,7 +145,7 @@ if WHOLE:
             assert loaded.count() == snapshot.expected(name).num_rows
 
     def test_a_worker_that_is_lost_in_the_middle_costs_time_and_nothing_else(
-        cluster: Cluster, warm: WarmSpark, recordings: Path, tmp_path: Path
+        cluster: Cluster, settings: SparkSettings, recordings: Path, tmp_path: Path
     ) -> None:
         """The last test: the cluster has one worker afterwards."""
         objects, folder = wanted(recordings), tmp_path / "copied"
@@ -152,9 +161,9 @@ if WHOLE:
         copied_then: list[int] = []
         thread = threading.Thread(target=lose)
         thread.start()
-        copier = Copier(warm.home, "spark", settings=warm.settings)
+        copier = Copier(tmp_path, "spark", settings=settings)
         with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
-            job = replace(job_of(emulator, warm, folder), budget=Budget(sessions=2, mb_s=size / 1e6 / 10))
+            job = replace(job_of(emulator, settings.key_file, folder), budget=Budget(sessions=2, mb_s=size / 1e6 / 10))
             report = copy(job, objects, copier)
         thread.join()
         assert 0 < copied_then[0] < objects.num_rows

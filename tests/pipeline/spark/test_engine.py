@@ -83,12 +83,12 @@ def copier(home: Path, spark: Failing, asked: str, choices: list[Choice], seen: 
         settings=settings,
         on_bytes=seen.append,
         on_choice=choices.append,
-        cold_session=spark.session,
+        own_session=spark.session,
     )
 
 
 ERRORS = (
-    SparkSessionLost("it has ended", subject="the warm session"),
+    SparkSessionLost("it has ended", subject="sc://localhost"),
     SparkUnavailable("no session", subject="Spark"),
     SparkJobFailed("out of memory", subject="Spark"),
 )
@@ -113,12 +113,12 @@ def test_where_spark_fails_in_the_middle_the_process_copies_the_rest(
 def test_where_spark_was_asked_for_its_failure_is_an_error_with_what_to_type(
     job: CopyJob, objects: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark = Failing(SparkSessionLost("it has ended", subject="the warm session"))
+    spark = Failing(SparkSessionLost("it has ended", subject="sc://localhost"))
     monkeypatch.setattr(engine, "copy_with_spark", spark.copy)
     monkeypatch.setattr(CopyJob, "for_workers", lambda self: self)
     asked = copier(tmp_path, spark, "spark", [], [])
     for _ in range(2):
-        with pytest.raises(SparkSessionLost, match="ccpr spark start"):
+        with pytest.raises(SparkSessionLost, match="whether the Spark Connect server runs"):
             copy(job, objects, asked)
     assert spark.sessions == 2  # the one that was lost is not used again
 
@@ -132,17 +132,6 @@ def test_an_error_of_the_upstream_is_not_tried_by_the_process(
     with pytest.raises(AccessDenied):
         copy(job, objects, copier(tmp_path, spark, "auto", choices, []))
     assert len(choices) == 1
-
-
-def test_without_a_session_to_share_a_service_copies_itself_and_starts_no_java(
-    job: CopyJob, objects: pa.Table, tmp_path: Path
-) -> None:
-    choices: list[Choice] = []
-    settings = SparkSettings(tmp_path / "java", "spark://127.0.0.1:1", key_file=tmp_path / "key")
-    service = Copier(tmp_path, settings=settings, own_java=False, cold_session=pytest.fail)
-    report = copy(job, objects, service.reporting(lambda size: None, choices.append))
-    assert report.objects_fetched == objects.num_rows
-    assert [choice.place for choice in choices] == [Place.CLUSTER, Place.PROCESS]
 
 
 def test_where_spark_is_not_installed_the_process_copies_and_what_was_asked_for_is_an_error(
@@ -164,7 +153,7 @@ def test_a_spark_without_what_its_client_needs_leaves_it_to_the_process(
     monkeypatch.setitem(sys.modules, "grpc", None)
     choices: list[Choice] = []
     settings = SparkSettings(tmp_path / "java", "spark://127.0.0.1:1", key_file=tmp_path / "key")
-    service = Copier(tmp_path, settings=settings, cold_session=require_client, on_choice=choices.append)  # type: ignore[arg-type]
+    service = Copier(tmp_path, settings=settings, own_session=require_client, on_choice=choices.append)  # type: ignore[arg-type]
     assert copy(job, objects, service).objects_fetched == objects.num_rows
     assert [choice.place for choice in choices] == [Place.CLUSTER, Place.PROCESS]
     assert choices[1].why == "EXTRA_MISSING, grpc is not installed"

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +21,10 @@ from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.spark.choice import Choice, Place
+from ccpr.pipeline.spark.connect import remote_connection
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.pipeline.spark.server import WarmSpark
 from ccpr.pipeline.spark.session import SparkSettings
-from ccpr.pipeline.spark.slots import slots_of
+from ccpr.pipeline.spark.slots import await_executors, slots_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import KEY_FILE_VARIABLE
 from tests.support.driving import iterate
@@ -31,6 +32,10 @@ from tests.support.process_list import process_list
 from tests.support.replica import command, source_uri
 from tests.support.slow_line import slow_line
 from tests.support.spark_cluster import Cluster, running_cluster
+from tests.support.spark_connect_server import connect_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -47,14 +52,15 @@ class Machines:
     cluster: Cluster
     storage: Storage
     emulator: SimulatedUpstream
-    warm: WarmSpark
+    settings: SparkSettings
+    key: Path
     url: str
     events: Path
 
 
 @pytest.fixture(scope="module")
 def machines(s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """A subscription that has copied nothing yet, and a warm session of the cluster."""
+    """A subscription that has copied nothing yet, and a Spark Connect server of the cluster."""
     folder = tmp_path_factory.mktemp("machines")
     url = f"s3://mirrors/machines?endpoint_override=http://{s3_server}&region=us-east-1"
     storage = Storage(object_rows=OBJECT_ROWS)
@@ -75,14 +81,14 @@ def machines(s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             scope = ("--from", source_uri(port), "--database", "d", "--publication", "p", "--publisher", "sys")
             command("subscribe", "s", *scope, "--mirror", url, "--max-sessions", "6")
             with running_cluster(folder, 0, host=MASTER) as cluster:
-                warm = warm_session(cluster, folder)
-                try:
-                    yield Machines(cluster, storage, emulator, warm, url, folder / "events")
-                finally:
-                    warm.stop()
+                driver = driver_of(cluster, folder)
+                with connect_server(driver) as server:
+                    key = folder / "home/key"
+                    settings = SparkSettings(folder / "home/java", remote=server.url, key_file=key)
+                    yield Machines(cluster, storage, emulator, settings, key, url, folder / "events")
 
 
-def warm_session(cluster: Cluster, folder: Path) -> WarmSpark:
+def driver_of(cluster: Cluster, folder: Path) -> SparkSettings:
     """Each worker has the key file somewhere else."""
     home = folder / "home"
     cluster.start_workers(3, *HOSTS, environment={KEY_FILE_VARIABLE: "{folder}/secrets/key", "TMPDIR": "{folder}"})
@@ -97,9 +103,7 @@ def warm_session(cluster: Cluster, folder: Path) -> WarmSpark:
         "spark.eventLog.dir": (folder / "events").as_uri(),
         "spark.eventLog.compress": "false",
     }
-    warm = WarmSpark(home, SparkSettings(home / "java", cluster.master, key_file=home / "key", config=config))
-    warm.start()
-    return warm
+    return SparkSettings(home / "java", cluster.master, key_file=home / "key", config=config)
 
 
 def insert(storage: Storage, keys: np.ndarray) -> None:
@@ -121,9 +125,13 @@ def assert_same(found: pa.Table, expected: pa.Table) -> None:
         assert ours.equals(theirs)
 
 
+def session_of(machines: Machines) -> "SparkSession":
+    return remote_connection(machines.settings.remote or "")
+
+
 def copied_by_cluster(machines: Machines) -> tuple[list[Choice], Outcome]:
     choices = list[Choice]()
-    copier = Copier(machines.warm.home, "spark", settings=machines.warm.settings, on_choice=choices.append)
+    copier = Copier(machines.key.parent, "spark", settings=machines.settings, on_choice=choices.append)
     with Workspace() as workspace:
         return choices, iterate(workspace, "s", engine=copier)
 
@@ -160,8 +168,8 @@ def place_of(event: dict) -> tuple[int, int]:
 
 
 def test_a_machine_that_is_lost_costs_its_tasks_only(machines: Machines) -> None:
-    session = machines.warm.session()
-    assert session is not None
+    session = session_of(machines)
+    await_executors(session)
     assert slots_of(session) == 3
     lost_at = list[int]()
     losing = threading.Thread(target=lose_power, args=(machines, lost_at))
@@ -170,8 +178,7 @@ def test_a_machine_that_is_lost_costs_its_tasks_only(machines: Machines) -> None
         choices, outcome = copied_by_cluster(machines)
     losing.join()
     status = machines.emulator.status()
-    assert [choice.place for choice in choices] == [Place.WARM]
-    assert machines.cluster.master in choices[0].why
+    assert [choice.place for choice in choices] == [Place.CLUSTER]
     assert 0 < lost_at[0] < outcome.objects_total
     assert status.sessions_open == 0
     again, unfinished, hosts = tasks_of(machines.events)
@@ -185,8 +192,7 @@ def test_a_machine_that_is_lost_costs_its_tasks_only(machines: Machines) -> None
 
 
 def test_the_machines_that_are_left_find_what_changed(machines: Machines) -> None:
-    session = machines.warm.session()
-    assert session is not None
+    session = session_of(machines)
     assert slots_of(session) == 2
     before = truth(machines)
     insert(machines.storage, np.arange(ROWS, ROWS + 20_000))
@@ -200,7 +206,7 @@ def test_the_machines_that_are_left_find_what_changed(machines: Machines) -> Non
 def test_no_password_is_in_a_log_of_the_cluster_or_in_its_events(machines: Machines) -> None:
     """The last test: all of them have run."""
     files = [path for path in machines.cluster.folder.rglob("*") if path.is_file() and path.suffix != ".jar"]
-    secrets = (PASSWORD.encode(), KEY_OF_BUCKET.encode(), (machines.warm.home / "key").read_bytes())
-    keys = {machines.warm.home / "key", *machines.cluster.folder.glob("machine-*/secrets/key")}
+    secrets = (PASSWORD.encode(), KEY_OF_BUCKET.encode(), machines.key.read_bytes())
+    keys = {machines.key, *machines.cluster.folder.glob("machine-*/secrets/key")}
     assert len(files) > 20
     assert not [path for path in files if path not in keys and any(secret in path.read_bytes() for secret in secrets)]
