@@ -30,10 +30,17 @@ def verify(
         bool,
         typer.Option("--repair", help="Fetch what is damaged or missing again, from the upstream or a second copy."),
     ] = False,
+    checksums: Annotated[
+        bool,
+        typer.Option(
+            "--checksums",
+            help="Give objects that an earlier release copied the checksums that each read compares.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read the whole mirror again and compare it with the ledger. Nothing is changed without --repair. The exit code is
-    1 if something is, or stays, damaged."""
+    """Read the whole mirror again and compare it with the ledger. Nothing is changed without --repair or --checksums.
+    The exit code is 1 if something is, or stays, damaged."""
     from ccpr.service.verifying import verifier_of
     from ccpr.service.workspace import Workspace
     from ccpr.state.ledger import Ledger
@@ -47,7 +54,12 @@ def verify(
         ledger = Ledger(workspace.log.engine, row.task_id)
         task = progress.add_task("verify", total=ledger.stored_bytes())
         verifier = verifier_of(
-            workspace, row, repair=repair, deep=deep, on_progress=lambda size: progress.advance(task, size)
+            workspace,
+            row,
+            repair=repair,
+            deep=deep,
+            checksums=checksums,
+            on_progress=lambda size: progress.advance(task, size),
         )
         found = verifier.run()
         doubled = _doubled_keys(workspace.mirror(name)) if deep else []
@@ -60,6 +72,8 @@ def verify(
             f"{counted(found.manifests, 'manifest')} and {counted(found.points, 'point')} read again",
             markup=False,
         )
+        if checksums:
+            out.print(f"{counted(found.summed, 'object')} got checksums, which each read compares", markup=False)
         if found.strays:
             what = "will be deleted" if repair else "can be deleted by --repair"
             out.print(f"{counted(found.strays, 'orphan file')}, which nothing names, {what}", markup=False)

@@ -5,18 +5,21 @@ Source: docs/requirements.md B2, B3; decisions ledger-per-point, a-name-has-its-
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ccpr.maintenance.decoded_objects import DecodedObjects
 from ccpr.maintenance.orphans import NamedFiles, find_orphans
 from ccpr.maintenance.repair import Repair
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.objects.errors import ObjectUnsupported
+from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
+from ccpr.matrixone.objects.reader import ObjectFile
+from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached
 from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
 from ccpr.mirror.mirror import Mirror
@@ -58,7 +61,8 @@ class Damage:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """How many objects and bytes of these, manifests and points were verified, and the damages found. `strays`: files
-    that nothing names, which are recorded for deletion now; 0 while an iteration is open."""
+    that nothing names, which are recorded for deletion now; 0 while an iteration is open. `summed`: objects that got
+    checksums for each read."""
 
     objects: int
     bytes: int
@@ -66,6 +70,7 @@ class Verified:
     points: int
     strays: int
     damages: tuple[Damage, ...]
+    summed: int = 0
 
     @property
     def sound(self) -> bool:
@@ -115,6 +120,7 @@ class Verifier:
     lease : makes the subscription one's own, where points are to be written again.
     sources : where damaged files are fetched again; None = repair nothing.
     deep : also decode every column of every object.
+    checksums : give sums to the sound objects that earlier releases listed without.
     on_progress : is called with the size in bytes of each object that was read.
     """
 
@@ -127,8 +133,10 @@ class Verifier:
         sources: Repair | None,
         *,
         deep: bool = False,
+        checksums: bool = False,
         on_progress: Callable[[int], None] = lambda size: None,
     ) -> None:
+        self._checksums = checksums
         self._mirror, self._log, self._name = mirror, log, name
         self._lease, self._sources, self._deep, self._on_progress = lease, sources, deep, on_progress
         task_id = log.row(name).task_id
@@ -172,13 +180,29 @@ class Verifier:
         if self._deep:
             damages += self._unreadable(points, {damage.path for damage in damages})
         objects = size = 0
+        lacking = self._without_sums(states) if self._checksums else frozenset[str]()
+        sums = dict[str, bytes]()
         with ThreadPoolExecutor(THREADS) as pool:
             for stored, problem in _ordered(pool, self._problem, self._ledger.stored_objects()):
                 objects, size = objects + 1, size + stored.size
                 self._on_progress(stored.size)
                 if problem is not None and self._ledger.look_up([stored.name]):  # else a sweep has deleted it meanwhile
                     damages.append(self._repair(stored, problem, points))
-        return Verified(objects, size, len(states), len(points), self._orphans(), tuple(damages))
+                    problem = None if damages[-1].repaired else problem
+                if problem is None and stored.name in lacking and (found := _sums_of(self._mirror, stored)):
+                    sums[stored.name] = found
+        if self._checksums:
+            self._mirror.write_sums(sums)
+        return Verified(objects, size, len(states), len(points), self._orphans(), tuple(damages), len(sums))
+
+    def _without_sums(self, states: list[TablePoint]) -> frozenset[str]:
+        """Names of the objects that a manifest lists without."""
+        found = set[str]()
+        for ref in {state.ref.manifest: state.ref for state in states if state.ref is not None}.values():
+            with suppress(MirrorDamaged):  # reported already
+                objects = self._mirror.manifest(ref, _unsummed).objects
+                found |= set(stats_columns(objects.column("stats").combine_chunks()).column("name").to_pylist())
+        return frozenset(found)
 
     def _problem(self, stored: LedgerEntry) -> str | None:
         return problem_of(self._mirror, stored, deep=self._deep)
@@ -331,6 +355,20 @@ class Verifier:
     def _table_name(self, lsn: int, table_id: int) -> str:
         state = self._history.tables(lsn).get(table_id)
         return state.table.qualified_name if state else f"table {table_id}"
+
+
+def _unsummed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """For `Mirror.manifest`. A file without the column has none."""
+    return batch.filter(pc.is_null(batch.column("sums"))) if "sums" in batch.schema.names else batch
+
+
+def _sums_of(mirror: Mirror, stored: LedgerEntry) -> bytes | None:
+    """Of an object; None if the form of its file is not known, or it is not what the ledger says at the end."""
+    try:
+        sums = ObjectFile(mirror.store.open(object_path(stored.name))).sums()
+    except (ObjectUnsupported, ObjectDamaged):
+        return None
+    return sums if problem_of(mirror, stored) is None else None
 
 
 def _problem_in(read: Callable[[], object]) -> str | None:

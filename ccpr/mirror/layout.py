@@ -18,7 +18,7 @@ GUARDED = 3  # of `mirror.json`: releases that do not know held points may read 
 ENCRYPTED = 4  # of `head.json` and `mirror.json` of an encrypted mirror, whose content is sealed in them
 HEAD = "head.json"
 IDENTITY = "mirror.json"
-FOLDERS = ("objects", "manifests", "ledger", "definitions", "points", "kept", "copies", "work")
+FOLDERS = ("objects", "manifests", "ledger", "definitions", "sums", "points", "kept", "copies", "work")
 MANIFEST_SCHEMA = pa.schema(
     [
         pa.field("stats", pa.binary(STATS_SIZE), nullable=False),
@@ -42,6 +42,7 @@ LEDGER_SCHEMA = pa.schema(
         pa.field("sha256", pa.binary(32), nullable=False),
     ]
 )
+SUMS_SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("sums", pa.binary(), nullable=False)])
 DIGEST = "[0-9a-f]{16}"
 _DIGEST_IN_NAME = re.compile(rf".*-({DIGEST})\.(?:arrow|json)")
 _KEPT = re.compile(rf"kept/([0-9]{{12,19}})-{DIGEST}\.json")
@@ -80,6 +81,10 @@ def ledger_path(lsn: int, fence: int, digest: str) -> str:
 
 def definitions_path(lsn: int, fence: int, digest: str) -> str:
     return f"definitions/{lsn}-{fence}-{digest}.json"
+
+
+def sums_path(digest: str) -> str:
+    return f"sums/objects-{digest}.arrow"
 
 
 def point_path(lsn: int, digest: str) -> str:

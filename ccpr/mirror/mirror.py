@@ -7,6 +7,7 @@ Layout below the mirror's store, all immutable but `head.json`, `mirror.json` an
     manifests/<table id>/<lsn>-<fence>-<digest>.arrow   the live objects of one table, or changes; its schema
     ledger/<lsn>-<fence>-<digest>.arrow             name, size, sha256 of each object that the point brought
     definitions/<lsn>-<fence>-<digest>.json         views, sequences: what a point has besides tables
+    sums/objects-<digest>.arrow                     sums of objects that manifests of former releases list without
     kept/<revision>-<digest>.json                   earlier points that stay by themselves, and points held by name
     points/<lsn>-<digest>.json                      the point's tables: what differs from the one before; every 16th
                                                     complete
@@ -22,7 +23,7 @@ mirror-is-the-first-destination, identity-by-id, objects-born-and-gone.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 import pyarrow as pa
 
@@ -44,6 +45,7 @@ from ccpr.mirror.kept import Kept
 from ccpr.mirror.layout import (
     HEAD,
     IDENTITY,
+    SUMS_SCHEMA,
     definitions_path,
     digest_in,
     digest_of,
@@ -51,6 +53,7 @@ from ccpr.mirror.layout import (
     ledger_path,
     lsn_of_point,
     object_path,
+    sums_path,
 )
 from ccpr.mirror.manifests import Manifest, Rows, read_manifest, write_changes, write_whole
 from ccpr.mirror.point_files import PointFile, PointFiles, write_point
@@ -175,8 +178,19 @@ class Mirror:
             return definitions_of(value)
 
     def open_object(self, name: str, sums: bytes | None) -> ObjectFile:
-        """What is read of it is compared with the sums, unless they are not known (`ListedObject.sums`)."""
+        """What is read of it is compared with the sums; those of an object that is listed without are looked for where
+        `ccpr verify --checksums` leaves them. Unless they are known nowhere."""
+        sums = self.later_sums.get(name) if sums is None else sums
         return ObjectFile(self.store.open(object_path(name)), subject=f"object {name}", sums=sums)
+
+    @cached_property
+    def later_sums(self) -> Mapping[str, bytes]:
+        """By name, of objects that an earlier release listed, without sums. Raises MirrorDamaged."""
+        found: dict[str, bytes] = {}
+        for file in self.store.names("sums"):
+            rows = self.files.read_arrow(file, SUMS_SCHEMA)
+            found |= zip(rows.column("name").to_pylist(), rows.column("sums").to_pylist(), strict=True)
+        return found
 
     def read(
         self,
@@ -292,6 +306,16 @@ class Mirror:
     def write_ledger(self, copied: pa.Table, lsn: int, fence: int) -> str:
         """Its path. `copied` is LEDGER_SCHEMA."""
         return self.files.write(partial(ledger_path, lsn, fence), arrow_file(copied))
+
+    def write_sums(self, sums: Mapping[str, bytes]) -> None:
+        """Those of `later_sums`, in the place of what was there."""
+        columns = [pa.array(list(sums), pa.string()), pa.array(list(sums.values()), pa.binary())]
+        path = self.files.write(sums_path, arrow_file(pa.Table.from_arrays(columns, schema=SUMS_SCHEMA)))
+        self.store.sync("sums")
+        for former in list(self.store.names("sums")):
+            if former != path:
+                self.store.delete(former)
+        self.__dict__.pop("later_sums", None)
 
     def write_definitions(self, found: Sequence[Definitions], lsn: int, fence: int, before: str = "") -> str:
         """Its path: that of `before`, an earlier point's file, if it says the same."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ccpr.base.failure import Failure
@@ -21,12 +23,14 @@ from ccpr.base.file_modes import make_folder
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
 from ccpr.maintenance.claims import claimed
+from ccpr.maintenance.verify import unsound_objects
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
 from ccpr.matrixone.schema import Kind, Reading, Table
-from ccpr.mirror.errors import PointNotReached, StoreFailed
+from ccpr.mirror.errors import MirrorDamaged, PointNotReached, StoreFailed
 from ccpr.mirror.figures import Figures, Summing
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
@@ -41,6 +45,7 @@ from ccpr.state.drills import Drill, DrillRecords
 from ccpr.state.errors import BadSetting
 from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import PointHistory
+from ccpr.state.ledger import Ledger
 from ccpr.state.pins import Pins
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.subscription import Subscription
@@ -107,6 +112,7 @@ def drill(
         try:
             with unexpected(), pinned(pins, point, workspace.clock, _PIN):
                 work = _Work(workspace, subscription, mirror, point, chosen, progress)
+                work.check_unproven()
                 differences = work.into_server(place, found) if place.server else work.into_folder(place, found)
                 known = records.at(point.lsn)
                 differences |= _compared(chosen, found, known)
@@ -181,6 +187,22 @@ class _Work:
     point: Point
     tables: Mapping[int, Table]
     progress: Progress
+
+    def check_unproven(self) -> None:
+        """Compare the objects whose reads are not compared with checksums as whole files, so that what is found is
+        known to be what was copied. Raises MirrorDamaged."""
+        ledger = Ledger(self.workspace.log.engine, self.subscription.task_id)
+        for table_id, table in self.tables.items():
+            objects = self.mirror.manifest(self.point.tables[table_id]).objects
+            bare = stats_columns(objects.filter(pc.is_null(objects.column("sums"))).column("stats").combine_chunks())
+            known = pa.array(list(self.mirror.later_sums) if bare.num_rows else [], pa.string())
+            bare = pa.Table.from_batches([bare]).filter(pc.invert(pc.is_in(bare.column("name"), known)))
+            for name in unsound_objects(self.mirror, ledger, bare, checksums=True).column("name").to_pylist():
+                raise MirrorDamaged(
+                    "the file is not what was copied: its SHA-256 differs",
+                    subject=f"table {table.qualified_name}, object {name}",
+                    remedy="`ccpr verify NAME --repair` fetches it again, from the upstream or a second copy.",
+                )
 
     # ---- into a folder
 

@@ -17,6 +17,7 @@ def verifier_of(
     *,
     repair: bool,
     deep: bool = False,
+    checksums: bool = False,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> Verifier:
     """Raises StateUnreadable, KeyUnusable."""
@@ -31,5 +32,6 @@ def verifier_of(
         workspace.lease,
         sources if repair else None,
         deep=deep,
+        checksums=checksums,
         on_progress=on_progress,
     )

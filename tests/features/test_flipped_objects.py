@@ -28,6 +28,7 @@ from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.spark.read import read_share
 from ccpr.relay.content import Content
 from ccpr.service.drilling import Place, drill
+from ccpr.service.verifying import verifier_of
 from ccpr.state.ledger import Ledger
 from tests.histories.replicating import NAME
 from tests.support.lake_readers import READERS
@@ -206,3 +207,66 @@ def test_what_was_found_names_table_column_block_and_object_and_what_to_type(tmp
         assert error.subject == f"table {TABLE}, column word, object {one.stats.name}"
         assert error.message == "column 1 of block 0 is not what was copied: its checksum differs"
         assert "ccpr verify NAME --repair" in error.remedy
+
+
+@contextmanager
+def of_an_earlier_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Readers]:
+    """A mirror without sums."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(ObjectFile, "sums", lambda file: None)
+        with replicated(folder) as readers:
+            earlier.undo()
+            yield readers
+
+
+def a_bit_that_changes_a_value(readers: Readers) -> tuple[Path, int, int]:
+    """What a reader takes for another number, as nothing says that it is none."""
+    manifest = readers.mirror.manifest(readers.now.table(TABLE))
+    data = [one for one in manifest.listed_objects() if not one.tombstone]
+    path = (readers.mirror.store.folder or Path()) / object_path(max(data, key=lambda one: one.stats.rows).stats.name)
+    price, content = manifest.table.columns[2], path.read_bytes()
+    right, column = ObjectFile(content).column(0, price), ObjectFile(content).blocks[0].columns[2]
+    for at in range(int(column["offset"]) + int(column["length"]) // 2, int(column["offset"] + column["length"])):
+        try:
+            now = ObjectFile(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]).column(0, price)
+        except CcprError:
+            continue
+        if now != right:
+            return path, at, 0
+    raise AssertionError("no bit changes a value")
+
+
+def test_a_mirror_of_an_earlier_release_gets_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with of_an_earlier_release(tmp_path, monkeypatch) as readers:
+        place, right = a_bit_that_changes_a_value(readers), readers.all_rows()
+        row = readers.made.workspace.log.row(NAME)
+        with flipped(*place):
+            assert readers.all_rows() != right, "it is read as before"
+            found = verifier_of(readers.made.workspace, row, repair=False, checksums=True).run()
+            assert len(found.damages) == 1, "what differs from the ledger gets none"
+            assert found.summed == found.objects - 1
+        assert readers.all_rows() == right
+        found = verifier_of(readers.made.workspace, row, repair=False, checksums=True).run()
+        assert found.sound
+        assert found.summed == found.objects
+        with flipped(*place):
+            for name, read in readers.all().items():
+                if name not in ("count", "changes", "target"):  # which may not read this column of it
+                    with pytest.raises(MirrorDamaged):
+                        read()
+        assert readers.all_rows() == right
+        (file,) = readers.mirror.store.names("sums")
+        with (
+            flipped((readers.mirror.store.folder or Path()) / file, 300, 1),
+            pytest.raises(MirrorDamaged, match="digest differs"),
+        ):
+            readers.all_rows()
+
+
+def test_a_drill_of_a_mirror_without_checksums_records_nothing_of_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with of_an_earlier_release(tmp_path, monkeypatch) as readers:
+        with flipped(*a_bit_that_changes_a_value(readers)), pytest.raises(MirrorDamaged, match="SHA-256"):
+            readers.drill()
+        assert readers.drill() == (True, 2574)
