@@ -111,7 +111,7 @@ def test_an_object_that_is_damaged_fails_the_drill(shop: OneTable) -> None:
     for file in (shop.source.mirror_folder() / "objects").iterdir():
         file.write_bytes(b"x" * file.stat().st_size)
     done = drill("--at", "2", code=1)
-    assert done["failure"]["code"] == "OBJECT_DAMAGED"
+    assert done["failure"]["code"] == "MIRROR_DAMAGED"
     assert scratch_folders(shop) == []
 
 
