@@ -127,10 +127,10 @@ def test_a_drill_restores_a_point_and_a_check_says_how_the_last_one_went(
     with closing(Workspace()) as workspace:
         for file in workspace.default_mirror(NAME).rglob("*_00000"):
             file.write_bytes(b"x" * file.stat().st_size)
-    assert "OBJECT_DAMAGED" in failure(act(instance, DRILL))
+    assert "MIRROR_DAMAGED" in failure(act(instance, DRILL))
     passed, says = checked(instance)[RESTORE_TRIED]
     assert not passed
-    assert "OBJECT_DAMAGED" in says
+    assert "MIRROR_DAMAGED" in says
 
 
 def test_a_check_says_whether_second_copies_are_up_to_date(

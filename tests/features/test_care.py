@@ -102,13 +102,13 @@ def test_a_drill_that_failed_is_tried_again_within_an_hour_and_shown(
         file.write_bytes(b"x" * file.stat().st_size)
     care._round()
     found = status(workspace)["drill"]
-    assert "OBJECT_DAMAGED" in found["trouble"]
+    assert "MIRROR_DAMAGED" in found["trouble"]
     assert figures(workspace)["ccpr_drill_good"] == 0.0
     for file, content in good.items():
         file.write_bytes(content)
     clock.passes(1800)
     care._round()
-    assert "OBJECT_DAMAGED" in status(workspace)["drill"]["trouble"]
+    assert "MIRROR_DAMAGED" in status(workspace)["drill"]["trouble"]
     clock.passes(1801)
     care._round()
     assert status(workspace)["drill"]["trouble"] == ""
