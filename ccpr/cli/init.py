@@ -71,8 +71,7 @@ def _written(
     source: str, database: str, name: str, table: str | None, interval: str, to: str | None
 ) -> tuple[str, list[str]]:
     """The text, and the variables of the passwords. Raises BadUri, BadTargetUri, ConfigInvalid."""
-    import yaml
-
+    from ccpr.config.document import written
     from ccpr.config.reading import read_text
     from ccpr.matrixone.client.endpoint import format_uri, parse_uri
     from ccpr.targets.address import format_target_uri, parse_target_uri
@@ -98,9 +97,7 @@ def _written(
         "upstreams": {"main": {"uri": format_uri(endpoint), "password": f"${{{variables[0]}}}"}},
         "subscriptions": {name: subscription},
     }
-    text = "# Read by `ccpr config apply`. All keys: docs/reference/ccpr-yaml.md\n" + yaml.safe_dump(
-        values, sort_keys=False, allow_unicode=True
-    )
+    text = "# Read by `ccpr config apply`. All keys: docs/reference/ccpr-yaml.md\n" + written(values)
     read_text(text.encode(), "the answers", dict.fromkeys(variables, "x"))
     return text, variables
 

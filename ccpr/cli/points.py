@@ -206,11 +206,13 @@ def hold(
     point: PointArgument,
     held_as: Annotated[str | None, typer.Option("--name", help="By which it is read, too: --at NAME.")] = None,
     until: Annotated[
-        str | None, typer.Option(help="When the hold ends by itself, by the upstream's clock: an ISO time.")
+        str | None,
+        typer.Option(help="When the hold ends by itself, by the upstream's clock: an ISO time. From 2262 on: never."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Hold a point: no rule lets it go, until it is released. The hold is kept in the mirror."""
+    from ccpr.mirror.points import instant_text
     from ccpr.service import held_points
     from ccpr.service.workspace import Workspace
 
@@ -220,7 +222,8 @@ def hold(
     if as_json:
         show_json(held.to_json())
     else:
-        out.print(f"point {held.lsn} of {name} is held as {held.name}", markup=False)
+        end = "" if until is None else f" until {'it is released' if held.until is None else instant_text(held.until)}"
+        out.print(f"point {held.lsn} of {name} is held as {held.name}{end}", markup=False)
 
 
 @points.command()

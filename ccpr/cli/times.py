@@ -93,8 +93,8 @@ def time_option(text: str | None, option: str) -> datetime | None:
 
 
 def _typed(text: str) -> datetime:
-    """Raises ValueError, OverflowError."""
+    """Raises ValueError, OverflowError. It keeps its zone: the last hours of 9999 are no time of UTC."""
     instant, there = datetime.fromisoformat(text), zone()
     if instant.tzinfo is None:
         instant = instant.astimezone() if there is None else instant.replace(tzinfo=there)
-    return instant.astimezone(UTC)
+    return instant

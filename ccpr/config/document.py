@@ -1,9 +1,11 @@
-"""A YAML text as values with their lines. It is read as hostile: a file has a greatest size and depth, and neither
+"""A YAML text as values with their lines, as YAML 1.2 has them (its core schema): 010 is ten, and 1:30, yes and
+2026-11-27 are texts. It is read as hostile: a file has a greatest size and depth, and neither
 aliases nor tags, so that nothing in it can grow or be more than text, numbers, lists and mappings."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import yaml
 
@@ -12,9 +14,32 @@ from ccpr.matrixone.errors import Terminal
 
 MOST_BYTES = 1_000_000
 _DEEPEST = 12
-_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-_PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null"))
+_TAG = "tag:yaml.org,2002:"
+_CORE: dict[str, str] = {  # the first that fits a text without quotes says what it is
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
+    "float": r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+}
+_PLAIN_TAGS = tuple(f"{_TAG}{kind}" for kind in ("str", *_CORE))
 Path: TypeAlias = tuple[str | int, ...]  # of keys and places in lists
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # pyright: ignore[reportGeneralTypeIssues]
+    """Its library resolves texts by YAML 1.1; this one by `_CORE`."""
+
+    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {
+        None: [(f"{_TAG}{kind}", re.compile(rf"(?:{form})\Z")) for kind, form in _CORE.items()]
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts that either version takes for something else are written with quotes."""
+
+    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
+        **yaml.SafeDumper.yaml_implicit_resolvers,
+        None: _Loader.yaml_implicit_resolvers[None],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +105,7 @@ def read_document(content: bytes, source: str) -> Document:
     try:
         text = content.decode("utf-8-sig")
         _check_events(text, source)
-        node = yaml.compose(text, Loader=_LOADER)
+        node = yaml.compose(text, Loader=_Loader)
     except UnicodeDecodeError as error:
         raise ConfigInvalid(f"it is not UTF-8 at byte {error.start}", subject=source) from None
     except yaml.MarkedYAMLError as error:  # its text can quote the line, and so a password
@@ -95,10 +120,15 @@ def read_document(content: bytes, source: str) -> Document:
     return Document(source, _Reader(source, lines).value(node, ()), lines)
 
 
+def written(value: Mapping[str, Any]) -> str:
+    """The text of a document, which `read_document` reads as it was."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
 def _check_events(text: str, source: str) -> None:
     """Before anything is made of them."""
     depth = documents = 0
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
             raise _invalid("aliases (*name) are not taken; name a policy instead", event.start_mark, source)
         if isinstance(event, yaml.NodeEvent) and getattr(event, "tag", None) not in (None, "!", *_PLAIN_TAGS):
@@ -120,7 +150,6 @@ def _invalid(text: str, mark: Any, source: str) -> ConfigInvalid:
 class _Reader:
     def __init__(self, source: str, lines: dict[Path, int]) -> None:
         self._source, self._lines = source, lines
-        self._scalars = yaml.SafeLoader("")
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         if isinstance(node, yaml.MappingNode):
@@ -128,8 +157,8 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return [self._at(below, (*path, number), below) for number, below in enumerate(node.value)]
         try:
-            return self._scalars.construct_object(node)
-        except (yaml.YAMLError, ValueError, OverflowError):
+            return _scalar(node.tag.removeprefix(_TAG), node.value)
+        except ValueError:
             raise _invalid("the value is not one that YAML can have", node.start_mark, self._source) from None
 
     def _pairs(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, Any]]:
@@ -146,3 +175,16 @@ class _Reader:
     def _at(self, place: yaml.Node, path: Path, node: yaml.Node) -> Any:
         self._lines[path] = place.start_mark.line + 1
         return self.value(node, path)
+
+
+def _scalar(kind: str, text: str) -> Any:
+    """Raises ValueError."""
+    if kind == "str":
+        return text
+    if kind not in _CORE or not re.fullmatch(_CORE[kind], text):
+        raise ValueError("it is not of the kind that its tag says")
+    if kind == "int":
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+    if kind == "float":
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return None if kind == "null" else text.lower() == "true"

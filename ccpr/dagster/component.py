@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import yaml
 from dagster.components.utils.defs_state import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
 from pydantic import Field
 
+from ccpr.config.document import written
 from ccpr.config.reading import WantedFollower, read_text
 from ccpr.dagster.definitions import build_definitions, build_sync_job
 from ccpr.dagster.health_sensor import build_health_sensor
@@ -136,7 +136,7 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
 def apply_config(workspace: Workspace, config: Mapping[str, Any]) -> None:
     """Make the state folder what a ccpr.yaml says, without dropping anything. Raises ConfigInvalid, ConfigConflict, and
     Failure for what could not be done."""
-    wanted = read_text(yaml.safe_dump(dict(config)).encode(), "config of CcprComponent")
+    wanted = read_text(written(config).encode(), "config of CcprComponent")
     outcomes = perform(workspace, plan(workspace, wanted, _NoFollowers()).actions, lambda _: None)
     if failed := [str(outcome.failure) for outcome in outcomes if outcome.failure is not None]:
         raise dg.Failure(printable("; ".join(failed)), allow_retries=False)

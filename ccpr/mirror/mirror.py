@@ -171,10 +171,14 @@ class Mirror:
     def definitions(self, point: Point) -> tuple[Definitions, ...]:
         """What each of the databases had besides tables, in order of name; empty if the point does not say. Raises
         MirrorDamaged."""
-        if not point.definitions:
+        return self.definitions_in(point.definitions)
+
+    def definitions_in(self, path: str) -> tuple[Definitions, ...]:
+        """The same, by the path of the file; empty without one."""
+        if not path:
             return ()
-        value = self.files.read_json(point.definitions)
-        with self.files.understood(point.definitions):
+        value = self.files.read_json(path)
+        with self.files.understood(path):
             return definitions_of(value)
 
     def open_object(self, name: str, sums: bytes | None) -> ObjectFile:

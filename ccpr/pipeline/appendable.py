@@ -7,6 +7,7 @@ taken instead, after the first was flushed: what was flushed since is in the dif
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from ccpr.matrixone.errors import Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.object_rows import LISTED_SCHEMA, without_objects
 from ccpr.pipeline.errors import BadObjectList
-from ccpr.pipeline.object_list import ask_list
+from ccpr.pipeline.object_list import NamedSequences, ask_list
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 
 SHORT_LIST = 2_000  # rows of a full list that is read in the time in which a snapshot is taken, read and dropped
@@ -59,10 +60,12 @@ class LaterSnapshot:
     ----------
     temporary : takes it.
     full_list : says whether it is worth one.
+    sequences : whose objects are noted, too.
     """
 
     temporary: TemporarySnapshots
     full_list: FullList
+    sequences: NamedSequences
 
     def with_appendable(
         self,
@@ -103,7 +106,8 @@ class LaterSnapshot:
         names: Mapping[str, Mapping[str, int | None]] = {
             database: {name: number if number in tables else None for name, number in ids.items()}
         }
-        rows = ask_list(session, publication, later.name, ref.name, names, subject, appendable=True)
+        through = partial(self.sequences.note, appendable=True)
+        rows = ask_list(session, publication, later.name, ref.name, names, subject, appendable=True, through=through)
         return live_at(rows, ref.at)
 
 

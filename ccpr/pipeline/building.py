@@ -45,7 +45,7 @@ class PointBuilder:
     catalog : at the snapshot, whose time is `at`.
     last : the last point.
     lsn, fence : of the iteration; they name the manifests.
-    redefined : whether there are other views or sequences than at the last point.
+    redefined : whether there are other views or sequences than at the last point, or a sequence has another value.
     """
 
     mirror: Mirror

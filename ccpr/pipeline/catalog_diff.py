@@ -106,6 +106,14 @@ class CatalogDiff:
         single tables."""
         return relations_of(self.catalog) if self.is_whole else ()
 
+    def sequences(self) -> frozenset[str]:
+        """Names, without databases, of the sequences whose value belongs to a point."""
+        if not self.is_whole:
+            return frozenset()
+        if self.known is not None:  # of one database
+            return frozenset(name for name, kind in self.unreplicated if kind == SEQUENCE)
+        return frozenset(table.name for table, kind in self.relations() if kind == SEQUENCE)
+
     def listed(self) -> Mapping[int, Table | TableRef]:
         """What an object list may name besides what is not replicated. Of a whole database these are its tables."""
         if self.known is not None and self.is_whole:

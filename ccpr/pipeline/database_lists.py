@@ -56,8 +56,11 @@ class DatabaseLists:
         for database, its in sorted(of_database.items()):
             if self.lists[database].is_partitioned:
                 found.append(self.by_table.read(ref, base, its, relations, failures))
+                self.later.sequences.not_listed(self.lists[database].ids)
             else:
                 found.append(cut_at(self._read(ref, base, database, its, failures), ref.at))
+        for database in self.lists.keys() - of_database.keys():
+            self.later.sequences.not_listed(self.lists[database].ids)
         for one in (ref, base):  # after the lists, which name only the snapshots beside them
             if one is not None and snapshots.account_snapshot_timestamp(self.temporary.session, one.name) != one.at:
                 raise SnapshotGone("another one has its name", subject=f"snapshot {one.name}")
@@ -81,7 +84,8 @@ class DatabaseLists:
         asked = self.temporary.session, subscription.publication, listed.ref.name
 
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
-            return ask_list(*asked, against, names, subject, appendable=appendable)
+            through = partial(self.later.sequences.note, appendable=appendable)
+            return ask_list(*asked, against, names, subject, appendable=appendable, through=through)
 
         if base is None:  # what was deleted between the two snapshots is in no full list of the later one
             return pa.concat_tables([read_against(None), read_against(ref.marker)])

@@ -24,6 +24,7 @@ from ccpr.pipeline.committing import Last
 from ccpr.pipeline.database_lists import DatabaseLists
 from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import (
+    Batches,
     ask_list,
     check_known,
     conflicting_objects,
@@ -79,9 +80,8 @@ class Listing:
         if asked and resync is not None:
             found.refetched = self._unsound(rows_of(found.kept(), asked), checksums=resync.table is not None)
         diff = found.diff.without(found.failures)
-        return Listed(
-            diff, found.refetched, frozenset(found.rebuilt - found.failures.keys()), found.failures, found.base_lost
-        )
+        rebuilt, sequences = frozenset(found.rebuilt - found.failures.keys()), frozenset(self.later.sequences.found)
+        return Listed(diff, found.refetched, rebuilt, found.failures, found.base_lost, sequences)
 
     def _found(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
         # A difference shows what was written since the base. A table that we do not know yet may hold older objects
@@ -138,7 +138,10 @@ class Listing:
         subject, asked = f"snapshot {ref.name}", (self.temporary.session, self.subscription.publication, ref.name)
 
         def read_against(against: str | None, *, appendable: bool = False) -> pa.Table:
-            through = self.later.full_list.counted if against is None else iter
+            def through(batches: Batches) -> Batches:
+                counted = self.later.full_list.counted(batches) if against is None else batches
+                return self.later.sequences.note(counted, appendable=appendable)
+
             return ask_list(*asked, against, names, subject, appendable=appendable, through=through)
 
         def read() -> pa.Table:

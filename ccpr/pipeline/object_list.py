@@ -6,6 +6,7 @@ docs/format/object-file.md 9.5, docs/upstream.md 5.7.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +31,38 @@ from ccpr.pipeline.errors import BadObjectList
 
 _CREATE_TIME = ("create_physical", "create_logical")
 Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSequences:
+    """Which sequences lists name: their objects are not copied, but one that has a new one may have a new value.
+
+    Attributes
+    ----------
+    asked : names of all of them, without databases.
+    found : those that were named, or stand where no list would have named them.
+    """
+
+    asked: frozenset[str]
+    found: set[str] = field(default_factory=set)
+
+    def note(self, batches: Batches, *, appendable: bool = False) -> Batches:
+        """The same batches; with `appendable` only rows of appendable objects count."""
+        if not self.asked:
+            return batches
+        return self._noted(batches, pa.array(sorted(self.asked), pa.string()), appendable=appendable)
+
+    def _noted(self, batches: Batches, asked: pa.Array, *, appendable: bool) -> Batches:
+        for batch in batches:
+            rows = batch.filter(pc.is_in(batch.column("table").cast(pa.string()), asked))
+            if appendable and rows.num_rows:
+                rows = rows.filter(are_appendable(rows.column("stats").cast(pa.binary())))
+            self.found.update(rows.column("table").to_pylist())
+            yield batch
+
+    def not_listed(self, names: Iterable[str]) -> None:
+        """No list is read of these tables, sequences among them."""
+        self.found.update(self.asked.intersection(names))
 
 
 def ask_list(

@@ -26,7 +26,7 @@ from ccpr.pipeline.findings import Findings
 from ccpr.pipeline.options import Resync
 from ccpr.pipeline.step_names import COPIED, COPIER, LISTED
 
-_FORMAT = 1
+_FORMAT = 2  # since sequences are noted
 # The upstream does not reach back to the base: the one database, whose catalog at the snapshot was just read, is
 # "missing" there too.
 PAST_UNREAD = (HistoryUnreadable, DatabaseMissing)
@@ -47,6 +47,7 @@ class Listed:
     failures : by table id, in isolated mode.
     base_lost : the upstream no longer had the snapshot of the last point, or could not read back to it, so all of it
         is from a full list; the reason with the code of the error behind it, else empty.
+    sequences : names, without databases, of those whose value may be another one.
     """
 
     diff: ObjectDiff
@@ -54,6 +55,7 @@ class Listed:
     rebuilt: frozenset[int] = frozenset()
     failures: Mapping[int, Failure] = field(default_factory=dict)
     base_lost: str = ""
+    sequences: frozenset[str] = frozenset()
 
     @property
     def base_is_there(self) -> bool:
@@ -79,6 +81,7 @@ class Listed:
             rest,
             {**self.failures, **failures},
             self.base_lost,
+            self.sequences,
         )
 
 
@@ -103,12 +106,13 @@ class StepResults:
                 int(table_id): Failure.from_text(text_of(failure)) for table_id, failure in about["failures"].items()
             }
             rebuilt, base_lost = frozenset(map(integer_of, about["rebuilt"])), text_of(about["base_lost"])
+            sequences = frozenset(map(text_of, about["sequences"]))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise MirrorDamaged(
                 f"results of an open iteration cannot be read: {error!s:.200}", subject=subject
             ) from error
         added, refetched, removed = (self._read(name) for name in ("added.arrow", "refetched.arrow", LISTED))
-        self._is_there = Listed(ObjectDiff(added, removed), refetched, rebuilt, failures, base_lost)
+        self._is_there = Listed(ObjectDiff(added, removed), refetched, rebuilt, failures, base_lost, sequences)
         return self._is_there
 
     def keep_listed(self, listed: Listed) -> None:
@@ -123,6 +127,7 @@ class StepResults:
             "failures": {str(table_id): failure.to_text() for table_id, failure in sorted(listed.failures.items())},
             "rebuilt": sorted(listed.rebuilt),
             "base_lost": listed.base_lost,
+            "sequences": sorted(listed.sequences),
         }
         store.replace(self._path(_ABOUT), json.dumps(about, ensure_ascii=False).encode())
         store.replace(self._path("added.arrow"), arrow_file(listed.diff.added))

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import yaml
-
+from ccpr.config.document import written
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.stored import StoredSpark
@@ -108,7 +107,7 @@ def export_config(workspace: Workspace) -> Exported:
         file["spark"] = _spark(spark, variables)
     named = tuple(sorted(variables.used))
     said = {key: value for key, value in file.items() if value or key == "subscriptions"}  # none, on purpose
-    text = yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
+    text = written(said)
     return Exported(_head(named) + text, named)
 
 

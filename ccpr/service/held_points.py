@@ -12,7 +12,7 @@ from ccpr.maintenance.retention import check_droppable, look
 from ccpr.mirror.errors import BadName, BadOption, HoldMissing, PointGone
 from ccpr.mirror.holds import HOLD_NAME, Hold
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.points import Point, instant_text
+from ccpr.mirror.points import Point, instant_text, nanoseconds_of
 from ccpr.pipeline.lag import LagMeter
 from ccpr.service.errors import HoldExists
 from ccpr.service.workspace import Workspace
@@ -25,7 +25,6 @@ from ccpr.state.publishing import publish_pending
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import points
 
-_LAST_END = (1 << 63) - 1  # nanoseconds, as the state and mirrors keep it
 _ATTEMPTS = 20  # while others hold and drop points
 
 
@@ -38,9 +37,10 @@ def hold(
     Parameters
     ----------
     held_as : the name; `held-LSN` if not given.
-    until : by the upstream's clock; None = until it is released.
+    until : by the upstream's clock; None, or a time later than its nanoseconds can say (in 2262) = until it is
+        released.
 
-    Raises BadName, BadOption, HoldExists, PointGone, PointNotReached, MirrorDisagrees.
+    Raises BadName, BadOption for a time that has passed, HoldExists, PointGone, PointNotReached, MirrorDisagrees.
     """
     mirror = workspace.mirror(name)
     point = mirror.point(at)
@@ -48,10 +48,13 @@ def hold(
     if not HOLD_NAME.fullmatch(held_as):
         remedy = "Choose one that begins with a letter, of letters, digits, '_', '-' and '.', at most 63 characters."
         raise BadName("not a name for a held point", subject=f"name {held_as[:80]!r}", remedy=remedy)
-    end = None if until is None else round(until.timestamp()) * 10**9
-    if end is not None and end > _LAST_END:
-        remedy = "Leave --until out: the point is then held until `ccpr points release`."
-        raise BadOption("a hold ends before 2262-04-12", subject=f"time {until}", remedy=remedy)
+    end = None if until is None else nanoseconds_of(until)
+    reached = workspace.log.row(name).watermark
+    if end is not None and end <= reached:
+        remedy = "Name a later one with --until, or leave it out: then the point is held until it is released."
+        text = f"the upstream's clock was at {instant_text(reached)} already"
+        raise BadOption(text, subject=f"--until {until}", remedy=remedy)
+    end = None if end is None or end >= 2**63 else end
     wanted = Hold(held_as, point.lsn, end, datetime.fromtimestamp(workspace.clock(), UTC))
 
     def add(held: tuple[Hold, ...]) -> tuple[Hold, ...]:

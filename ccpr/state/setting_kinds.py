@@ -62,7 +62,7 @@ class Flag(Kind[bool]):
 
     def read(self, value: object) -> bool:
         if not isinstance(value, bool):
-            raise ValueError("not true or false")
+            raise ValueError("not true or false, without quotes")
         return value
 
 

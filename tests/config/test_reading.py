@@ -1,15 +1,19 @@
 """A configuration file is read as hostile input: what is wrong is an error with its line, and no value is in it."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ccpr.config.document import MOST_BYTES, read_document
+from ccpr.config.document import MOST_BYTES, read_document, written
 from ccpr.config.errors import ConfigInvalid
 from ccpr.config.model import PARTS, schema
 from ccpr.config.reading import Wanted, read_file, read_text
 from ccpr.matrixone.client.publication import EVERYTHING
-from ccpr.state.settings import Settings
+from ccpr.state.setting_kinds import Flag, Kind, Number, Span, Whole
+from ccpr.state.settings import SETTINGS, Settings
+from tests.support.setting_values import OWN_PARTS
 
 ENVIRONMENT = {"PW": "se${cret}@:/", "PORT": "6002"}
 FILE = """\
@@ -131,12 +135,49 @@ def test_what_is_wrong_has_its_line_and_no_value(before: str, after: str, line: 
         (b"a:\n" + b"".join(b" " * depth + b"a:\n" for depth in range(1, 30)), "nested too deeply"),
         (b"a: &a [x, x]\nb: &b [*a, *a]\n", "aliases"),
         (b"? [a, b]\n: 1\n", "a key must be text"),
-        (b"<<: {a: 1}\n", "not one that YAML can have"),
+        (b"<<: {a: 1}\n", "there is no such key"),
         (b'password: "se', ""),
     ],
 )
 def test_files_that_are_not_one_are_refused_and_nothing_grows(content: bytes, says: str) -> None:
     assert says in refused(content).message
+
+
+NUMBERS = {"010": 10, "08": 8, "0o10": 8, "0x1F": 31, "+7": 7}
+TEXTS = ("1:30", "1_000", "0b11", "yes", "No", "on", "off", "y", "2026-11-27", "2026-11-27 10:00:00", "<<", "=", "0X1f")
+
+
+def test_scalars_are_those_of_yaml_1_2() -> None:
+    numbers = {**NUMBERS, "1e3": 1000.0, ".5": 0.5, "-.INF": -math.inf, "!!int '010'": 10, "!!float 1": 1.0}
+    others = {"~": None, "": None, "Null": None, "True": True, "FALSE": False, "'010'": "010", "!!str 010": "010"}
+    for text, meant in (numbers | others | {text: text for text in TEXTS}).items():
+        found = read_document(f"a: {text}".encode(), "x").value["a"]
+        assert (found, type(found)) == (meant, type(meant)), text
+    for text in ("!!int 1:30", "!!bool yes", "!!null x", "!!float 1_0", "!!int 1.5"):
+        with pytest.raises(ConfigInvalid):
+            read_document(f"a: {text}".encode(), "x")
+    assert read_document(b"no: 1\non: 2\n2026-11-27: 3", "x").value == {"no": 1, "on": 2, "2026-11-27": 3}
+
+
+@pytest.mark.parametrize("kind", [Whole, Span, Number, Flag])
+def test_each_setting_takes_such_numbers_as_they_are_and_refuses_such_texts(kind: type[Kind[Any]]) -> None:
+    chosen = [one for one in SETTINGS.values() if type(one.kind) is kind and one.part in OWN_PARTS]
+    assert chosen
+    for one in chosen:
+        for text, meant in NUMBERS.items() if kind is not Flag else ():
+            if one.kind.least <= meant <= one.kind.most:  # type: ignore[attr-defined]
+                (shop,) = read(FILE.replace("retain: 5", f"{one.key}: {text}")).subscriptions
+                assert getattr(shop.settings, one.name) == meant, (one.key, text)
+        for text in TEXTS:
+            error = refused(FILE.replace("retain: 5", f"{one.key}: {text}"))
+            assert "line 15" in error.message, (one.key, text)
+            assert error.remedy
+
+
+def test_what_is_written_is_read_as_it_was() -> None:
+    texts = [*TEXTS, *NUMBERS, "1e3", "1e5", ".inf", "null", "~", "", "true", "a: b", "- x", "é", "a\nb", "'", '"']
+    value = {text or "empty": text for text in texts} | {"numbers": [10, -1, 1.5, 1e22, True, None, math.inf]}
+    assert read_document(written(value).encode(), "x").value == value
 
 
 def test_a_file_without_a_word_wants_nothing() -> None:

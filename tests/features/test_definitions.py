@@ -56,6 +56,58 @@ def test_views_and_sequences_are_in_each_point_as_they_were_at_its_time(source: 
     assert schema("sq")["tables"] == []
 
 
+def test_the_value_of_a_sequence_is_followed_while_nothing_else_changes(source: Source) -> None:
+    source.run("create sequence sq", "create sequence other")
+    source.subscribe()
+    until_idle()
+    plain = asked_when_idle(source.emulator)
+    for number in (1, 2):
+        source.run("select nextval('sq')")
+        assert command("run", "s")["point"], "by itself"
+        assert not command("run", "s")["point"], "its objects were only merged"
+        source.run(f"insert into t values ({10 + number}, 'y')", "select nextval('sq')")
+        assert command("run", "s")["point"], "of a catalog that is known to be the last point's"
+        values = {one["name"]: (one["type"], one["last"], one["called"]) for one in schema()["sequences"]}
+        assert values == {"sq": ("bigint", 2 * number, True), "other": ("bigint", 1, False)}
+        assert schema()["unreadable"] == []
+        until_idle()
+        assert asked_when_idle(source.emulator) == plain
+    source.run("select setval('other', 70)")
+    assert command("run", "s")["point"]
+    assert {one["name"]: one["last"] for one in schema()["sequences"]} == {"sq": 4, "other": 70}
+    for one in (source.mirror_folder() / "definitions").iterdir():
+        one.chmod(0o600)
+        one.write_bytes(b"{")
+    source.run("select nextval('other')")
+    assert command("run", "s")["point"], "what was is not known"
+    assert {one["name"]: one["last"] for one in schema()["sequences"]} == {"sq": 4, "other": 70}
+
+
+def test_the_values_of_sequences_are_followed_beside_partitions_and_in_several_databases(source: Source) -> None:
+    source.run("create table p (id int) partition by hash(id) partitions 2", "create sequence sq")
+    source.run("create database lonely", "create sequence lonely.sq", "create database more")
+    source.run("create table more.t (id int primary key)", "create sequence more.sq", "create sequence more.s2")
+    source.subscribe()
+    source.storage.create_publication("everything", "*")
+    command("subscribe", "all", "--from", source.uri, "--database", "*", "--allow-overlap")
+    until_idle("s"), until_idle("all")
+    for database in ("shop", "more", "lonely"):
+        source.run(f"use {database}", "select nextval('sq')", "select nextval('sq')")
+        assert command("run", "s")["point"] is (database == "shop")
+        assert command("run", "all")["point"]
+        found = {one["database"]: one["last"] for one in command("schema", "all")["sequences"] if one["name"] == "sq"}
+        assert found[database] == 2
+        until_idle("s"), until_idle("all")
+
+
+def until_idle(name: str = "s") -> None:
+    """The upstream merges objects until then."""
+    for _ in range(5):
+        if not command("run", name)["point"]:
+            return
+    raise AssertionError("it makes points and points")
+
+
 def test_a_view_alone_makes_a_point_and_an_idle_iteration_asks_nothing_more(source: Source) -> None:
     source.subscribe()
     command("run", "s")

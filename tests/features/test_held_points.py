@@ -134,16 +134,43 @@ def test_a_hold_ends_by_the_upstreams_clock_and_not_by_ours(one_table: OneTable)
     one_table.assert_equal()
 
 
-def test_a_hold_that_would_end_later_than_times_are_kept_is_refused_with_what_to_do(one_table: OneTable) -> None:
-    one_table.source.subscribe()
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Pacific/Auckland"])
+def test_a_hold_until_any_date_is_a_hold_or_an_error_that_says_what_to_type(
+    one_table: OneTable, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("CCPR_TIMEZONE", zone)
+    one_table.source.subscribe("--retain", "1")
     one_table.work()
-    for until in ("9999-12-31", "2262-04-12", "9999-12-31T23:59:59-12:00"):
-        error = command("points", "hold", "s", "0", "--until", until, code=2)["error"]
-        assert error["code"] == ("BAD_OPTION" if "-12:00" not in until else "USAGE")
-    assert (
-        "Leave --until out" in command("points", "hold", "s", "0", "--until", "9999-12-31", code=2)["error"]["remedy"]
-    )
-    assert command("points", "hold", "s", "0", "--until", "2262-04-11")["until"] < 2**63
+    last = 2**63 - 1  # nanoseconds
+    for until, end in {
+        "9999-12-31": None,
+        "9999-12-31T23:59:59.999999": None,
+        "9999-12-31T23:59:59-12:00": None,
+        "2262-04-13": None,
+        "2262-04-11T23:47:16.854776+00:00": None,
+        "2262-04-11T23:47:16.854775+00:00": last // 1000 * 1000,
+        "2262-04-10T00:00:00+00:00": 9223200000 * 10**9,
+    }.items():
+        assert command("points", "hold", "s", "0", "--name", "far", "--until", until)["until"] == end, until
+        assert command("points", "hold", "s", "0", "--name", "far", "--until", until)["until"] == end, "again"
+        assert "held: far" in str(command("points", "s"))
+        command("points", "release", "s", "far")
+    for until in ("0001-01-01", "0001-01-01T00:00:00+14:00", "1600-01-01", "1970-01-01", "2020-01-01"):
+        error = command("points", "hold", "s", "0", "--name", "past", "--until", until, code=2)["error"]
+        assert (error["code"], "--until" in error["remedy"]) == ("BAD_OPTION", True), until
+    for until in ("10000-01-01", "infinity", "31.12.9999"):
+        assert command("points", "hold", "s", "0", "--until", until, code=2)["error"]["code"] == "USAGE", until
+    for at in ("9999-12-31T23:59:59-12:00", "9999-12-31", "0001-01-01T00:00:00+14:00", "-999999999d"):
+        assert command("tables", "s", "--at", at, code=None)["error"]["code"] in {
+            "POINT_NOT_REACHED",
+            "POINT_GONE",
+            "USAGE",
+        }, at
+    command("points", "hold", "s", "0", "--name", "far", "--until", "9999-12-31")
+    for _ in range(3):
+        one_table.work(DAY)
+    assert one_table.lsns() == [0, 3]
+    one_table.assert_equal()
 
 
 def test_a_point_that_something_needs_is_not_dropped(one_table: OneTable) -> None:

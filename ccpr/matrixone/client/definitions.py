@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from ccpr.matrixone.client import statements
+from ccpr.matrixone.client.column_types import decode_type
 from ccpr.matrixone.client.errors import BadAnswer
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Row, Session, integer, text
@@ -24,7 +25,7 @@ from ccpr.matrixone.sql.errors import DdlUnreadable
 
 VIEW, SEQUENCE = "v", "S"  # relkind
 OF_ANOTHER_ACCOUNT = "it is of another account, whose rows the login cannot read"
-_SYS = 0
+SYS = 0  # the account whose rows the login can read
 _OBJECT = statements.GRANT_COLUMNS.index("obj_id")
 _TYPES = {
     types.INT8: "tinyint",
@@ -92,12 +93,14 @@ def _of_database(
         texts = partial(_views, session, publication, database, at)
         for name, row in (_or_note(unreadable, "view", "", texts) or {}).items():
             views += _list(_or_note(unreadable, "view", name, partial(_view, name, *row)))
-    if publication.publisher_id != _SYS:
+    if publication.publisher_id != SYS:
         unreadable += [Unreadable("sequence", name, OF_ANOTHER_ACCOUNT) for name in sorted(named[SEQUENCE])]
         unreadable.append(Unreadable("function", "", OF_ANOTHER_ACCOUNT))
         return Definitions(database, tuple(views), unreadable=tuple(unreadable))
+    types = partial(_sequence_types, session, publication, database, at)
+    known = (_or_note(unreadable, "sequence", "", types) or {}) if named[SEQUENCE] else {}
     for name, table in sorted(named[SEQUENCE].items()):
-        state = partial(_sequence, session, database, table, at)
+        state = partial(_sequence, session, database, name, known.get(table.id), at)
         sequences += _list(_or_note(unreadable, "sequence", name, state))
     rows = partial(_rows, session, statements.select_functions(database, at.physical), statements.FUNCTION_COLUMNS)
     for row in _or_note(unreadable, "function", "", rows) or ():
@@ -112,7 +115,7 @@ def _granted(
 ) -> tuple[dict[int, list[Row]], list[Unreadable]]:
     """What the roles of the account may do, by the object on which they may, or why that is not known."""
     problems: list[Unreadable] = []
-    if publication.publisher_id != _SYS:
+    if publication.publisher_id != SYS:
         return {}, [Unreadable("grant", "", OF_ANOTHER_ACCOUNT)]
     rows = partial(_rows, session, statements.select_grants(at.physical), statements.GRANT_COLUMNS)
     found: dict[int, list[Row]] = {}
@@ -165,14 +168,30 @@ def _view(name: str, created: bytes, definition: bytes) -> View:
     return view_of(name, statement, database)
 
 
-def _sequence(session: Session, database: str, table: Table, at: Timestamp) -> SequenceState:
-    subject = f"sequence {table.name}"
-    rows = _rows(session, statements.select_sequence(database, table.name, at.physical), statements.SEQUENCE_COLUMNS)
-    kind = next((_TYPES.get(one.type.oid) for one in table.columns if one.name == statements.SEQUENCE_COLUMNS[0]), None)
+def _sequence_types(session: Session, publication: Publication, database: str, at: Timestamp) -> dict[int, str]:
+    """By the id of the sequence: a catalog that is known to be the last point's has no columns."""
+    column = statements.SEQUENCE_COLUMNS[0]
+    query = statements.select_columns(publication.publisher_id, database, at.physical, column)
+    found = session.read(query).select("att_relname_id", "atttyp")
+    types = {integer(number, "att_relname_id"): decode_type(cell, f"column {column}") for number, cell in found}
+    return {number: _TYPES[one.oid] for number, one in types.items() if one.oid in _TYPES}
+
+
+def sequence_moved(session: Session, database: str, before: SequenceState | None, name: str, at: Timestamp) -> bool:
+    """Whether a sequence has at a time another value than before; what cannot be read has none."""
+    found = _or_note([], "sequence", name, partial(_sequence, session, database, name, "bigint", at))
+    if before is None or found is None:
+        return found is not None
+    return (found.last, found.called) != (before.last, before.called)
+
+
+def _sequence(session: Session, database: str, name: str, kind: str | None, at: Timestamp) -> SequenceState:
+    subject = f"sequence {name}"
+    rows = _rows(session, statements.select_sequence(database, name, at.physical), statements.SEQUENCE_COLUMNS)
     if len(rows) != 1 or kind is None:
         raise BadAnswer(f"it has {len(rows)} rows, or its type is not a whole number", subject=subject)
     *numbers, cycle, called = (integer(cell, f"{subject}, a cell", greatest=2**64 - 1) for cell in rows[0])
-    return SequenceState(table.name, kind, *numbers, cycle=bool(cycle), called=bool(called))
+    return SequenceState(name, kind, *numbers, cycle=bool(cycle), called=bool(called))
 
 
 def _function(

@@ -301,8 +301,10 @@ def select_extra(account_id: int, database: str, physical: int) -> str:
     return f"SELECT {', '.join(EXTRA_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
 
 
-def select_columns(account_id: int, database: str, physical: int) -> str:
-    return f"SELECT {', '.join(COLUMN_COLUMNS)} {_of_columns(account_id, database, physical)}"
+def select_columns(account_id: int, database: str, physical: int, column: str | None = None) -> str:
+    """Of all tables of the database; with `column` those of this name."""
+    single = "" if column is None else f" AND attname = {string(column)}"
+    return f"SELECT {', '.join(COLUMN_COLUMNS)} {_of_columns(account_id, database, physical)}{single}"
 
 
 def select_snapshots(prefix: str) -> str:

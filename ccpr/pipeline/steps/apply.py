@@ -8,11 +8,12 @@ import pyarrow.compute as pc
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.capabilities import Capabilities
-from ccpr.matrixone.client.definitions import read_definitions
+from ccpr.matrixone.client.definitions import SEQUENCE, SYS, read_definitions, sequence_moved
 from ccpr.matrixone.definitions import Definitions
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, zero_dates_of
+from ccpr.mirror.errors import MirrorDamaged
 from ccpr.pipeline.building import PointBuilder
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import IterationResult, Outcome
@@ -34,7 +35,8 @@ def apply(
     """Write the changed tables' manifests, commit the point and the outcome in one transaction, publish the point, drop
     what is due upstream."""
     _observe(iteration, listed, report)
-    return _end(iteration, record, catalog, _builder(iteration, record.snapshot, catalog).result(listed, report))
+    builder = _builder(iteration, record.snapshot, catalog, listed)
+    return _end(iteration, record, catalog, builder.result(listed, report))
 
 
 def apply_if_idle(
@@ -43,11 +45,12 @@ def apply_if_idle(
     """`apply` for an iteration in which nothing has changed; there is nothing to copy. None for another one, which
     stays open."""
     nothing = CopyReport(COPY_OUTPUT.empty_table())
-    result = _builder(iteration, record.snapshot, catalog).idle_result(listed, nothing)
+    result = _builder(iteration, record.snapshot, catalog, listed).idle_result(listed, nothing)
     return None if result is None else _end(iteration, record, catalog, result)
 
 
-def _builder(iteration: Iteration, ref: SnapshotRef, catalog: CatalogDiff) -> PointBuilder:
+def _builder(iteration: Iteration, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed) -> PointBuilder:
+    redefined = catalog.relations_digest != iteration.memory.context.relations
     return PointBuilder(
         iteration.mirror,
         iteration.subscription,
@@ -57,7 +60,29 @@ def _builder(iteration: Iteration, ref: SnapshotRef, catalog: CatalogDiff) -> Po
         iteration.lease.claim.fence,
         ref.at,
         iteration.enter,
-        catalog.relations_digest != iteration.memory.context.relations,
+        redefined or _sequences_moved(iteration, ref, catalog, listed.sequences),
+    )
+
+
+def _sequences_moved(iteration: Iteration, ref: SnapshotRef, catalog: CatalogDiff, named: frozenset[str]) -> bool:
+    """Whether a sequence of these names has another value than at the last point. A merge of its objects names it,
+    too."""
+    subscription, last = iteration.subscription, iteration.last.point
+    if not named or last is None or subscription.publication.publisher_id != SYS:
+        return False
+    try:
+        found = iteration.mirror.definitions_in(iteration.committer.history.definitions_of(last.lsn))
+    except MirrorDamaged:
+        return True  # a new file takes its place
+    known = {(one.database, state.name): state for one in found for state in one.sequences}
+    places = [(subscription.database, name) for name in named]
+    if subscription.of_account:
+        places = [(table.database, table.name) for table, kind in catalog.relations() if kind == SEQUENCE]
+    session = iteration.sessions.session
+    return any(
+        sequence_moved(session, database, known.get((database, name)), name, ref.at)
+        for database, name in sorted(places)
+        if name in named
     )
 
 

@@ -15,6 +15,7 @@ from ccpr.pipeline.databases import still_there
 from ccpr.pipeline.errors import BaseSnapshotLost
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.listing import Listing
+from ccpr.pipeline.object_list import NamedSequences
 from ccpr.pipeline.options import Resync
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.table_lists import TableLists
@@ -34,11 +35,13 @@ def list_objects(iteration: Iteration, record: IterationRecord, catalog: Catalog
     with still_there(iteration.subscription):
         temporary.wait_until_flushed(record.snapshot, catalog)
         known = {number: ref.objects for number, ref in iteration.last.tables.refs.items()}
-        later, one_by_one = LaterSnapshot(temporary, FullList(memory.context.list_rows, known)), None
+        sequences = NamedSequences(catalog.sequences())
+        later, one_by_one = LaterSnapshot(temporary, FullList(memory.context.list_rows, known), sequences), None
         if catalog.lists:
             one_by_one = DatabaseLists(temporary, catalog.lists, later, TableLists(temporary))
         elif catalog.is_partitioned:
             one_by_one = TableLists(temporary)
+            sequences.not_listed(sequences.asked)
         listing = Listing(
             temporary, catalog, iteration.last, iteration.mirror, iteration.committer.ledger, later, one_by_one
         )
