@@ -26,7 +26,7 @@ from ccpr.pipeline.findings import Findings
 from ccpr.pipeline.options import Resync
 from ccpr.pipeline.step_names import COPIED, COPIER, LISTED
 
-_FORMAT = 2  # since sequences are noted
+_FORMAT = 1
 # The upstream does not reach back to the base: the one database, whose catalog at the snapshot was just read, is
 # "missing" there too.
 PAST_UNREAD = (HistoryUnreadable, DatabaseMissing)
@@ -106,7 +106,9 @@ class StepResults:
                 int(table_id): Failure.from_text(text_of(failure)) for table_id, failure in about["failures"].items()
             }
             rebuilt, base_lost = frozenset(map(integer_of, about["rebuilt"])), text_of(about["base_lost"])
-            sequences = frozenset(map(text_of, about["sequences"]))
+            sequences = frozenset(
+                map(text_of, about.get("sequences", ()))
+            )  # of before: a point follows, for which all are read
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise MirrorDamaged(
                 f"results of an open iteration cannot be read: {error!s:.200}", subject=subject

@@ -160,12 +160,6 @@ def test_a_hold_until_any_date_is_a_hold_or_an_error_that_says_what_to_type(
         assert (error["code"], "--until" in error["remedy"]) == ("BAD_OPTION", True), until
     for until in ("10000-01-01", "infinity", "31.12.9999"):
         assert command("points", "hold", "s", "0", "--until", until, code=2)["error"]["code"] == "USAGE", until
-    for at in ("9999-12-31T23:59:59-12:00", "9999-12-31", "0001-01-01T00:00:00+14:00", "-999999999d"):
-        assert command("tables", "s", "--at", at, code=None)["error"]["code"] in {
-            "POINT_NOT_REACHED",
-            "POINT_GONE",
-            "USAGE",
-        }, at
     command("points", "hold", "s", "0", "--name", "far", "--until", "9999-12-31")
     for _ in range(3):
         one_table.work(DAY)
