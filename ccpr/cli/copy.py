@@ -10,6 +10,7 @@ from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.cli.progress import byte_bars
+from ccpr.mirror.key_urls import IN_CLEAR
 from ccpr.state.settings import SETTINGS
 
 
@@ -32,8 +33,14 @@ def copy(
     ] = None,
     encrypt: Annotated[
         str,
-        typer.Option(metavar=SETTINGS["encrypt"].kind.metavar, help="Where the copy's key is, if it is encrypted."),
+        typer.Option(
+            metavar=SETTINGS["encrypt"].kind.metavar,
+            help="Where the copy's key is; if not given, an encrypted mirror's copy has the same.",
+        ),
     ] = "",
+    in_clear: Annotated[
+        bool, typer.Option("--in-clear", help="Do not encrypt the copy, though the mirror is encrypted.")
+    ] = False,
     give_up: Annotated[
         int | None,
         typer.Option(
@@ -51,6 +58,9 @@ def copy(
 
     if sum(one is not None for one in (to, promote, forget)) > 1:
         raise typer.BadParameter("give one of them", param_hint="--to, --promote, --forget")
+    if in_clear and encrypt:
+        raise typer.BadParameter("give one of them", param_hint="--encrypt, --in-clear")
+    encrypt = IN_CLEAR if in_clear else encrypt
     with handle_errors(as_json=as_json), Workspace() as workspace:
         if promote is not None:
             adopted = copies.promote(workspace, name, promote, encrypt)

@@ -11,21 +11,25 @@ import binascii
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from ccpr.matrixone.objects.content import Content
-from ccpr.mirror.encryption import HEADER_BYTES, FileCipher, OpenedContent, plain_size
+from ccpr.matrixone.schema import text_of
+from ccpr.mirror.encryption import HEADER_BYTES, MAGIC, MAGIC_1, Binding, FileCipher, OpenedContent, plain_size
 from ccpr.mirror.errors import MirrorDamaged, MirrorNotEncrypted, StoreConflict
 from ccpr.mirror.key_urls import with_key
 from ccpr.mirror.keys import Keyring
-from ccpr.mirror.layout import ENCRYPTED, HEAD, IDENTITY
+from ccpr.mirror.layout import ENCRYPTED, ENCRYPTED_1, HEAD, IDENTITY
 from ccpr.mirror.ranged import BlockCache
 from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, Unhashed, check_same, summed
 
 _JSON = (HEAD, IDENTITY)
+_FORMATS = {ENCRYPTED: MAGIC, ENCRYPTED_1: MAGIC_1}
 
 
 class EncryptedStore(Store):
@@ -37,6 +41,7 @@ class EncryptedStore(Store):
         self.folder: Path | None = store.folder
         self.shared = store.shared
         self._segments = BlockCache()
+        self._known: Binding | None = None
 
     def begin(
         self,
@@ -59,7 +64,7 @@ class EncryptedStore(Store):
                 yield chunk
                 del chunk
 
-        cipher, subject = FileCipher.new(self._keys.keys[0], name), self._subject(name)
+        cipher, subject = FileCipher.new(self._keys.keys[0], self._binding(), name), self._subject(name)
         self._segments.forget(name)
 
         def check_plain(sealed: Content) -> None:
@@ -80,8 +85,8 @@ class EncryptedStore(Store):
         return end
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
-        key = self._keys.keys[0]
-        sealed = [(name, b"".join(FileCipher.new(key, name).seal([content]))) for name, content in contents]
+        key, binding = self._keys.keys[0], self._binding()
+        sealed = [(name, b"".join(FileCipher.new(key, binding, name).seal([content]))) for name, content in contents]
         for name, _ in contents:
             self._segments.forget(name)
         found = [StoredFile(len(content), hashlib.sha256(content).digest()) for _, content in contents]
@@ -97,6 +102,7 @@ class EncryptedStore(Store):
         try:
             self._store.put(name, [self._wrapped(name, content)])
         except StoreConflict:
+            self._known = None  # of another who was faster
             check_same(self, name, written)
         return written
 
@@ -105,7 +111,8 @@ class EncryptedStore(Store):
         if name in _JSON:
             self._store.replace(name, self._wrapped(name, content))
         else:
-            self._store.replace(name, b"".join(FileCipher.new(self._keys.keys[0], name).seal([content])))
+            cipher = FileCipher.new(self._keys.keys[0], self._binding(), name)
+            self._store.replace(name, b"".join(cipher.seal([content])))
 
     def sync(self, folder: str) -> None:
         self._store.sync(folder)
@@ -163,27 +170,83 @@ class EncryptedStore(Store):
         return OpenedContent(sealed, cipher, subject, keep)
 
     def _cipher(self, name: str, subject: str, header: bytes) -> FileCipher:
-        return FileCipher.read(self._keys, name, header, subject)
+        return FileCipher.read(self._keys, self._binding(), name, header, subject)
+
+    # ---- whose files they are
+
+    def _binding(self) -> Binding:
+        """As `mirror.json` says it; before there is one nothing but work is written, which nobody else reads."""
+        if self._known is None:
+            if self._store.size(IDENTITY) is None:
+                return Binding(self._magic())
+            self._known = self._binding_of(self._store.read(IDENTITY).to_pybytes())
+        return self._known
+
+    def _binding_of(self, content: bytes) -> Binding:
+        """Raises MirrorNotEncrypted, MirrorDamaged."""
+        value = self._wrapping(IDENTITY, content)
+        try:
+            return Binding(MAGIC, text_of(value["mirror"])) if value["format"] == ENCRYPTED else Binding(MAGIC_1)
+        except (KeyError, TypeError, ValueError) as error:
+            raise MirrorDamaged("the file is not what was written", subject=self._subject(IDENTITY)) from error
+
+    def _magic(self) -> bytes:
+        """That of the files that are there, where `mirror.json` does not say it; MAGIC if there are none."""
+        for name in _JSON:
+            with suppress(MirrorDamaged):
+                return _FORMATS[self._wrapping(name, self._store.read(name).to_pybytes())["format"]]
+        for name in self._store.names("points"):
+            found = self._store.open(name).slice(0, len(MAGIC)).to_pybytes()
+            if found in _FORMATS.values():
+                return found
+        return MAGIC
 
     def _wrapped(self, name: str, content: bytes) -> bytes:
-        key = self._keys.keys[0]
-        sealed = b"".join(FileCipher.new(key, name).seal([content]))
-        value = {"format": ENCRYPTED, "key": key.id.hex(), "sealed": base64.b64encode(sealed).decode()}
+        key, whose = self._keys.keys[0], {}
+        if name == IDENTITY:
+            magic = self._magic() if self._known is None else self._known.magic
+            self._known = Binding(magic, _owner(content))
+            whose = {"mirror": self._known.mirror} if magic == MAGIC else {}
+        binding = self._binding()
+        format_ = ENCRYPTED if binding.magic == MAGIC else ENCRYPTED_1
+        sealed = b"".join(FileCipher.new(key, binding, name).seal([content]))
+        value = {"format": format_, "key": key.id.hex(), **whose, "sealed": base64.b64encode(sealed).decode()}
         return json.dumps(value, indent=1).encode()
+
+    def _wrapping(self, name: str, content: bytes) -> dict[str, Any]:
+        """Raises MirrorNotEncrypted, MirrorDamaged."""
+        try:
+            value = json.loads(content)
+            if value["format"] not in _FORMATS:
+                raise MirrorNotEncrypted("its files are not encrypted, and a key was given", subject=self.url)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise MirrorDamaged("the file is not what was written", subject=self._subject(name)) from error
+        return value
 
     def _unwrapped(self, name: str, content: bytes) -> bytes:
         """Raises MirrorNotEncrypted, MirrorDamaged, KeyWrong."""
-        subject = self._subject(name)
+        subject, value = self._subject(name), self._wrapping(name, content)
         try:
-            value = json.loads(content)
-            if value["format"] != ENCRYPTED:
-                raise MirrorNotEncrypted("its files are not encrypted, and a key was given", subject=self.url)
             sealed = base64.b64decode(value["sealed"], validate=True)
-        except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+        except (ValueError, KeyError, TypeError, binascii.Error) as error:
             raise MirrorDamaged("the file is not what was written", subject=subject) from error
         if len(sealed) <= HEADER_BYTES:
             raise MirrorDamaged("the file is not what was written", subject=subject)
-        return self._opened(name, pa.py_buffer(sealed)).slice().to_pybytes()
+        if name != IDENTITY:
+            return self._opened(name, pa.py_buffer(sealed)).slice().to_pybytes()
+        self._known = self._binding_of(content)
+        inside = self._opened(name, pa.py_buffer(sealed)).slice().to_pybytes()
+        if self._known.magic == MAGIC and _owner(inside) != self._known.mirror:
+            raise MirrorDamaged("it is another mirror's than it says", subject=subject)
+        return inside
 
     def _subject(self, name: str) -> str:
         return f"{self._store.url.partition('?')[0]}/{name}"
+
+
+def _owner(identity: bytes) -> str:
+    """The subscription that `mirror.json` says, or nothing that one can be."""
+    try:
+        return text_of(json.loads(identity)["task_id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""

@@ -1,10 +1,11 @@
 """Encrypted files: what is in them, and how any part of one is read.
 
-A file is a header and segments: a key is derived for the file (HKDF-SHA256, by a random salt and the file's name), and
-each segment of 64 KiB is sealed with AES-256-GCM under it, with its number and whether it is the last as nonce. So
-segments cannot be moved, left out or taken from another file or name, and each can be opened alone. It is the
-construction STREAM (Hoang, Reyhanitabar, Rogaway, Vizár 2015), as Tink's AES-GCM-HKDF-streaming has it. Source:
-docs/format/mirror.md, "Encrypted mirrors"; decision encrypted-before-it-leaves.
+A file is a header and segments: a key is derived for the file (HKDF-SHA256, by a random salt, the mirror's subscription
+and the file's name), and each segment of 64 KiB is sealed with AES-256-GCM under it, with its number and whether it is
+the last as nonce. So segments cannot be moved, left out or taken from another file, name or mirror, and each can be
+opened alone. It is the construction STREAM (Hoang, Reyhanitabar, Rogaway, Vizár 2015), as Tink's
+AES-GCM-HKDF-streaming has it. Source: docs/format/mirror.md, "Encrypted mirrors"; decisions encrypted-before-it-leaves,
+keys-are-for-one-mirror.
 """
 
 import secrets
@@ -21,7 +22,7 @@ from ccpr.matrixone.objects.content import Content
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.keys import ID_BYTES, KEY_BYTES, Key, Keyring
 
-MAGIC = b"ccprenc1"
+MAGIC, MAGIC_1 = b"ccprenc2", b"ccprenc1"
 SALT_BYTES, TAG_BYTES, SEGMENT_BYTES = 32, 16, 64 << 10
 HEADER_BYTES = len(MAGIC) + ID_BYTES + SALT_BYTES
 _SEALED_BYTES = SEGMENT_BYTES + TAG_BYTES
@@ -46,6 +47,23 @@ def plain_size(size: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Binding:
+    """What the files of a mirror have in common.
+
+    Attributes
+    ----------
+    magic : with which they begin. Those of a mirror of before have MAGIC_1, and are bound to their names alone.
+    mirror : id of its subscription, which a second copy has, too.
+    """
+
+    magic: bytes = MAGIC
+    mirror: str = ""
+
+    def about(self, name: str) -> bytes:
+        return name.encode() if self.magic == MAGIC_1 else f"{self.mirror}\0{name}".encode()
+
+
+@dataclass(frozen=True, slots=True)
 class FileCipher:
     """The cipher of one file."""
 
@@ -53,20 +71,20 @@ class FileCipher:
     cipher: AESGCM
 
     @classmethod
-    def new(cls, key: Key, name: str) -> "FileCipher":
+    def new(cls, key: Key, binding: Binding, name: str) -> "FileCipher":
         """For a file that is about to be written."""
-        return cls._of(key, name, MAGIC + key.id + secrets.token_bytes(SALT_BYTES))
+        return cls._of(key, binding, name, binding.magic + key.id + secrets.token_bytes(SALT_BYTES))
 
     @classmethod
-    def read(cls, keys: Keyring, name: str, header: bytes, subject: str) -> "FileCipher":
-        """Raises KeyWrong, and MirrorDamaged for a file that is not encrypted."""
-        if len(header) != HEADER_BYTES or not header.startswith(MAGIC):
+    def read(cls, keys: Keyring, binding: Binding, name: str, header: bytes, subject: str) -> "FileCipher":
+        """Raises KeyWrong, and MirrorDamaged for a file that is not encrypted as those of this mirror are."""
+        if len(header) != HEADER_BYTES or not header.startswith(binding.magic):
             raise MirrorDamaged("the file is not encrypted, as those of this mirror are", subject=subject)
-        return cls._of(keys.find(header[len(MAGIC) :][:ID_BYTES], subject), name, header)
+        return cls._of(keys.find(header[len(MAGIC) :][:ID_BYTES], subject), binding, name, header)
 
     @classmethod
-    def _of(cls, key: Key, name: str, header: bytes) -> "FileCipher":
-        salt, about = header[-SALT_BYTES:], header[:-SALT_BYTES] + name.encode()
+    def _of(cls, key: Key, binding: Binding, name: str, header: bytes) -> "FileCipher":
+        salt, about = header[-SALT_BYTES:], header[:-SALT_BYTES] + binding.about(name)
         derived = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=salt, info=about).derive(key.secret)
         return cls(header, AESGCM(derived))
 

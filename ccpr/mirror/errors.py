@@ -31,7 +31,10 @@ class MirrorNotEncrypted(Terminal):
 
     code = "MIRROR_NOT_ENCRYPTED"
     about = "mirror"
-    default_remedy = "Leave the key away. Or copy it to a place where it is encrypted: `ccpr copy`."
+    default_remedy = (
+        "Leave the key away. Or copy it to a place where it is encrypted: `ccpr copy`. A second copy that is to stay "
+        "in clear is brought up to date with --in-clear, one of the setting with ?encrypt=none."
+    )
 
 
 class KeyUnusable(Transient):

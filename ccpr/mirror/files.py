@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ccpr.mirror.arrow_files import read_arrow_file
 from ccpr.mirror.errors import MirrorDamaged, MirrorEncrypted
-from ccpr.mirror.layout import ENCRYPTED, FORMAT, GUARDED, digest_in, digest_of
+from ccpr.mirror.layout import ENCRYPTED, ENCRYPTED_1, FORMAT, GUARDED, digest_in, digest_of
 from ccpr.mirror.store import Store
 
 _READABLE = (1, FORMAT, GUARDED)
@@ -51,7 +51,7 @@ class MirrorFiles:
         except (ValueError, RecursionError) as error:
             raise MirrorDamaged("the file is not JSON", subject=self.subject(name)) from error
         found = value.get("format") if isinstance(value, dict) else None
-        if found == ENCRYPTED:
+        if found in (ENCRYPTED, ENCRYPTED_1):
             raise MirrorEncrypted(f"it is encrypted with key {value.get('key')!s:.16}", subject=self.subject(name))
         if found not in _READABLE or isinstance(found, bool):
             raise MirrorDamaged(

@@ -2,6 +2,7 @@
 
 from urllib.parse import parse_qsl, urlencode
 
+IN_CLEAR = "none"  # of a second copy, in the place of where its key is: it is not encrypted, whatever the mirror is
 _ENCRYPT = "encrypt"
 
 

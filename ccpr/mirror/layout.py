@@ -15,7 +15,8 @@ from ccpr.matrixone.objects.stats import STATS_SIZE
 FORMAT = 2
 COMPLETE_EVERY = 16  # a reader of a point reads at most this many files of points
 GUARDED = 3  # of `mirror.json`: releases that do not know held points may read the mirror, and must not write to it
-ENCRYPTED = 4  # of `head.json` and `mirror.json` of an encrypted mirror, whose content is sealed in them
+ENCRYPTED = 5  # of `head.json` and `mirror.json` of an encrypted mirror, whose content is sealed in them
+ENCRYPTED_1 = 4  # the same of a mirror whose files are not bound to it
 HEAD = "head.json"
 IDENTITY = "mirror.json"
 FOLDERS = ("objects", "manifests", "ledger", "definitions", "sums", "points", "kept", "copies", "work")

@@ -14,8 +14,9 @@ from ccpr.maintenance.claims import Worker, claimed
 from ccpr.maintenance.second_copy import Copied, SecondCopy
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import BadName, KeyUnusable, PointGone, PointNotReached
+from ccpr.mirror.key_urls import IN_CLEAR, without_key
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.open_store import open_store
+from ccpr.mirror.open_store import open_store, place_of
 from ccpr.service.mirror_places import check_place
 from ccpr.service.pinning import end_left, pinned
 from ccpr.service.subscriptions import canonical
@@ -45,7 +46,7 @@ def copy(
 
     Parameters
     ----------
-    encrypt : where the copy's key is; empty if it is not encrypted, or `to` says it.
+    encrypt : where the copy's key is, or IN_CLEAR; if neither this nor `to` says it, that of the mirror.
     give_up : as `SecondCopy` has it.
 
     Raises BadName, BadSetting, MirrorInUse, KeyUnusable, and what `SecondCopy` raises.
@@ -55,8 +56,7 @@ def copy(
     check_place(workspace, name, settings, workspace.log.all_rows()[0])
     records, place = CopyRecords(workspace.log.engine, row.task_id), workspace.mirror_place(name, settings)
     began = datetime.fromtimestamp(workspace.clock(), UTC)
-    known = records.of(place) or CopyRecord(place, settings.encrypt, began)
-    known = replace(known, encrypt=settings.encrypt, started_at=began)
+    known = replace(records.of(place) or CopyRecord(place, settings.encrypt, began), started_at=began)
     mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
     second = Mirror(workspace.mirror_store(name, settings))
     try:
@@ -68,7 +68,7 @@ def copy(
     except CcprError as error:
         records.put(known.failed(Failure.of(error)))
         raise
-    records.put(known.reached(copied.newest_point, copied.at))
+    records.put(replace(known.reached(copied.newest_point, copied.at), encrypt=settings.encrypt))
     return copied
 
 
@@ -100,7 +100,9 @@ def promote(workspace: Workspace, name: str, to: str, encrypt: str) -> Adopted:
     SubscriptionBusy while it is being copied to, LeaseLost, and what `adopt` raises."""
     with workspace.lease(name) as lease:
         row = lease.claim.row
-        settings = _at(Subscription.from_row(row).settings, to, encrypt)
+        settings = Subscription.from_row(row).settings
+        known = CopyRecords(workspace.log.engine, row.task_id).of(place_of(to))
+        settings = _at(settings, to, encrypt, settings.encrypt if known is None else known.encrypt)
         others = [other for other in workspace.log.all_rows()[0] if other.task_id != row.task_id]
         check_place(workspace, name, settings, others)
         mirror = Mirror(workspace.mirror_store(name, settings))
@@ -117,7 +119,7 @@ def promote(workspace: Workspace, name: str, to: str, encrypt: str) -> Adopted:
 def forget(workspace: Workspace, name: str, to: str) -> bool:
     """End the care of a copy, whose files stay. Whether it was known. Raises BadName."""
     row = workspace.log.row(name)
-    settings = _at(Subscription.from_row(row).settings, to, "")
+    settings = _at(Subscription.from_row(row).settings, to)
     return CopyRecords(workspace.log.engine, row.task_id).forget(workspace.mirror_place(name, settings))
 
 
@@ -129,5 +131,8 @@ def known_copies(workspace: Workspace, task_id: str) -> Iterator[Mirror]:
                 yield Mirror(open_store(one.place, encrypt=one.encrypt))
 
 
-def _at(settings: Settings, to: str, encrypt: str) -> Settings:
-    return canonical(replace(settings, mirror=to, encrypt=encrypt))
+def _at(settings: Settings, to: str, encrypt: str = "", otherwise: str | None = None) -> Settings:
+    """With the mirror at the place of a copy. Encrypted as is asked for, else as the mirror, or `otherwise`."""
+    place, inside = without_key(to)
+    found = encrypt or inside or (settings.encrypt if otherwise is None else otherwise)
+    return canonical(replace(settings, mirror=place, encrypt="" if found == IN_CLEAR else found))

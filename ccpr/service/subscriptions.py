@@ -23,7 +23,7 @@ from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES
-from ccpr.mirror.key_urls import with_key, without_key
+from ccpr.mirror.key_urls import IN_CLEAR, with_key, without_key
 from ccpr.mirror.keys import absolute_reference
 from ccpr.mirror.open_store import place_of
 from ccpr.pipeline.errors import ScopeConflict
@@ -155,7 +155,9 @@ def canonical(settings: Settings) -> Settings:
         values["encrypt"] = absolute_reference(reference)
     if settings.copy_to:
         place, encrypt = without_key(settings.copy_to)
-        values["copy_to"] = with_key(place_of(place), absolute_reference(encrypt) if encrypt else "")
+        values["copy_to"] = with_key(
+            place_of(place), absolute_reference(encrypt) if encrypt not in ("", IN_CLEAR) else encrypt
+        )
     if settings.drill_into and not settings.drill_into.startswith("mysql://"):
         values["drill_into"] = str(Path(settings.drill_into).absolute())
     if settings.objects_from:

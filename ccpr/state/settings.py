@@ -103,8 +103,8 @@ class Settings:
     copy_to: str = setting(
         "",
         CopyPlace(),
-        "Where `ccpr serve` keeps a second copy: a folder or s3://bucket/prefix, with ?encrypt=env:NAME an encrypted "
-        "one. See `ccpr copy`.",
+        "Where `ccpr serve` keeps a second copy: a folder or s3://bucket/prefix. It is encrypted as the mirror is; "
+        "with ?encrypt=env:NAME by that key, with ?encrypt=none not at all. See `ccpr copy`.",
         empty="none",
     )
     copy_every: int = setting(0, Span(), "How often `ccpr serve` brings it to where the mirror is: 10m, 1h; 0: never.")

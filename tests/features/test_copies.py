@@ -50,6 +50,14 @@ def assert_same(shop: OneTable, place: Path | str) -> None:
     assert held == Mirror(LocalStore(shop.source.mirror_folder())).kept().holds
 
 
+def assert_reads(shop: OneTable, place: Path | str) -> None:
+    """It has all points, and each reads as the source was then."""
+    second = ccpr.open_mirror(str(place))
+    assert {one.lsn: rows(second.table(TABLE).to_arrow(at=one.lsn)) for one in second.points()} == {
+        lsn: rows(expected) for lsn, expected in shop.truth.items()
+    }
+
+
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and "work" not in path.parts}
 
@@ -132,7 +140,7 @@ def test_a_copy_can_be_encrypted_though_the_mirror_is_not_and_the_other_way_roun
     command("copy", "s", "--promote", str(place), "--encrypt", "env:COPY_KEY")
     one_table.work()
     plain = place.with_name("third")
-    command("copy", "s", "--to", str(plain))
+    command("copy", "s", "--to", str(plain), "--in-clear")
     second = ccpr.open_mirror(plain)
     assert {one.lsn: rows(second.table(TABLE).to_arrow(at=one.lsn)) for one in second.points()} == {
         lsn: rows(expected) for lsn, expected in one_table.truth.items()
@@ -383,3 +391,33 @@ def test_of_two_machines_the_one_that_was_suspended_does_not_go_on(one_table: On
             late.run()
     assert_same(one_table, place)
     assert command("copy", "s", "--to", str(place))["points"] == 0
+
+
+@pytest.mark.parametrize("by_setting", [False, True])
+def test_a_copy_is_encrypted_as_the_mirror_is_unless_it_is_asked_for_in_clear(
+    one_table: OneTable, place: Path, monkeypatch: pytest.MonkeyPatch, by_setting: bool
+) -> None:
+    monkeypatch.setenv("MIRROR_KEY", new_key())
+    one_table.source.subscribe("--encrypt", "env:MIRROR_KEY")
+    one_table.work()
+
+    def copied(to: str, *options: str) -> None:
+        if by_setting:
+            command("alter", "s", "--copy-to", f"{to}?encrypt=none" if options else to)
+        command("copy", "s", *([] if by_setting else ["--to", to, *options]))
+
+    copied(str(place))
+    assert_reads(one_table, f"{place}?encrypt=env:MIRROR_KEY")
+    with pytest.raises(ccpr.MirrorEncrypted):
+        ccpr.open_mirror(place).points()
+    plain = place.with_name("plain")
+    copied(str(plain), "--in-clear")
+    assert_reads(one_table, plain)
+    one_table.work()
+    error = command("copy", "s", "--to", str(plain), code=1)["error"]
+    assert (error["code"], "--in-clear" in error["remedy"]) == ("MIRROR_NOT_ENCRYPTED", True)
+    copied(str(plain), "--in-clear")
+    assert_reads(one_table, plain)
+    command("copy", "s", "--promote", str(place))
+    one_table.work()
+    assert command("verify", "s")["sound"]

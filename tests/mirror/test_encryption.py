@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,14 +20,16 @@ from ccpr.mirror.encryption import (
     HEADER_BYTES,
     SEGMENT_BYTES,
     TAG_BYTES,
+    Binding,
     FileCipher,
     OpenedContent,
     plain_size,
     sealed_size,
 )
 from ccpr.mirror.errors import KeyUnusable, KeyWrong, MirrorDamaged, MirrorEncrypted, MirrorNotEncrypted, StoreConflict
+from ccpr.mirror.head import Head, Identity
 from ccpr.mirror.keys import COMMAND_VARIABLE, KEY_BYTES, Key, Keyring, keyring, new_key, parse_keys
-from ccpr.mirror.layout import HEAD
+from ccpr.mirror.layout import HEAD, IDENTITY
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
@@ -34,6 +37,8 @@ from ccpr.mirror.open_store import open_store
 KEY, OTHER = Key.of(bytes(range(32))), Key.of(bytes(32))
 KEYS = Keyring((KEY,), "env:KEY")
 NAME = "objects/x"
+BINDING = Binding(mirror="one")
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "encrypted_1"
 SIZES = st.one_of(
     st.integers(0, 300),
     st.builds(lambda count, more: max(0, count * SEGMENT_BYTES + more), st.integers(0, 4), st.integers(-3, 3)),
@@ -48,11 +53,11 @@ def content(size: int) -> bytes:
 
 def sealed(data: bytes, name: str = NAME, key: Key = KEY, cut: int = 50_000) -> bytes:
     chunks = [data[at : at + cut] for at in range(0, len(data), cut)]
-    return b"".join(FileCipher.new(key, name).seal(chunks))
+    return b"".join(FileCipher.new(key, BINDING, name).seal(chunks))
 
 
 def opened(data: bytes, keys: Keyring = KEYS, name: str = NAME) -> OpenedContent:
-    return OpenedContent(pa.py_buffer(data), lambda header: FileCipher.read(keys, name, header, name), name)
+    return OpenedContent(pa.py_buffer(data), lambda header: FileCipher.read(keys, BINDING, name, header, name), name)
 
 
 @given(size=st.one_of(SIZES, MANY_SEGMENTS), cut=st.integers(1, 3_000_000), data=st.data())
@@ -110,7 +115,7 @@ def test_a_file_under_another_name_or_with_another_ones_header_is_an_error() -> 
 
 def test_two_files_of_one_content_have_nothing_in_common_but_the_number_of_the_key() -> None:
     one, two = sealed(bytes(1000)), sealed(bytes(1000))
-    assert one[:16] == two[:16] == b"ccprenc1" + KEY.id
+    assert one[:16] == two[:16] == b"ccprenc2" + KEY.id
     assert one[16:48] != two[16:48]
     assert not set(zip(one[48::16], one[49::16], strict=False)) <= set(zip(two[48::16], two[49::16], strict=False))
 
@@ -218,7 +223,64 @@ def test_without_its_key_and_with_another_one_a_mirror_says_so(
         Mirror(open_store(f"{tmp_path}?encrypt=env:WRONG")).point()
     with pytest.raises(MirrorNotEncrypted):
         Mirror(open_store(plain.store.url, encrypt="env:WRONG")).point()
-    assert json.loads((tmp_path / HEAD).read_text())["format"] == 4, "which no release before knows"
+    assert json.loads((tmp_path / HEAD).read_text())["format"] == 5, "which no release before knows"
+
+
+def owned(folder: Path, owner: str) -> Mirror:
+    """A mirror of its own with the same key."""
+    mirror = Mirror(EncryptedStore(LocalStore(folder), KEYS))
+    mirror.write_identity(Identity(owner, owner, "00c0ffee"), new=True)
+    mirror.publish_head(Head(None, None, 7, 99))
+    mirror.store.put(NAME, [owner.encode()])
+    mirror.store.put_together([("manifests/x", owner.encode())])
+    mirror.store.replace("work/x", owner.encode())
+    return mirror
+
+
+def test_files_of_another_mirror_with_the_same_key_are_refused(tmp_path: Path) -> None:
+    owned(tmp_path / "a", "one"), owned(tmp_path / "b", "two")
+    for name in (HEAD, NAME, "manifests/x", "work/x"):
+        shutil.copy(tmp_path / "b" / name, tmp_path / "a" / name)
+        with pytest.raises(MirrorDamaged):
+            EncryptedStore(LocalStore(tmp_path / "a"), KEYS).read(name)
+    identity = json.loads((tmp_path / "b" / IDENTITY).read_text())
+    (tmp_path / "a" / IDENTITY).write_text(json.dumps(identity | {"mirror": "one"}))
+    with pytest.raises(MirrorDamaged):
+        Mirror(EncryptedStore(LocalStore(tmp_path / "a"), KEYS)).identity()
+    shutil.copy(tmp_path / "b" / IDENTITY, tmp_path / "a" / IDENTITY)
+    found = Mirror(EncryptedStore(LocalStore(tmp_path / "a"), KEYS)).identity()
+    assert found is not None
+    assert found.task_id == "two", "a whole mirror is another one, and says so"
+
+
+def test_a_mirror_of_before_is_read_and_goes_on_as_it_began(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURE, tmp_path, dirs_exist_ok=True)
+
+    def opened_again() -> Mirror:
+        return Mirror(EncryptedStore(LocalStore(tmp_path), KEYS))
+
+    mirror = opened_again()
+    assert mirror.store.read(NAME).to_pybytes() == b"written before"
+    assert mirror.published_head() == Head(None, None, 7, 99)
+    identity = mirror.identity()
+    assert identity is not None
+    mirror.store.put("objects/y", [b"new"])
+    mirror.publish_head(Head(None, None, 8, 99))
+    mirror.write_identity(identity)
+    for lost in ((), (IDENTITY,), (IDENTITY, HEAD)):
+        for name in lost:
+            (tmp_path / name).unlink()
+        (tmp_path / "points").mkdir(exist_ok=True)
+        shutil.copy(tmp_path / "objects" / "y", tmp_path / "points" / "y")
+        again = opened_again()
+        again.write_identity(identity)
+        again.publish_head(Head(None, None, 8, 99))
+        assert opened_again().store.read("objects/y").to_pybytes() == b"new"
+        assert opened_again().published_head() == Head(None, None, 8, 99)
+    owned(tmp_path / "newer", identity.task_id)
+    shutil.copy(tmp_path / "newer" / NAME, tmp_path / NAME)
+    with pytest.raises(MirrorDamaged):
+        opened_again().store.read(NAME)
 
 
 def test_keys_are_changed_one_file_after_the_other(plain: Mirror, tmp_path: Path) -> None:
