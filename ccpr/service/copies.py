@@ -17,7 +17,7 @@ from ccpr.mirror.errors import BadName, KeyUnusable, PointGone, PointNotReached
 from ccpr.mirror.key_urls import IN_CLEAR, without_key
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store, place_of
-from ccpr.service.mirror_places import check_place
+from ccpr.service.mirror_places import check_free, check_place
 from ccpr.service.pinning import end_left, pinned
 from ccpr.service.subscriptions import canonical
 from ccpr.service.workspace import Workspace
@@ -53,8 +53,8 @@ def copy(
     """
     row = workspace.log.row(name)
     settings = _at(Subscription.from_row(row).settings, to, encrypt)
-    check_place(workspace, name, settings, workspace.log.all_rows()[0])
     records, place = CopyRecords(workspace.log.engine, row.task_id), workspace.mirror_place(name, settings)
+    check_free(workspace, name, place, workspace.log.all_rows()[0])
     began = datetime.fromtimestamp(workspace.clock(), UTC)
     known = replace(records.of(place) or CopyRecord(place, settings.encrypt, began), started_at=began)
     mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
@@ -103,6 +103,8 @@ def promote(workspace: Workspace, name: str, to: str, encrypt: str) -> Adopted:
         settings = Subscription.from_row(row).settings
         known = CopyRecords(workspace.log.engine, row.task_id).of(place_of(to))
         settings = _at(settings, to, encrypt, settings.encrypt if known is None else known.encrypt)
+        if settings.copy_to and without_key(settings.copy_to)[0] == settings.mirror:
+            settings = replace(settings, copy_to="", copy_every=0)  # it is no copy any more
         others = [other for other in workspace.log.all_rows()[0] if other.task_id != row.task_id]
         check_place(workspace, name, settings, others)
         mirror = Mirror(workspace.mirror_store(name, settings))

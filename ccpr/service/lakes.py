@@ -18,6 +18,7 @@ from ccpr.service.errors import MirrorInUse
 from ccpr.service.mirror_places import is_within, readable_subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.checkpoint.store import Location
+from ccpr.state.copies import CopyRecords
 from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
@@ -166,6 +167,9 @@ def check_place(workspace: Workspace, place: str, *, leaving: Collection[tuple[s
         mirror = workspace.mirror_store(other.name, other.settings).url
         if is_within(url, mirror) or is_within(mirror, url):
             raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=url)
+        for copy in CopyRecords(workspace.log.engine, other.task_id).all():
+            if is_within(url, copy.place) or is_within(copy.place, url):
+                raise MirrorInUse(f"it is the place of subscription {other.name}'s second copy", subject=url)
         for lake in TargetRecords(workspace.log.engine, other.task_id).lakes():
             if (other.task_id, lake.name) in leaving:
                 continue

@@ -1,29 +1,62 @@
 """The places of mirrors: each belongs to one subscription, and a place that has files is not taken over silently."""
 
+import os
 import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY
+from ccpr.mirror.open_store import folder_of, place_of
 from ccpr.mirror.store import Store
 from ccpr.service.errors import MirrorInUse
 from ccpr.service.room import mirror_folder
 from ccpr.service.workspace import Workspace
+from ccpr.state.copies import CopyRecords
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from ccpr.state.targets import TargetRecords
 
 
 def check_place(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
     """Two subscriptions must not write to one mirror. Raises MirrorInUse."""
     place = workspace.mirror_place(name, settings)
     for other in readable_subscriptions(rows):
-        ours, theirs = _folded(place), _folded(workspace.mirror_place(other.name, other.settings))
-        if is_within(ours, theirs) or is_within(theirs, ours):
-            raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=place)
+        _check_apart(
+            place, workspace.mirror_place(other.name, other.settings), f"of subscription {other.name}'s mirror"
+        )
+
+
+def check_places_beside(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
+    """A second copy and drills have places of their own, however these are spelled. Raises BadName, MirrorInUse."""
+    drills = "" if settings.drill_into.startswith("mysql://") else settings.drill_into
+    for url in filter(None, (settings.copy_to, drills)):
+        place = place_of(url)
+        _check_apart(place, workspace.mirror_place(name, settings), f"of subscription {name}'s mirror")
+        check_free(workspace, name, place, rows)
+
+
+def check_free(workspace: Workspace, name: str, place: str, rows: list[LogRow]) -> None:
+    """Whether a place is apart from the mirrors, lakes and second copies of all subscriptions, but for a copy of this
+    one that is there. Raises MirrorInUse."""
+    engine = workspace.log.engine
+    for other in readable_subscriptions(rows):
+        whose = f"of subscription {other.name}'s"
+        _check_apart(place, workspace.mirror_place(other.name, other.settings), f"{whose} mirror")
+        for lake in TargetRecords(engine, other.task_id).lakes():
+            _check_apart(place, lake.uri, f"{whose} lake {lake.name}")
+        for copy in CopyRecords(engine, other.task_id).all():
+            if other.name != name or copy.place != place:
+                _check_apart(place, copy.place, f"{whose} second copy")
+
+
+def _check_apart(place: str, other: str, what: str) -> None:
+    if is_within(place, other) or is_within(other, place):
+        raise MirrorInUse(f"it is the place {what}", subject=place)
 
 
 def check_empty(workspace: Workspace, name: str, settings: Settings) -> None:
@@ -69,13 +102,14 @@ def _holds_files(store: Store) -> bool:
     )
 
 
-def _folded(url: str) -> str:
-    """Folders whose names differ only in letter case are one folder on some file systems."""
-    return url.casefold() if url.startswith("file:") else url
-
-
 def is_within(url: str, other: str) -> bool:
-    """Whether one place is in the other, or is the same. Options of an object store, after '?', do not count."""
+    """Whether one place is in the other, or is the same, by whatever links, dots and letter case it is named. Options
+    of an object store, after '?', do not count."""
+    if url.startswith("file:") and other.startswith("file:"):
+        inner, outer = (Path(os.path.realpath(folder_of(place))) for place in (url, other))
+        return outer.as_posix().casefold() in {one.as_posix().casefold() for one in (inner, *inner.parents)} or (
+            outer.exists() and any(one.exists() and one.samefile(outer) for one in (inner, *inner.parents))
+        )
     inner, outer = (place.partition("?")[0].rstrip("/") + "/" for place in (url, other))
     return inner.startswith(outer)
 

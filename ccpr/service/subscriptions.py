@@ -8,7 +8,6 @@ upstream, before anything is written. Nothing is written upstream.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,10 +24,16 @@ from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES
 from ccpr.mirror.key_urls import IN_CLEAR, with_key, without_key
 from ccpr.mirror.keys import absolute_reference
-from ccpr.mirror.open_store import place_of
+from ccpr.mirror.open_store import folder_of, place_of
 from ccpr.pipeline.errors import ScopeConflict
 from ccpr.service.errors import ScopeOverlap, UpstreamDiffers
-from ccpr.service.mirror_places import check_empty, check_place, check_writable, readable_subscriptions
+from ccpr.service.mirror_places import (
+    check_empty,
+    check_place,
+    check_places_beside,
+    check_writable,
+    readable_subscriptions,
+)
 from ccpr.service.names_meant import similar_names
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -103,6 +108,7 @@ def checked(workspace: Workspace, wanted: Wanted, vault: Vault) -> tuple[Subscri
         raise SubscriptionExists("there is a subscription with that name", subject=f"subscription {wanted.name}")
     settings = canonical(wanted.settings)
     check_place(workspace, wanted.name, settings, rows)
+    check_places_beside(workspace, wanted.name, settings, rows)
     check_empty(workspace, wanted.name, settings)
     _check_storage(settings)
     with Session.connect(wanted.endpoint, wanted.password) as session:
@@ -159,7 +165,7 @@ def canonical(settings: Settings) -> Settings:
             place_of(place), absolute_reference(encrypt) if encrypt not in ("", IN_CLEAR) else encrypt
         )
     if settings.drill_into and not settings.drill_into.startswith("mysql://"):
-        values["drill_into"] = str(Path(settings.drill_into).absolute())
+        values["drill_into"] = str(folder_of(settings.drill_into).absolute())
     if settings.objects_from:
         from ccpr.pipeline.storage import open_storage
 
@@ -266,6 +272,8 @@ def checked_change(workspace: Workspace, name: str, change: SettingsChange) -> t
             )
     check_settings(after.settings, after.database, after.table)
     after = replace(after, settings=canonical(after.settings))
+    if _beside(after.settings) != _beside(before.settings):
+        check_places_beside(workspace, name, after.settings, workspace.log.all_rows()[0])
     if after.settings.objects_from != before.settings.objects_from:
         _check_storage(after.settings)
     _check_overlap(
@@ -283,6 +291,10 @@ def checked_change(workspace: Workspace, name: str, change: SettingsChange) -> t
     if reroute:
         after = _rerouted(workspace, after, change, row)
     return row, after, reroute or _place(after.settings) != _place(before.settings)
+
+
+def _beside(settings: Settings) -> tuple[str, str, str]:
+    return settings.mirror, settings.copy_to, settings.drill_into
 
 
 def _place(settings: Settings) -> tuple[str, str]:

@@ -421,3 +421,37 @@ def test_a_copy_is_encrypted_as_the_mirror_is_unless_it_is_asked_for_in_clear(
     command("copy", "s", "--promote", str(place))
     one_table.work()
     assert command("verify", "s")["sound"]
+
+
+def test_a_copy_or_a_drill_has_no_place_that_is_in_use_however_it_is_spelled(one_table: OneTable, place: Path) -> None:
+    one_table.source.subscribe()
+    one_table.work()
+    command("copy", "s", "--to", str(place))
+    mirror, link = one_table.source.mirror_folder(), place.with_name("link")
+    link.symlink_to(mirror)
+    command("lake", "add", "s", "lake", "--to", str(place.with_name("lake")))
+    taken = [
+        mirror,
+        f"{mirror}/",
+        mirror.as_uri(),
+        mirror / "inside",
+        mirror.parent,
+        mirror / ".." / mirror.name,
+        link,
+        link / "inside",
+        link.as_uri(),
+        place.with_name("lake"),
+        place.with_name("lake") / "d",
+        place / "inside",
+    ]
+    for where in map(str, taken):
+        for words in (("copy", "s", "--to", where), ("alter", "s", "--copy-to", where)):
+            assert command(*words, code=1)["error"]["code"] == "MIRROR_IN_USE", words
+    for where in map(str, taken[:4]):
+        assert command("alter", "s", "--drill-into", where, code=1)["error"]["code"] == "MIRROR_IN_USE", where
+    other = ("lake", "add", "s", "other", "--to", str(place))
+    assert command(*other, code=1)["error"]["code"] == "MIRROR_IN_USE"
+    command("alter", "s", "--copy-to", str(place), "--copy-every", "1h")
+    command("copy", "s", "--promote", str(place))
+    one_table.work()
+    command("alter", "s", "--retain", "5")
