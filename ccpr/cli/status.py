@@ -281,7 +281,10 @@ def _add_care(details: _Details, status: "SubscriptionStatus") -> None:
         if one.copy.lsn is not None:
             lag = "up to date" if not one.lag_seconds else f"{seconds_text(one.lag_seconds)} older than the mirror"
             brought = f"{seconds_text(one.age_seconds)} ago"
-            details.add("second copy", f"{one.copy.place}: point {one.copy.lsn}, {lag}; last copied to {brought}")
+            read = None if one.scrub is None else one.scrub.last_began_at
+            verified = "never read again" if read is None else f"read again since {time_text(read.timestamp())}"
+            told = f"point {one.copy.lsn}, {lag}; last copied to {brought}; {verified}"
+            details.add("second copy", f"{one.copy.place}: {told}")
     if drill is not None and drill.last_good is not None:
         good = drill.last_good
         told = f"point {good.lsn}, {counted(good.rows, 'row')}, {seconds_text(good.seconds)}"

@@ -1,5 +1,5 @@
-"""`ccpr verify`: compare the mirror with its ledger. With --repair what is damaged is fetched again, if the upstream or
-a second copy still has it."""
+"""`ccpr verify`: compare the mirror and its second copies with the ledger. With --repair what is damaged is fetched
+again, from wherever it still is."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +13,15 @@ from ccpr.cli.progress import byte_bars
 
 if TYPE_CHECKING:
     from ccpr.maintenance.source_defects import DoubledKeys
-    from ccpr.maintenance.verify import Damage
+    from ccpr.maintenance.verify import Damage, Verified
     from ccpr.mirror.mirror import Mirror
+    from ccpr.service.verifying import CopyVerified
 
 
 def verify(
     name: Name,
+    place: Annotated[str, typer.Argument(metavar="[URL]", help="With --copy: only the copy there.")] = "",
+    copy: Annotated[bool, typer.Option("--copy", help="Read second copies alone, and not the mirror.")] = False,
     deep: Annotated[
         bool,
         typer.Option(
@@ -28,7 +31,9 @@ def verify(
     ] = False,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Fetch what is damaged or missing again, from the upstream or a second copy."),
+        typer.Option(
+            "--repair", help="Fetch what is damaged or missing again, from the upstream, a second copy or the mirror."
+        ),
     ] = False,
     checksums: Annotated[
         bool,
@@ -39,57 +44,76 @@ def verify(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read the whole mirror again and compare it with the ledger. Nothing is changed without --repair or --checksums.
-    The exit code is 1 if something is, or stays, damaged."""
-    from ccpr.service.verifying import verifier_of
+    """Read the whole mirror and its second copies again and compare them with the ledger. Nothing is changed without
+    --repair or --checksums. The exit code is 1 if something is, or stays, damaged, or a copy cannot be read."""
+    from ccpr.service.verifying import copies_of, verifier_of, verify_copy
     from ccpr.service.workspace import Workspace
     from ccpr.state.ledger import Ledger
 
+    if place and not copy:
+        raise typer.BadParameter("a place is of a copy", param_hint="--copy")
     with (
         handle_errors(as_json=as_json),
         Workspace() as workspace,
         byte_bars() as progress,
     ):
         row = workspace.log.row(name)
-        ledger = Ledger(workspace.log.engine, row.task_id)
-        task = progress.add_task("verify", total=ledger.stored_bytes())
-        verifier = verifier_of(
-            workspace,
-            row,
-            repair=repair,
-            deep=deep,
-            checksums=checksums,
-            on_progress=lambda size: progress.advance(task, size),
-        )
-        found = verifier.run()
-        doubled = _doubled_keys(workspace.mirror(name)) if deep else []
+        copies, ledger = copies_of(workspace, row, place), Ledger(workspace.log.engine, row.task_id)
+        task = progress.add_task("verify", total=ledger.stored_bytes() * (len(copies) + (not copy)))
+        how = {"repair": repair, "deep": deep, "on_progress": lambda size: progress.advance(task, size)}
+        found = None if copy else verifier_of(workspace, row, checksums=checksums, **how).run()
+        doubled = _doubled_keys(workspace.mirror(name)) if deep and not copy else []
+        seconds = [verify_copy(workspace, row, one, **how) for one in copies]
+    sound = (found is None or found.sound) and all(one.sound for one in seconds)
     if as_json:
-        about = {"source_defects": [asdict(one) for one in doubled]} if deep else {}
-        show_json({**asdict(found), "sound": found.sound, **about})
-    else:
-        out.print(
-            f"{counted(found.objects, 'object')}, {size_text(found.bytes)}, "
-            f"{counted(found.manifests, 'manifest')} and {counted(found.points, 'point')} read again",
-            markup=False,
+        about = {"source_defects": [asdict(one) for one in doubled]} if deep and not copy else {}
+        mirror = {} if found is None else asdict(found)
+        show_json(
+            {**mirror, "sound": sound, **about, "copies": [{**asdict(one), "sound": one.sound} for one in seconds]}
         )
-        if checksums:
-            out.print(f"{counted(found.summed, 'object')} got checksums, which each read compares", markup=False)
-        if found.strays:
-            what = "will be deleted" if repair else "can be deleted by --repair"
-            out.print(f"{counted(found.strays, 'orphan file')}, which nothing names, {what}", markup=False)
-        cells = [
-            (damage.path, damage.reason, _repaired(damage) if damage.repaired else _affected(damage))
-            for damage in found.damages
-        ]
-        show_table(("file", "damage", "affects"), cells, empty="everything is as it was written")
-        for one in doubled:
-            _show_doubled(one)
-    if found.sound:
+    else:
+        if found is not None:
+            _show(found, doubled, repair=repair, checksums=checksums)
+        for one in seconds:
+            _show_copy(one)
+    if sound:
         return
     if not repair and not as_json:
-        where = "the upstream or a second copy"
-        out.print(f"fetch again what {where} still has with: ccpr verify {name} --repair", markup=False)
+        out.print(f"fetch again what another place still has with: ccpr verify {name} --repair", markup=False)
     raise typer.Exit(1)
+
+
+def _show(found: "Verified", doubled: "list[DoubledKeys]", *, repair: bool, checksums: bool) -> None:
+    out.print(
+        f"{counted(found.objects, 'object')}, {size_text(found.bytes)}, "
+        f"{counted(found.manifests, 'manifest')} and {counted(found.points, 'point')} read again",
+        markup=False,
+    )
+    if checksums:
+        out.print(f"{counted(found.summed, 'object')} got checksums, which each read compares", markup=False)
+    if found.strays:
+        what = "will be deleted" if repair else "can be deleted by --repair"
+        out.print(f"{counted(found.strays, 'orphan file')}, which nothing names, {what}", markup=False)
+    cells = [
+        (damage.path, damage.reason, _repaired(damage) if damage.repaired else _affected(damage))
+        for damage in found.damages
+    ]
+    show_table(("file", "damage", "affects"), cells, empty="everything is as it was written")
+    for one in doubled:
+        _show_doubled(one)
+
+
+def _show_copy(one: "CopyVerified") -> None:
+    if one.found is None:
+        out.print(f"second copy {one.place} could not be read: {one.failure}", style="red", markup=False)
+        return
+    found = one.found
+    read = (
+        f"{counted(found.objects, 'object')}, {size_text(found.bytes)} and {counted(found.points, 'point')} read again"
+    )
+    out.print(f"second copy {one.place}: {read}", markup=False)
+    cells = [(damage.path, damage.reason, _repaired(damage) if damage.repaired else "no") for damage in found.damages]
+    show_table(("file", "damage", "repaired"), cells, empty="everything is as it was written")
 
 
 def _doubled_keys(mirror: "Mirror") -> "list[DoubledKeys]":

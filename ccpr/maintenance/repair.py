@@ -24,19 +24,28 @@ class Repair:
     Parameters
     ----------
     connect : opens an upstream session.
-    copies : second copies; they are opened when the first one is needed.
+    copies : second copies, or, for one of these, the mirror and the others; they are opened when the first one is
+        needed.
+    nearest : look in these before the upstream is asked.
     """
 
     def __init__(
-        self, mirror: Mirror, publication: Publication, connect: Callable[[], Session], copies: Iterable[Mirror] = ()
+        self,
+        mirror: Mirror,
+        publication: Publication,
+        connect: Callable[[], Session],
+        copies: Iterable[Mirror] = (),
+        *,
+        nearest: bool = False,
     ) -> None:
+        self._nearest = nearest
         self._mirror, self._publication, self._connect = mirror, publication, connect
         self._left, self._opened = iter(copies), list[Mirror]()
         self._is_away = False
 
     def fetch_object(self, stored: LedgerEntry) -> str:
         """From where it could be had, with the ledger's checksum; empty if from nowhere."""
-        if self._from_upstream(stored):
+        if not self._nearest and self._from_upstream(stored):
             return UPSTREAM
         path = object_path(stored.name)
         for copy in self._copies():
@@ -45,7 +54,7 @@ class Repair:
             except CcprError:
                 continue
             return copy.store.url
-        return ""
+        return UPSTREAM if self._nearest and self._from_upstream(stored) else ""
 
     def fetch_file(self, path: str) -> str:
         """The same for a small file, whose name has its digest."""

@@ -1,11 +1,12 @@
 """Reading all files of a mirror again within a time, a share at once: each round begins with the small files, and goes
 through the objects by name. Damaged ones are repaired as `ccpr verify --repair` does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Protocol
 
-from ccpr.maintenance.verify import Damage, Verifier
+from ccpr.maintenance.verify import Damage
 from ccpr.state.scrubs import Scrub
 
 _LEAST_SHARE = 0.1  # of the whole time, for what is left: a service that was away reads faster, and not without limit
@@ -33,7 +34,15 @@ def is_waiting(scrub: Scrub | None, within: float, now: float) -> bool:
     return 0 <= now - scrub.began_at.timestamp() < within
 
 
-def scrub_once(verifier: Verifier, scrub: Scrub | None, share: int, clock: Callable[[], float]) -> Scrub:
+class Reading(Protocol):
+    """`Verifier` of the mirror, `CopyVerifier` of a copy."""
+
+    def small_files(self) -> list[Damage]: ...
+
+    def objects(self, after: str, most_bytes: int) -> tuple[str, list[Damage]]: ...
+
+
+def scrub_once(verifier: Reading, scrub: Scrub | None, share: int, clock: Callable[[], float]) -> Scrub:
     """Read a share. Raises what `Verifier.run` raises."""
     if scrub is None or (not scrub.position and scrub.last_began_at == scrub.began_at):
         began = datetime.fromtimestamp(clock(), UTC)
@@ -44,7 +53,13 @@ def scrub_once(verifier: Verifier, scrub: Scrub | None, share: int, clock: Calla
     return scrub if position else replace(scrub, last_began_at=scrub.began_at)
 
 
-def _with(scrub: Scrub, found: list[Damage]) -> Scrub:
+def scrubbed(damages: Iterable[Damage], now: datetime) -> Scrub:
+    """A round that was read at once."""
+    return _with(Scrub("", now, now), damages)
+
+
+def _with(scrub: Scrub, found: Iterable[Damage]) -> Scrub:
+    found = list(found)
     damaged: Mapping[str, str] = {one.path: one.reason for one in found if not one.repaired}
     repaired = sum(one.repaired for one in found)
     return replace(scrub, damaged={**scrub.damaged, **damaged}, repaired=scrub.repaired + repaired)

@@ -93,9 +93,7 @@ class ScrubStatus:
     def trouble(self) -> str:
         """What requires operator action; empty if nothing does."""
         if self.scrub is not None and self.scrub.damaged:
-            path, reason = next(iter(self.scrub.damaged.items()))
-            more = f" and {len(self.scrub.damaged) - 1} more" if len(self.scrub.damaged) > 1 else ""
-            return f"damaged files that could not be repaired: {path}: {reason}{more}"
+            return f"damaged files that could not be repaired: {_damaged(self.scrub)}"
         if self.overdue:
             return f"not all files were read again for {seconds_text(self.age_seconds)}"
         return ""
@@ -111,6 +109,11 @@ class ScrubStatus:
         }
 
 
+def _damaged(scrub: Scrub) -> str:
+    path, reason = next(iter(scrub.damaged.items()))
+    return f"{path}: {reason}{f' and {len(scrub.damaged) - 1} more' if len(scrub.damaged) > 1 else ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class CopyStatus:
     """
@@ -121,12 +124,14 @@ class CopyStatus:
     lag_seconds : by how much the newest point of the copy is older than the mirror's, by the upstream's clock; None if
         it has no point yet.
     age_seconds : since the last good attempt began, or, if there is none, since the subscription was made.
+    scrub : how its files were read again; None before the first.
     """
 
     copy: CopyRecord
     every: int
     lag_seconds: float | None
     age_seconds: float
+    scrub: Scrub | None = None
 
     @property
     def overdue(self) -> bool:
@@ -138,12 +143,15 @@ class CopyStatus:
         if self.copy.failure is not None:
             how = f"{self.copy.failure.code}: {self.copy.failure.message:.500}"
             return f"second copy {self.copy.place} could not be brought up to date: {how}"
+        if self.scrub is not None and self.scrub.damaged:
+            how = f"{_damaged(self.scrub)}. `ccpr verify NAME --copy --repair` fetches them again"
+            return f"second copy {self.copy.place} has damaged files: {how}"
         if self.overdue:
             return f"second copy {self.copy.place}: not brought up to date for {seconds_text(self.age_seconds)}"
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        one = self.copy
+        one, verified = self.copy, None if self.scrub is None else self.scrub.last_began_at
         return {
             "place": one.place,
             "every": self.every,
@@ -151,6 +159,8 @@ class CopyStatus:
             "lag_seconds": self.lag_seconds,
             "age_seconds": round(self.age_seconds, 3),
             "copied_at": None if one.copied_at is None else one.copied_at.isoformat(),
+            "verified_at": None if verified is None else verified.isoformat(),
+            "damaged": {} if self.scrub is None else dict(self.scrub.damaged),
             "attempts": one.attempts,
             "failure": None if one.failure is None else asdict(one.failure),
             "overdue": self.overdue,
@@ -212,7 +222,8 @@ def copy_statuses(workspace: Workspace, subscription: Subscription, made_at: flo
         behind = None if one.at is None or newest is None else max(0.0, (newest.at.physical - one.at) / _SECOND)
         since = made_at if one.copied_at is None else one.copied_at.timestamp()
         every = settings.copy_every if one.place == wanted else 0
-        yield CopyStatus(one, every, behind, max(0.0, workspace.clock() - since))
+        scrub = ScrubRecords(engine, subscription.task_id, one.place).get()
+        yield CopyStatus(one, every, behind, max(0.0, workspace.clock() - since), scrub)
 
 
 def _wanted_copy(settings: Settings) -> tuple[str, str]:

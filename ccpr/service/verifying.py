@@ -1,13 +1,29 @@
-"""The verification of a subscription's mirror, with all places from which damaged files can be fetched again."""
+"""The verification of a subscription's mirror and its second copies, with all places from which damaged files can be
+fetched again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
+from ccpr.base.failure import Failure
+from ccpr.maintenance.claims import claimed
+from ccpr.maintenance.copy_check import CopyVerifier
 from ccpr.maintenance.repair import Repair
-from ccpr.maintenance.verify import Verifier
-from ccpr.service.copies import known_copies
+from ccpr.maintenance.scrubbing import scrubbed
+from ccpr.maintenance.verify import Verified, Verifier
+from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.errors import KeyUnusable
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.open_store import open_store, place_of
+from ccpr.service.copies import known_copies, worker_of
 from ccpr.service.workspace import Workspace
+from ccpr.state.copies import CopyRecord, CopyRecords
+from ccpr.state.errors import BadSetting
+from ccpr.state.ledger import Ledger
 from ccpr.state.log_rows import LogRow
+from ccpr.state.scrubs import ScrubRecords
 from ccpr.state.subscription import Subscription
 
 
@@ -35,3 +51,73 @@ def verifier_of(
         checksums=checksums,
         on_progress=on_progress,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyVerified:
+    """What was found of a second copy, or why it could not be read."""
+
+    place: str
+    found: Verified | None
+    failure: Failure | None = None
+
+    @property
+    def sound(self) -> bool:
+        return self.found is not None and self.found.sound
+
+
+def copies_of(workspace: Workspace, row: LogRow, place: str = "") -> list[CopyRecord]:
+    """Those that were good once, or the one at a place. Raises BadSetting for one that is not known."""
+    known = [one for one in CopyRecords(workspace.log.engine, row.task_id).all() if one.copied_at is not None]
+    if place:
+        known = [one for one in known if one.place == place_of(place)]
+        if not known:
+            remedy = "`ccpr status NAME` shows the copies; `ccpr copy NAME --to URL` makes one."
+            raise BadSetting("no second copy is known there", subject=place, remedy=remedy)
+    return known
+
+
+@contextmanager
+def copy_verifier(
+    workspace: Workspace,
+    row: LogRow,
+    copy: CopyRecord,
+    *,
+    repair: bool,
+    deep: bool = False,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> Iterator[CopyVerifier]:
+    """With the copy's place for oneself. Raises SubscriptionBusy, KeyUnusable, StoreFailed, StateUnreadable."""
+    subscription = Subscription.from_row(row)
+    second = Mirror(open_store(copy.place, encrypt=copy.encrypt))
+    connect = partial(workspace.connect, subscription)
+
+    def others() -> Iterator[Mirror]:
+        with suppress(KeyUnusable):
+            yield workspace.mirror_of(subscription)
+        yield from (one for one in known_copies(workspace, row.task_id) if one.store.url != second.store.url)
+
+    sources = Repair(second, subscription.publication, connect, others(), nearest=True) if repair else None
+    ledger = Ledger(workspace.log.engine, row.task_id)
+    with claimed(second.store, "copy", worker_of(workspace)):
+        yield CopyVerifier(second, ledger, sources, deep=deep, on_progress=on_progress)
+
+
+def verify_copy(
+    workspace: Workspace,
+    row: LogRow,
+    copy: CopyRecord,
+    *,
+    repair: bool,
+    deep: bool = False,
+    on_progress: Callable[[int], None] = lambda size: None,
+) -> CopyVerified:
+    """Read it again, and record what was found for `ccpr status`."""
+    now = datetime.fromtimestamp(workspace.clock(), UTC)
+    try:
+        with copy_verifier(workspace, row, copy, repair=repair, deep=deep, on_progress=on_progress) as verifier:
+            found = verifier.run()
+    except CcprError as error:
+        return CopyVerified(copy.place, None, Failure.of(error))
+    ScrubRecords(workspace.log.engine, row.task_id, copy.place).put(scrubbed(found.damages, now))
+    return CopyVerified(copy.place, found)

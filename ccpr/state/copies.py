@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from ccpr.base.failure import Failure
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
-from ccpr.state.tables import copies
+from ccpr.state.tables import copies, copy_scrubs
 
 _ALL = sa.select(copies).where(copies.c.task_id == sa.bindparam("task")).order_by(copies.c.copy_id)
 
@@ -90,6 +90,8 @@ class CopyRecords:
     def forget(self, place: str) -> bool:
         """Whether it was known."""
         with transaction(self.engine) as connection:
+            mine = copy_scrubs.c.task_id == self.task_id, copy_scrubs.c.copy_id == copy_id(place)
+            connection.execute(copy_scrubs.delete().where(*mine))
             return connection.execute(copies.delete().where(*self._mine(place))).rowcount > 0
 
     def _mine(self, place: str) -> tuple[sa.ColumnElement[bool], ...]:

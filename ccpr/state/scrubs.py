@@ -1,4 +1,4 @@
-"""How far a mirror's files have been read again, as a row of the catalog database for each subscription."""
+"""How far files of mirrors and second copies have been read again, as a row of the catalog database for each."""
 
 import json
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from ccpr.matrixone.schema import integer_of, text_of
+from ccpr.state.copies import copy_id
 from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
-from ccpr.state.tables import scrubs
+from ccpr.state.tables import copy_scrubs, scrubs
 
 _MOST_DAMAGED = 1_000  # that are remembered one by one
-_ROW = sa.select(scrubs).where(scrubs.c.task_id == sa.bindparam("task"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,22 @@ class Scrub:
 
 
 class ScrubRecords:
-    """That of one subscription."""
+    """That of one subscription's mirror, or of its second copy at a place."""
 
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+    def __init__(self, engine: sa.Engine, task_id: str, place: str = "") -> None:
         self.engine, self.task_id = engine, task_id
+        self._table = copy_scrubs if place else scrubs
+        self._key = {"task_id": task_id, **({"copy_id": copy_id(place)} if place else {})}
+
+    @property
+    def _mine(self) -> list[sa.ColumnElement[bool]]:
+        return [self._table.c[name] == value for name, value in self._key.items()]
 
     @repeatable
     def get(self) -> Scrub | None:
         """Raises StateUnreadable."""
         with reading(self.engine) as connection:
-            found = fetch(connection, _ROW, task=self.task_id)
+            found = fetch(connection, sa.select(self._table).where(*self._mine))
         return _scrub(found[0]._mapping) if found else None
 
     @repeatable
@@ -52,7 +58,7 @@ class ScrubRecords:
         last = scrub.last_began_at
         damaged = dict(list(scrub.damaged.items())[:_MOST_DAMAGED])
         values = {
-            "task_id": self.task_id,
+            **self._key,
             "position": scrub.position,
             "began_at": stored_time(scrub.began_at),
             "last_began_at": None if last is None else stored_time(last),
@@ -60,8 +66,8 @@ class ScrubRecords:
             "damaged": json.dumps(damaged, ensure_ascii=False),
         }
         with transaction(self.engine) as connection:
-            connection.execute(scrubs.delete().where(scrubs.c.task_id == self.task_id))
-            connection.execute(scrubs.insert().values(values))
+            connection.execute(self._table.delete().where(*self._mine))
+            connection.execute(self._table.insert().values(values))
 
 
 def _scrub(row: Mapping) -> Scrub:

@@ -292,6 +292,17 @@ scrubs = sa.Table(
     sa.Column("repaired", sa.BigInteger, nullable=False),
     sa.Column("damaged", LONG_TEXT, nullable=False),  # JSON: path and reason
 )
+copy_scrubs = sa.Table(  # the same of each second copy
+    "ccpr_copy_scrubs",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("copy_id", sa.String(16), primary_key=True),  # of the place
+    sa.Column("position", sa.String(42), nullable=False),
+    sa.Column("began_at", UTC_TIME, nullable=False),
+    sa.Column("last_began_at", UTC_TIME),
+    sa.Column("repaired", sa.BigInteger, nullable=False),
+    sa.Column("damaged", LONG_TEXT, nullable=False),
+)
 pins = sa.Table(
     "ccpr_pins",
     METADATA,

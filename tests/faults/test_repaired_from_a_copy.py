@@ -2,12 +2,15 @@
 ever takes their place."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import ccpr
 from ccpr.mirror.keys import new_key
+from ccpr.service.daemon.caretaking import Caretaker
+from ccpr.service.workspace import Workspace
 from tests.support.one_table import DATABASE, OneTable, spoil
 from tests.support.replica import command
 from tests.support.simulated import rows
@@ -98,7 +101,15 @@ def test_of_several_copies_one_that_cannot_be_opened_hinders_no_other(
     away()
     for file in files(shop.source.mirror_folder(), "objects"):
         spoil(file)
-    assert {one["origin"] for one in command("verify", "s", "--repair")["damages"]} == {third.as_uri()}
+    found = command("verify", "s", "--repair", code=1)
+    assert {one["origin"] for one in found["damages"]} == {third.as_uri()}
+    read = {one["place"]: one for one in found["copies"]}
+    assert [read[one.as_uri()]["sound"] for one in (second, third, fourth)] == [False, True, True]
+    assert read[second.as_uri()]["failure"]["code"] == "KEY_UNUSABLE"
+    assert {one["origin"] for one in read[fourth.as_uri()]["found"]["damages"]} == {
+        shop.source.mirror_folder().as_uri()
+    }
+    command("copy", "s", "--forget", str(second))
     assert_as_it_was(shop)
 
 
@@ -112,3 +123,83 @@ def test_an_encrypted_copy_repairs_a_mirror_that_is_not(
         spoil(file)
     assert command("verify", "s", "--repair")["sound"]
     assert_as_it_was(shop)
+
+
+def test_each_damaged_file_of_a_copy_is_found_shown_and_mended_from_the_mirror(
+    shop: OneTable, away: Callable[[], None], second: Path
+) -> None:
+    command("copy", "s", "--to", str(second))
+    assert command("status", "s")["copies"][0]["verified_at"] is None
+    away()
+    damaged = files(second, "objects", "manifests", "ledger", "definitions", "points")
+    for number, file in enumerate(damaged):
+        spoil(file) if number % 2 else file.unlink()
+    command("verify", "s", code=1)
+    (status,) = command("status", "s")["copies"]
+    assert "damaged files" in status["trouble"]
+    assert "--copy --repair" in status["trouble"]
+    found = command("verify", "s", str(second), "--copy", "--repair")
+    (read,) = found["copies"]
+    assert {one["path"] for one in read["found"]["damages"]} == {
+        file.relative_to(second).as_posix() for file in damaged
+    }
+    assert {one["origin"] for one in read["found"]["damages"]} == {shop.source.mirror_folder().as_uri()}
+    assert command("verify", "s", "--copy")["copies"][0]["found"]["damages"] == []
+    (status,) = command("status", "s")["copies"]
+    assert (status["damaged"], status["trouble"]) == ({}, "")
+    assert status["verified_at"] is not None
+    copied = ccpr.open_mirror(second)
+    for lsn, expected in shop.truth.items():
+        assert rows(copied.table(f"{DATABASE}.a").to_arrow(at=lsn)) == rows(expected)
+
+
+def test_a_damaged_mirror_mends_no_copy(shop: OneTable, away: Callable[[], None], second: Path) -> None:
+    command("copy", "s", "--to", str(second))
+    away()
+    for place in (shop.source.mirror_folder(), second):
+        for file in files(place, "objects", "manifests"):
+            spoil(file)
+    before = {file: file.read_bytes() for file in files(second, "objects", "manifests")}
+    (read,) = command("verify", "s", "--copy", "--repair", code=1)["copies"]
+    assert not any(one["repaired"] for one in read["found"]["damages"])
+    assert {file: file.read_bytes() for file in before} == before
+
+
+def test_a_copy_that_is_behind_lacks_nothing(shop: OneTable, second: Path) -> None:
+    command("copy", "s", "--to", str(second))
+    shop.work()
+    assert command("verify", "s", "--copy")["sound"]
+
+
+def test_what_the_mirror_has_dropped_is_read_again_in_a_copy(shop: OneTable, second: Path) -> None:
+    command("copy", "s", "--to", str(second))
+    command("alter", "s", "--retain", "1", "--retain-files", "0")
+    shop.work()
+    shop.work()
+    gone = {file.name for file in files(second, "objects")} - {
+        file.name for file in files(shop.source.mirror_folder(), "objects")
+    }
+    assert gone
+    for name in gone:
+        spoil(second / "objects" / name)
+    (read,) = command("verify", "s", "--copy", code=1)["copies"]
+    assert {one["path"] for one in read["found"]["damages"]} == {f"objects/{name}" for name in gone}
+
+
+def test_a_service_reads_copies_again(shop: OneTable, away: Callable[[], None], second: Path) -> None:
+    command("copy", "s", "--to", str(second))
+    command("alter", "s", "--verify-within", "1d")
+    away()
+    (file, *_) = files(second, "objects")
+    content = file.read_bytes()
+    spoil(file)
+    with closing(Workspace()) as workspace:
+        now = workspace.clock()
+        caretaker = Caretaker(workspace, steady=lambda: now)
+        caretaker._seconds = 24 * 3600.0
+        for _ in range(2):  # a share that ends with the last object does not know that it is the last
+            caretaker._round()
+        assert caretaker.loop.errors == 0
+    assert file.read_bytes() == content
+    (status,) = command("status", "s")["copies"]
+    assert status["verified_at"] is not None

@@ -12,13 +12,13 @@ from ccpr.maintenance.scrubbing import is_waiting, next_share, scrub_once
 from ccpr.mirror.key_urls import without_key
 from ccpr.service.copies import copy
 from ccpr.service.drilling import drill, place_of
-from ccpr.service.verifying import verifier_of
+from ccpr.service.verifying import copies_of, copy_verifier, verifier_of
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecords
+from ccpr.state.copies import CopyRecord, CopyRecords
 from ccpr.state.drills import Drill, DrillRecords
 from ccpr.state.ledger import Ledger
 from ccpr.state.log_rows import LogRow
-from ccpr.state.scrubs import ScrubRecords
+from ccpr.state.scrubs import Scrub, ScrubRecords
 from ccpr.state.subscription import Subscription
 
 LOOK_SECONDS = 60.0
@@ -44,7 +44,7 @@ class Caretaker:
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._workspace, self._drilled, self._seconds, self._steady = workspace, drilled, seconds, steady
-        self._read_at: dict[str, float] = {}
+        self._read_at: dict[tuple[str, str], float] = {}
         self.loop = Loop("care", self._run, stuck_seconds=_STUCK_SECONDS)
 
     def start(self) -> None:
@@ -91,17 +91,30 @@ class Caretaker:
         within, now = subscription.settings.verify_within, self._workspace.clock()
         if not within:
             return
-        records = ScrubRecords(self._workspace.log.engine, row.task_id)
-        scrub = records.get()
-        if is_waiting(scrub, within, now):
-            return
-        steady = self._steady()
-        passed = steady - self._read_at.get(row.task_id, steady - self._seconds)
-        self._read_at[row.task_id] = steady
         total = Ledger(self._workspace.log.engine, row.task_id).stored_bytes()
-        share = next_share(scrub, total, within, passed, now)
-        verifier = verifier_of(self._workspace, row, repair=True)
-        records.put(scrub_once(verifier, scrub, share, self._workspace.clock))
+        for second in (None, *copies_of(self._workspace, row)):
+            place = "" if second is None else second.place
+            records = ScrubRecords(self._workspace.log.engine, row.task_id, place)
+            scrub = records.get()
+            if is_waiting(scrub, within, now):
+                continue
+            steady, key = self._steady(), (row.task_id, place)
+            passed = steady - self._read_at.get(key, steady - self._seconds)
+            self._read_at[key] = steady
+            share = next_share(scrub, total, within, passed, now)
+            work = partial(self._scrub_share, row, second, records, scrub, share)
+            self.loop.attempt(f"{place or 'the mirror'} of {row.subscription_name} cannot be read again", work)
+
+    def _scrub_share(
+        self, row: LogRow, second: CopyRecord | None, records: ScrubRecords, scrub: Scrub | None, share: int
+    ) -> None:
+        """Of the mirror, or of a second copy."""
+        if second is None:
+            verifier = verifier_of(self._workspace, row, repair=True)
+            records.put(scrub_once(verifier, scrub, share, self._workspace.clock))
+            return
+        with copy_verifier(self._workspace, row, second, repair=True) as verifier:
+            records.put(scrub_once(verifier, scrub, share, self._workspace.clock))
 
 
 class Attempt(Protocol):
