@@ -25,13 +25,14 @@ class TargetBusy(Transient):
 
 class TargetAhead(Terminal):
     """The target is at a point that the subscription's history here does not have: it was synced from another copy of
-    the subscription's state."""
+    the subscription's state, or the mirror has gone back since, to an older copy that was promoted or adopted."""
 
     code = "TARGET_AHEAD"
     about = "target"
     default_remedy = (
         "Nothing was changed. Use the state folder or catalog database from which it was synced last; an old copy must "
-        "not be used. If that one is lost, add another database as a target, and drop the tables of this one."
+        "not be used. If that history is lost, all tables are loaded again: add another database as a target; or "
+        "`ccpr target remove NAME TARGET --force`, empty this one (DROP DATABASE, CREATE DATABASE), and add it again."
     )
 
 

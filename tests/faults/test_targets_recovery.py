@@ -301,3 +301,30 @@ def test_a_target_that_is_ahead_of_a_restored_state_is_found_without_a_new_point
     assert not outcome["point"]
     assert (target["error"] or {}).get("code") == ("TARGET_AHEAD" if long_ago else None)
     assert shop.place.rows("lost") == [(1, "v1")]
+
+
+def test_a_target_behind_a_promoted_copy_that_is_older_is_loaded_again_as_the_error_says(
+    shop: Shop, home: Path
+) -> None:
+    shop.add()
+    shop.run()
+    second = home / "second"
+    shop.command("copy", NAME, "--to", str(second))
+    for number in (200, 201):
+        shop.insert("a", number)
+        shop.run()
+    before = shop.place.rows("a")
+    shutil.rmtree(home / "home" / "mirrors" / NAME)
+    shop.command("copy", NAME, "--promote", str(second))
+    with shop.storage.begin() as transaction:
+        transaction.delete(DATABASE, "a", pc.equal(pc.field("n"), 200))
+    (outcome,) = shop.command("run", NAME, "--allow-resync", code=1)["targets"]
+    error = outcome["error"]
+    assert (error["code"], "`ccpr target remove NAME TARGET --force`" in error["remedy"]) == ("TARGET_AHEAD", True)
+    assert shop.place.rows("a") == before
+    shop.command("target", "remove", NAME, TARGET, "--force")
+    for table in shop.place.query("SHOW TABLES"):
+        shop.place.query(f"DROP TABLE `{table[0]}`")
+    shop.add()
+    assert shop.run()["behind"] == []
+    shop.assert_equal()
