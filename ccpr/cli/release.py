@@ -30,6 +30,6 @@ def release(
     for one in released:
         out.print(f"released {one.table} in {one.target}", markup=False)
         for text in one.left_out:
-            out.print(f"  not brought back: {text}", style="yellow", markup=False)
+            out.print(f"  not as in the source: {text}", style="yellow", markup=False)
     if not released:
         out.print("no table was being synced", markup=False)

@@ -6,9 +6,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ccpr.base.progress import Progress
-from ccpr.base.wording import seconds_text, size_text
+from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli.logins import read_target_login
 from ccpr.cli.output import counted, err, out, show_json
+from ccpr.cli.target_output import end_with_behind
 
 if TYPE_CHECKING:
     from ccpr.cli.definitions_script import DefinitionsScript
@@ -51,6 +52,7 @@ def restore_rows(
     estimates.record(workspace.home, "rows", size, done.seconds)
     if as_json:
         show_json(_json(done) | ({} if script is None else script.to_json()))
+        end_with_behind(done.behind, as_json=True)
         return
     place = f"{address.endpoint.masked()}/{done.database}"
     out.print(f"point {done.lsn} is database {done.database} at {place}", markup=False)
@@ -58,12 +60,15 @@ def restore_rows(
     told = (
         f"{counted(done.tables, 'table')}, {counted(done.rows, 'row')}, {size_text(done.bytes)} of the mirror; {took}"
     )
-    out.print(f"{told}; counted and summed up there", markup=False)
+    out.print(f"{told}; compared with what is there", markup=False)
+    if done.there:
+        out.print(f"{first_names(done.there)} were there, with the same rows", markup=False)
     for table, lost in done.left_out.items():
         for text in lost:
-            out.print(f"{table}: not brought back: {text}", style="yellow", markup=False)
+            out.print(f"{table}: not as in the source: {text}", style="yellow", markup=False)
     if script is not None:
         script.show()
+    end_with_behind(done.behind, as_json=False)
 
 
 def _json(done: "LoadedPoint") -> dict[str, Any]:
@@ -76,6 +81,8 @@ def _json(done: "LoadedPoint") -> dict[str, Any]:
         "bytes": done.bytes,
         "seconds": round(done.seconds, 3),
         "left_out": {table: list(lost) for table, lost in done.left_out.items()},
+        "there": list(done.there),
+        "behind": [one.to_json() for one in done.behind],
     }
 
 

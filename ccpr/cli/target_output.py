@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import typer
+
 from ccpr.base.copy_meter import size_text
 from ccpr.base.failure import Failure
+from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.output import counted, err, out
 
 if TYPE_CHECKING:
@@ -76,6 +79,16 @@ def show_behind(table: "LaggingTargetTable") -> None:
     out.print("lagging", style="bold yellow", end=" ")
     out.print(f"{table.table}: {table.failure}", markup=False)
     _show_statements(table.statements)
+
+
+def end_with_behind(behind: "Sequence[LaggingTargetTable]", *, as_json: bool) -> None:
+    """Name what was left out of a restore, script or export, and exit as `ccpr run` does where tables lag."""
+    if not behind:
+        return
+    if not as_json:
+        for table in behind:
+            show_behind(table)
+    raise typer.Exit(BEHIND)
 
 
 def plan_json(found: "TargetPlan | Failure") -> dict[str, Any]:

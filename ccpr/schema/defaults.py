@@ -12,13 +12,15 @@ _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 
 
 def default_of(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> str | None:
-    """A literal or the current time; None for what is skipped. Other expressions of MatrixOne may mean something else
-    in another server."""
+    """A literal, the current time or a new UUID; None for what is skipped. Other expressions of MatrixOne may mean
+    something else in another server."""
     if column.default is None:
         return None
     read, default = _unbracketed(column.default)
     if dialect is Dialect.MATRIXONE and kind.type == column.type and not _is_text(read):
         return column.default
+    if dialect.speaks_mysql and _holds_uuid(kind) and _is_call(read, "uuid"):
+        return "(uuid())"
     now = now_of(column.default, kind)
     if now:  # MySQL 8 and MariaDB give the time in UTC by a function, and that is an expression
         return "(utc_timestamp(6))" if column.type.name == "timestamp" else now
@@ -63,6 +65,20 @@ def _meant_text(written: str, column: ColumnDefinition) -> str | None:
         wanted = (text for text in (written, once) if {*text.split(",")} - {""} <= {*column.type.members})
         return next(wanted, None)
     return None if once != written else written
+
+
+def _holds_uuid(kind: TargetType) -> bool:
+    return kind.type.name == "longtext" or (kind.type.name in ("varchar", "char") and kind.type.parameters[0] >= 36)
+
+
+def _is_call(read: Sequence[Token], function: str) -> bool:
+    """Whether it is this function without arguments, within any number of brackets."""
+    while len(read) > 2 and read[0].is_sign("(") and read[-1].is_sign(")"):
+        read = read[1:-1]
+    match read:
+        case [Token("word" | "name", word), Token("sign", "("), Token("sign", ")")]:
+            return word.lower() == function
+    return False
 
 
 def _is_text(read: Sequence[Token]) -> bool:

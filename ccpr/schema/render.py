@@ -14,6 +14,7 @@ from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTa
 from ccpr.matrixone.schema import FAKE_KEY
 from ccpr.schema.defaults import default_of, now_of
 from ccpr.schema.dialects import Dialect
+from ccpr.schema.sync_mark import READ_ONLY_PROPERTY
 from ccpr.schema.types import (
     LONG_IN_PAGE,
     LONG_IN_ROW,
@@ -34,7 +35,8 @@ HIDDEN_KEY = {
     Dialect.MATRIXONE: "__ccpr_key",
     Dialect.DORIS: "__ccpr_key",
 }
-_MAX_NAME, _MAX_COMMENT = 64, 1024  # characters
+_MAX_NAME, _MAX_COMMENT, _MAX_TABLE_COMMENT = 64, 1024, 2048  # characters
+_KNOWN_OPTIONS = frozenset({"ENGINE", "CHARSET", "CHARACTER SET", "DEFAULT CHARSET", "COLLATE"})  # the target's own
 _ROW_ROOM = MAX_ROW_BYTES - 2048  # the rest for lengths and null flags
 _PAGE_ROOM = 8126 - 126  # of half a page of 16 kB; the rest for headers
 
@@ -121,15 +123,30 @@ def _converted(
         indexes=indexes,
         foreign_keys=source.foreign_keys,
         checks=source.checks,
-        comment=source.comment,
-        options=_options(dialect),
+        comment=_table_comment(source, dialect, remarks),
+        options=_options(source, dialect, remarks),
     )
 
 
-def _options(dialect: Dialect) -> tuple[tuple[str, str], ...]:
-    if not dialect.speaks_mysql:
-        return ()
-    return ("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"), ("COLLATE", COLLATIONS[dialect])
+def _table_comment(source: CreateTable, dialect: Dialect, remarks: list[str]) -> str:
+    if not dialect.speaks_mysql or len(source.comment) <= _MAX_TABLE_COMMENT:
+        return source.comment
+    remarks.append(f"the table's comment is cut after {_MAX_TABLE_COMMENT} characters")
+    return source.comment[:_MAX_TABLE_COMMENT]
+
+
+def _options(source: CreateTable, dialect: Dialect, remarks: list[str]) -> tuple[tuple[str, str], ...]:
+    """The target's own, and where the source goes on counting."""
+    own: list[tuple[str, str]] = []
+    if dialect.speaks_mysql:
+        own += [("ENGINE", "InnoDB"), ("DEFAULT CHARSET", "utf8mb4"), ("COLLATE", COLLATIONS[dialect])]
+    for name, value in source.options:
+        if dialect.speaks_mysql and name == "AUTO_INCREMENT" and value.isdecimal():
+            own.append((name, value))
+        elif name not in _KNOWN_OPTIONS:
+            remarks.append(f"{name}={value} is skipped")
+    remarks += [f"the property {name} is skipped" for name, _ in source.properties if name != READ_ONLY_PROPERTY]
+    return tuple(own)
 
 
 def _check_name(name: str, dialect: Dialect, subject: str) -> None:
@@ -206,6 +223,8 @@ def _indexes(
             )
             if index.options:
                 remarks.append(f"index {name} is made without its options: {index.options}")
+            if len(index.comment) > _MAX_COMMENT:
+                remarks.append(f"index {name}: its comment is cut after {_MAX_COMMENT} characters")
             parts = index.parts
             if dialect.speaks_mysql:
                 parts = tuple(replace(part, length=_part_length(part.length, types[part.column])) for part in parts)

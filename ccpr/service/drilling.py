@@ -256,9 +256,11 @@ class _Work:
     # ---- into a server
 
     def into_server(self, place: Place, found: dict[int, Figures]) -> dict[str, str]:
-        """The same; what differs in the server is raised as RestoredDiffers."""
+        """The same; a table that the server cannot have differs. What is otherwise there than was read is raised as
+        RestoredDiffers."""
         assert place.server is not None
         endpoint, mine = place.server.endpoint, f"{_PREFIX}{self.subscription.uid}_"
+        differences: dict[str, str] = {}
         with Server(endpoint, place.password) as server:
             for left in server.databases(mine):  # of a drill that was killed
                 server.drop(left)
@@ -269,7 +271,8 @@ class _Work:
             with self._scratch(scratch, place.password):
                 done = load_point(source, scratch, place.password, progress=self.progress, reading=self._reading())
             found.update(done.figures)
-        return {}
+            differences |= {one.table: str(one.failure) for one in done.behind}
+        return differences
 
     @contextmanager
     def _scratch(self, scratch: Address, password: str) -> Iterator[None]:

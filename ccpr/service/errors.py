@@ -6,11 +6,14 @@ from ccpr.matrixone.errors import Terminal
 
 
 class RestoreIncomplete(Terminal):
-    """Tables of a point could not be loaded into a database; the others are there."""
+    """Tables of a point could not be loaded into a database. Others that could are there."""
 
     code = "RESTORE_INCOMPLETE"
     about = "tables"
-    default_remedy = "Do what the message says of each, and type the same again: what is there is not loaded twice."
+    default_remedy = (
+        "If the database has tables of these names, name another database or drop them. Otherwise do what the message "
+        "says, and type the same again: what is there is not loaded twice."
+    )
 
 
 class RestoredDiffers(Terminal):
@@ -18,7 +21,7 @@ class RestoredDiffers(Terminal):
 
     code = "RESTORED_DIFFERS"
     about = "table"
-    default_remedy = "Look who else writes there. Drop it and restore again."
+    default_remedy = "Look who else writes there. Drop the table, and type the same again: the others are not loaded twice."
 
 
 class DrillFailed(Terminal):

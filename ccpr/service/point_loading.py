@@ -8,14 +8,15 @@ follows from the mirror, the point and the database. Source: decision restored-a
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
+from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
 from ccpr.base.wording import first_names
 from ccpr.matrixone.objects.types import unreadable_columns
@@ -34,12 +35,13 @@ from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.migrations import open_database
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.tables import mo_ccpr_log
-from ccpr.state.targets import known_definitions
+from ccpr.state.targets import LaggingTargetTable, known_definitions
 from ccpr.targets.address import Address
 from ccpr.targets.base import TableState
 from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.errors import TargetRefused, TargetTableForeign
 from ccpr.targets.expected_tables import ExpectedTables
-from ccpr.targets.plan import TargetRules
+from ccpr.targets.plan import TargetRules, wanted_table
 from ccpr.targets.server import Server
 from ccpr.targets.sync import TargetSync
 from ccpr.targets.tally import Tally
@@ -89,8 +91,11 @@ class LoadedPoint:
 
     Attributes
     ----------
+    tables, rows : that the database has now.
     figures : of the rows of each table, by its id.
     left_out : by table, what of its definition the server has not.
+    there : tables that it had before, with the same rows.
+    behind : tables that it has not, or not with these rows, and why.
     """
 
     database: str
@@ -102,6 +107,8 @@ class LoadedPoint:
     seconds: float
     figures: dict[int, Figures] = field(default_factory=dict)
     left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    there: tuple[str, ...] = ()
+    behind: tuple[LaggingTargetTable, ...] = ()
 
 
 def load_point(
@@ -114,16 +121,18 @@ def load_point(
     duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR,
     confirm: Callable[[], None] = lambda: None,
 ) -> LoadedPoint:
-    """Load tables into a database, which is made if there is none, and compare what the server counts with what was
-    read. Tables that are there already are never touched.
+    """Load tables into a database, which is made if there is none, and compare what the server has with what was read.
+    Tables that are there already are never touched, and count if they have the same rows. A table that the server
+    cannot have does not stop the others.
 
     `confirm` is called before each table, and may raise.
 
-    Raises RestoreIncomplete, RestoredDiffers, PointNotReached, TableMissingInMirror, MirrorDamaged, errors of targets.
+    Raises RestoreIncomplete if it would go on when tried again, or if there is no table in the end; RestoredDiffers, PointNotReached, TableMissingInMirror, MirrorDamaged, errors of targets.
     """
     started, tables = time.monotonic(), source.chosen()
     number = str(uuid.uuid5(_NUMBERS, _text_of(source, address)))
     tallies = {table_id: Tally(_readable(table)) for table_id, table in tables.items()}
+    ids = {table.qualified_name: table_id for table_id, table in tables.items()}
     with Server(address.endpoint, password) as server:
         server.create(address.database)
     with history_of(source, tables, number) as history, _opened(history, address, password, number) as destination:
@@ -137,6 +146,7 @@ def load_point(
             duplicate_keys=duplicate_keys,
             source_database=source.database,
         )
+        destination.forget_missing()
         sync = TargetSync(
             destination,
             source.mirror,
@@ -149,20 +159,44 @@ def load_point(
             on_loaded=lambda table_id, read, given: tallies[table_id].add(read, given),
         )
         done = sync.run()
-        if done.behind:
-            text = first_names((f"{one.table}: {one.failure}" for one in done.behind), most=3)
-            raise RestoreIncomplete(text, subject=first_names(one.table for one in done.behind))
-        _read_again(source, tables, tallies, done.whole, reading)
-        _check(address, password, tables, tallies)
+        behind = {ids[one.table]: one for one in done.behind}
+        if any(one.again for one in behind.values()):
+            raise _incomplete(list(behind.values()))
+        taken = {table_id for table_id, one in behind.items() if one.failure.code == TargetTableForeign.code}
+        asked = {table_id: table for table_id, table in tables.items() if table_id in taken or table_id not in behind}
+        _read_again(source, asked, tallies, done.whole, reading)
+        differences = _check(address, password, asked, tallies, taken)
+        for table_id, problem in differences.items():
+            error = TargetTableForeign(f"the database has another table of this name: {problem}", subject=f"table {tables[table_id].qualified_name}")
+            behind[table_id] = replace(behind[table_id], failure=Failure.of(error))
+        there = {table_id: behind.pop(table_id).table for table_id in sorted(taken - differences.keys())}
         left_out = _release(destination)
         destination.leave()
-    refs = [source.point.tables[table_id] for table_id in tables]
-    rows = sum(tallies[table_id].figures.rows for table_id in tables)
-    figures = {table_id: tally.figures for table_id, tally in tallies.items()}
-    seconds = time.monotonic() - started
-    size = sum(ref.bytes for ref in refs)
-    at = source.point.at.physical
-    return LoadedPoint(address.database, source.point.lsn, at, len(tables), rows, size, seconds, figures, left_out)
+    loaded = {table_id: table for table_id, table in tables.items() if table_id not in behind}
+    if behind and not loaded:
+        raise _incomplete(list(behind.values()))
+    for table_id in there:
+        left_out[tables[table_id].qualified_name] = wanted_table(rules, tables[table_id]).remarks
+    figures = {table_id: tallies[table_id].figures for table_id in loaded}
+    return LoadedPoint(
+        address.database,
+        source.point.lsn,
+        source.point.at.physical,
+        len(loaded),
+        sum(one.rows for one in figures.values()),
+        sum(source.point.tables[table_id].bytes for table_id in loaded),
+        time.monotonic() - started,
+        figures,
+        {name: lost for name, lost in sorted(left_out.items()) if lost},
+        tuple(there.values()),
+        tuple(behind.values()),
+    )
+
+
+def _incomplete(behind: Sequence[LaggingTargetTable]) -> RestoreIncomplete:
+    """The error; one reason that all of them have is said once."""
+    reasons = dict.fromkeys(str(one.failure) for one in behind)
+    return RestoreIncomplete(first_names(reasons, most=3), subject=first_names(one.table for one in behind))
 
 
 def _text_of(source: PointSource, address: Address) -> str:
@@ -197,24 +231,38 @@ def _read_again(
             tally.add(pa.Table.from_batches([batch]), pa.Table.from_batches([given]))
 
 
-def _check(address: Address, password: str, tables: dict[int, Table], tallies: dict[int, Tally]) -> None:
-    """Raises RestoredDiffers unless the server has of each table what was read."""
+def _check(
+    address: Address, password: str, tables: dict[int, Table], tallies: dict[int, Tally], taken: Collection[int]
+) -> dict[int, str]:
+    """How the tables of others (`taken`) differ from what was read. Raises RestoredDiffers unless the server has of
+    each of ours what was read."""
+    differences = {}
     with Server(address.endpoint, password) as server:
-        for table_id, tally in tallies.items():
-            name = tables[table_id].name
-            problem = tally.differs(server.figures(address.database, name, tally.expressions))
+        for table_id, table in tables.items():
+            tally = tallies[table_id]
+            try:
+                problem = tally.differs(server.figures(address.database, table.name, tally.expressions))
+            except TargetRefused as error:
+                if table_id not in taken:
+                    raise
+                problem = error.message  # it has other columns
+            if problem and table_id not in taken:
+                raise RestoredDiffers(problem, subject=f"table {address.database}.{table.name}")
             if problem:
-                raise RestoredDiffers(problem, subject=f"table {address.database}.{name}")
+                differences[table_id] = problem
+    return differences
 
 
 def _release(destination: DatabaseTarget) -> dict[str, tuple[str, ...]]:
+    """Make ordinary tables of those that were loaded, and drop what was loaded of others."""
     left_out = {}
     for table_id, entry in sorted(destination.tables().items()):
-        if entry.state is not TableState.LIVE:  # an interrupted attempt has released it
+        if entry.state is TableState.LOADING:
+            destination.drop([table_id])
             continue
-        lost = (*entry.table.remarks, *destination.release(table_id))
-        if lost:
-            left_out[entry.table.source.qualified_name] = lost
+        is_live = entry.state is TableState.LIVE  # otherwise an interrupted attempt has released it
+        lost = destination.release(table_id) if is_live else destination.remarks(table_id)
+        left_out[entry.table.source.qualified_name] = lost
     return left_out
 
 

@@ -29,7 +29,7 @@ from ccpr.targets.server import Server
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTable:
-    """A table that is an ordinary one now. `left_out`: descriptions of what could not be brought back."""
+    """A table that is an ordinary one now. `left_out`: what of it is not as in the source."""
 
     target: str
     table: str

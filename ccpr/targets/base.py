@@ -240,8 +240,8 @@ class Destination(Protocol):
         ...
 
     def release(self, table_id: int) -> tuple[str, ...]:
-        """Make the table an ordinary one (D5), and do not touch it from now on. Returns descriptions of what could not
-        be brought back."""
+        """Make the table an ordinary one (D5), and do not touch it from now on. Returns what of it differs from the
+        source, and descriptions of what could not be brought back."""
         ...
 
     def advance(self, location: Location, behind: Sequence[int] = ()) -> Location:

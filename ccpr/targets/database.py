@@ -309,7 +309,20 @@ class DatabaseTarget:
             refused = self._intents.run(
                 Intent(ChangeOf.RELEASE, made.statements, names, (table,), TableState.RELEASED, optional=optional)
             )
-        return (*made.left_out, *(f"{made.optional[number]} ({problem})" for number, problem in refused.items()))
+        problems = (f"{made.optional[number]} ({problem})" for number, problem in refused.items())
+        return (*self.remarks(table_id), *made.left_out, *problems)
+
+    def remarks(self, table_id: int) -> tuple[str, ...]:
+        """What differs from the source in a table that is or was ours, but for what `release` could not bring back."""
+        table, _ = self._tables[table_id]
+        return self._own.expected(table, self.dialect).remarks
+
+    def forget_missing(self) -> None:
+        """Forget tables that another user dropped, whatever their state is: they may be created again."""
+        with self._session.typed(self._session.subject):
+            missing = [table_id for table_id, (table, _) in self._tables.items() if not self._ownership.exists(table)]
+            if missing:
+                self._finish(Intent(ChangeOf.DROP, (), (), gone=tuple(missing)), _no_rows)
 
     def leave(self) -> None:
         """Forget everything about this subscription here, once its tables are released or dropped. Tables of ours that

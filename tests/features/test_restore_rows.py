@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
+from ccpr.cli.exit_codes import BEHIND
 from ccpr.matrixone.schema import Column
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
@@ -106,10 +107,15 @@ def restored(shop: OneTable, scratch: Scratch, table: str = "a") -> Any:
 
 def test_a_table_that_is_there_is_not_touched(shop: OneTable, scratch: Scratch) -> None:
     restore(scratch, "--table", "a", "--at", "0")
-    error = restore(scratch, code=1)["error"]
-    assert error["code"] == "RESTORE_INCOMPLETE"
-    assert "TARGET_TABLE_FOREIGN" in error["message"]
+    done = restore(scratch, code=BEHIND)
+    ((table, code),) = [(one["table"], one["failure"]["code"]) for one in done["behind"]]
+    assert (table, code, done["tables"]) == ("d.a", "TARGET_TABLE_FOREIGN", 1)
     assert rows(restored(shop, scratch)) == rows(shop.truth[0])
+    assert restored(shop, scratch, "b").num_rows == 500
+    assert scratch.tables() == {"a", "b"}
+    error = restore(scratch, "--table", "a", code=1)["error"]
+    assert (error["code"], error["subject"]) == ("RESTORE_INCOMPLETE", "d.a")
+    assert scratch.tables() == {"a", "b"}, "nothing of ours is left of an attempt in vain"
     assert restore(scratch, "--as", "x", code=2)["error"]["code"] == "USAGE"
 
 
@@ -120,6 +126,19 @@ def test_single_tables_and_a_mirror_alone(shop: OneTable, scratch: Scratch) -> N
     assert scratch.tables() == {"a"}
     assert rows(restored(shop, scratch)) == rows(shop.truth[1])
     command("restore", "--mirror", place, "--into", scratch.uri, "--table", "d.b")
+    assert scratch.tables() == {"a", "b"}
+
+
+def test_typed_again_it_finds_the_same_rows_and_leaves_nothing(shop: OneTable, scratch: Scratch) -> None:
+    assert restore(scratch)["there"] == []
+    done = restore(scratch)
+    assert (done["tables"], done["rows"], done["there"], done["behind"]) == (2, 503, ["d.a", "d.b"], [])
+    assert scratch.tables() == {"a", "b"}
+    with closing(scratch.server.connect(scratch.name)) as connection, connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE a DROP COLUMN v")
+    done = restore(scratch, code=BEHIND)
+    assert [one["table"] for one in done["behind"]] == ["d.a"]
+    assert done["there"] == ["d.b"]
     assert scratch.tables() == {"a", "b"}
 
 
@@ -163,6 +182,11 @@ def test_rows_that_are_added_meanwhile_are_found(shop: OneTable, scratch: Scratc
     with patch.object(DatabaseTarget, "advance", meanwhile):
         error = restore(scratch, code=1)["error"]
     assert error["code"] == "RESTORED_DIFFERS"
+    with closing(scratch.server.connect(scratch.name)) as connection, connection.cursor() as cursor:
+        cursor.execute("DROP TABLE a")  # as the remedy says
+    assert restore(scratch)["tables"] == 2
+    assert scratch.tables() == {"a", "b"}
+    assert rows(restored(shop, scratch)) == rows(shop.truth[2])
 
 
 def test_how_long_it_takes_is_said_by_the_last_ones(shop: OneTable, scratch: Scratch) -> None:
