@@ -9,6 +9,7 @@ from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.cli.restore_rows import RowProgress
+from ccpr.cli.target_output import end_with_behind
 from ccpr.cli.times import at_option
 
 _DIALECTS = ("mariadb", "mysql8", "matrixone")
@@ -25,7 +26,8 @@ def dump(
     dialect: Annotated[str, typer.Option(help=f"For which server: {', '.join(_DIALECTS)}.")] = "mariadb",
     as_json: AsJson = False,
 ) -> None:
-    """Write the tables of a point as SQL: `mysql shop < shop.sql` loads them into a database that has none of them.
+    """Write the tables of a point as SQL: `mysql shop < shop.sql` loads them into a database that has none of them. A
+    table that the server cannot have is left out and named at the end, and the exit code is 3.
     Views, sequences, functions and grants: `ccpr restore --with-definitions`."""
     from ccpr.cli.restore import database_of
     from ccpr.schema.dialects import Dialect
@@ -55,9 +57,11 @@ def dump(
         estimates.record(workspace.home, "dump", size, done.seconds)
     if as_json:
         show_json(done.to_json())
+        end_with_behind(done.behind, as_json=True)
         return
     told = f"{counted(done.tables, 'table')}, {counted(done.rows, 'row')}, {size_text(done.bytes)}"
     out.print(f"point {done.lsn} is in {to}: {told}; took {seconds_text(done.seconds)}", markup=False)
     for one, lost in done.remarks.items():
         for text in lost:
-            out.print(f"{one}: {text}", style="yellow", markup=False)
+            out.print(f"{one}: not as in the source: {text}", style="yellow", markup=False)
+    end_with_behind(done.behind, as_json=False)

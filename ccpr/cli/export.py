@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from ccpr.base.failure import Failure
 from ccpr.base.wording import first_names, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, At, Name
@@ -14,17 +15,20 @@ from ccpr.cli.asking import confirm
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
 from ccpr.cli.restore_rows import RowProgress
-from ccpr.cli.row_files import EXTENSIONS, check_extension, write_rows
+from ccpr.cli.row_files import EXTENSIONS, MAX_NAME_BYTES, check_extension, file_names, write_rows
 from ccpr.cli.tables import table_of
+from ccpr.cli.target_output import end_with_behind
 from ccpr.cli.times import at_option
+from ccpr.matrixone.objects.errors import ObjectUnsupported, ValueRefused
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.errors import BadOption, StoreFailed
 from ccpr.state.settings import SETTINGS
+from ccpr.state.targets import LaggingTargetTable
 
 if TYPE_CHECKING:
     from ccpr.matrixone.schema import Reading
     from ccpr.mirror.mirror import Mirror
-    from ccpr.mirror.points import Point
+    from ccpr.mirror.points import Point, TableRef
 
 _FORMATS = tuple(extension.removeprefix(".") for extension in EXTENSIONS)
 
@@ -79,7 +83,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Export rows as they were at a point: those of a table to a file, or those of all tables to files in a folder. All
-    of them are of the same point."""
+    of them are of the same point. What a file's name cannot have is written as %2F, also in letters that only their
+    case tells apart; a table whose name is too long for a file's is named at the end, and the exit code is 3."""
     from ccpr.mirror.table_read import reading_of
     from ccpr.service import estimates
     from ccpr.service.pinning import pinned
@@ -98,10 +103,12 @@ def export(
         settings = Subscription.from_row(row).settings
         reading = reading_of(invalid_text or settings.invalid_text, zero_dates or settings.zero_dates)
         known = {ref.qualified_name: ref for ref in point.tables.values()}
+        behind: list[LaggingTargetTable] = []
         if table is not None:
             files = {table_of(mirror, point, table).qualified_name: out_file}
         else:
-            files = _files(out_file, sorted(one for one, ref in known.items() if ref.kind is Kind.TABLE), file_format)
+            refs = [ref for ref in point.tables.values() if ref.kind is Kind.TABLE]
+            files, behind = _files(out_file, refs, file_format)
         scripts = _scripts(mirror, point, out_file) if whole else []
         _agree([*files.values(), *(Path(one.file) for one in scripts)], yes=yes, as_json=as_json)
         size, kind = sum(known[one].bytes for one in files), next(iter(files.values()), out_file).suffix
@@ -109,26 +116,52 @@ def export(
         shown.announce(size, estimates.expected_seconds(workspace.home, kind, size))
         pins = Pins(workspace.log.engine, row.task_id) if table is None else None  # one table is only read
         with pinned(pins, point, workspace.clock):
-            done = [
-                _export(mirror, point, one, file, reading, shown, parse_json=parse_json) for one, file in files.items()
-            ]
+            done = []
+            for one, file in files.items():
+                try:
+                    done.append(_export(mirror, point, one, file, reading, shown, parse_json=parse_json))
+                except (ObjectUnsupported, ValueRefused) as error:
+                    if table is not None:
+                        raise
+                    behind.append(LaggingTargetTable(one, Failure.of(error)))
         for one in scripts:
             one.write(as_json=as_json)
         estimates.record(workspace.home, kind, size, time.monotonic() - began)
     if as_json:
         whole_json = {"lsn": point.lsn, "tables": done, "definitions": [one.to_json()["script"] for one in scripts]}
-        show_json(done[0] if table is not None else whole_json if whole else done)
+        whole_json["behind"] = [one.to_json() for one in behind]
+        show_json(done[0] if table is not None else whole_json if whole or behind else done)
+        end_with_behind(behind, as_json=True)
         return
     for one in done:
         where = f"in {one['file']} ({size_text(one['bytes'])})"
         out.print(f"{counted(one['rows'], 'row')} of {one['table']} at point {point.lsn} {where}", markup=False)
     for one in scripts:
         one.show()
+    end_with_behind(behind, as_json=False)
 
 
-def _files(folder: Path, tables: list[str], file_format: str) -> dict[str, Path]:
-    """A file for each table. Raises BadOption for a name that is no file's, StoreFailed."""
-    files = {one: _file_in(folder, one, f".{file_format}") for one in tables}
+def _files(
+    folder: Path, refs: "list[TableRef]", file_format: str
+) -> "tuple[dict[str, Path], list[LaggingTargetTable]]":
+    """A file for each table, and the tables that get none. Raises StoreFailed, and BadOption for a folder that is a
+    file."""
+    from collections import Counter
+
+    files: dict[str, Path] = {}
+    behind = []
+    called = Counter(ref.qualified_name for ref in refs)
+    remedy = "Export it by itself: `ccpr export NAME TABLE --out FILE`."
+    for one, stem in sorted(file_names(called).items()):
+        name = f"{stem}.{file_format}"
+        text = "its name is too long for a file's" if len(name.encode()) > MAX_NAME_BYTES else ""
+        if called[one] > 1:
+            text = "two databases and tables are called so together"
+        if text:
+            error = BadOption(text, subject=f"table {one}", remedy=remedy)
+            behind.append(LaggingTargetTable(one, Failure.of(error)))
+        else:
+            files[one] = folder / name
     if folder.suffix in EXTENSIONS:
         raise BadOption(
             "several tables need a folder, and this is the name of a file",
@@ -140,7 +173,7 @@ def _files(folder: Path, tables: list[str], file_format: str) -> dict[str, Path]
     except OSError as error:
         text = f"could not make the folder: {error.strerror or error}"
         raise StoreFailed(text, subject=str(folder), remedy="Choose another --out.") from error
-    return files
+    return files, behind
 
 
 def _scripts(mirror: "Mirror", point: "Point", folder: Path) -> list[DefinitionsScript]:
@@ -150,20 +183,13 @@ def _scripts(mirror: "Mirror", point: "Point", folder: Path) -> list[Definitions
     besides = {one.database: one for one in mirror.definitions(point)}
     refs = [ref for ref in point.tables.values() if ref.kind is Kind.TABLE]
     scripts = []
-    for database in sorted({*besides, *(ref.database for ref in refs)}):
+    for database, stem in sorted(file_names([*besides, *(ref.database for ref in refs)]).items()):
         chosen = sorted((ref for ref in refs if ref.database == database), key=lambda ref: ref.name)
         tables = [mirror.manifest(ref).table for ref in chosen]
         title = f"Database {database} as of point {point.lsn} ({point.at})"
         script = whole_script_of(tables, besides.get(database), database, title)
-        scripts.append(DefinitionsScript(script, str(_file_in(folder, database, ".sql"))))
+        scripts.append(DefinitionsScript(script, str(folder / f"{stem}.sql")))
     return scripts
-
-
-def _file_in(folder: Path, name: str, extension: str) -> Path:
-    """Raises BadOption for a name that is no file's."""
-    if "/" in name or "\0" in name or name.startswith("."):
-        raise BadOption("its name cannot be a file's", subject=f"name {name}", remedy="Export its tables one by one.")
-    return folder / f"{name}{extension}"
 
 
 def _agree(files: list[Path], *, yes: bool, as_json: bool) -> None:

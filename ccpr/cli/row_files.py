@@ -1,5 +1,6 @@
 """Rows as files: Parquet, CSV or lines of JSON, by the extension. A file appears when it is complete."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXTENSIONS = (".parquet", ".csv", ".jsonl", ".ndjson")
+MAX_NAME_BYTES = 255 - len(".") - len(".part")  # of a file, whose name has these while it is written
+_ODD = re.compile(r"""[\x00-\x1f\x7f-\x9f%/\\:*?"<>|]|\ufffe|\uffff""")
+_DEVICES = frozenset(
+    ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
+)
 _GROUP_BYTES = 64 << 20  # from which a row group of Parquet ends that has fewer rows than usual
 
 
@@ -22,6 +28,31 @@ def check_extension(file: Path) -> None:
             subject=f"file {file}",
             remedy=f"Write one of {', '.join(EXTENSIONS)}.",
         )
+
+
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """What the files of these names are called, without an extension: as it is but for what some file system has not,
+    which is percent-encoded. Decoded it is the name again, and no two differ by the case of their letters only."""
+    from collections import Counter
+
+    known = set(names)
+    folded = Counter(map(_folded, known))
+    return {name: _file_name(name, plain=folded[_folded(name)] == 1) for name in known}
+
+
+def _folded(name: str) -> str:
+    import unicodedata
+
+    return unicodedata.normalize("NFKC", name.casefold())
+
+
+def _file_name(name: str, *, plain: bool) -> str:
+    """`plain`: no other one differs from it by its case, or by how its letters are composed."""
+    odd = _ODD if plain else re.compile(r"[^a-z0-9_. -]")
+    text = odd.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+    if text.startswith(".") or text.partition(".")[0].lower() in _DEVICES:
+        text = f"%{ord(text[0]):02X}{text[1:]}"
+    return text
 
 
 def write_rows(

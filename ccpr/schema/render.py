@@ -19,7 +19,9 @@ from ccpr.schema.types import (
     LONG_IN_PAGE,
     LONG_IN_ROW,
     LONG_TYPES,
+    MAX_COLUMNS,
     MAX_KEY_BYTES,
+    MAX_KEYS,
     MAX_ROW_BYTES,
     TargetType,
     TargetUnfit,
@@ -37,6 +39,10 @@ HIDDEN_KEY = {
 }
 _MAX_NAME, _MAX_COMMENT, _MAX_TABLE_COMMENT = 64, 1024, 2048  # characters
 _KNOWN_OPTIONS = frozenset({"ENGINE", "CHARSET", "CHARACTER SET", "DEFAULT CHARSET", "COLLATE"})  # the target's own
+TRIED_LATER = "its values come from the source; the target's own expression is tried when the table is released"
+_MAX_FILE_NAME = 251  # bytes of a table's name as the server writes it in the names of its files
+_KEY_PARTS = {Dialect.MYSQL8: 16, Dialect.MARIADB: 32}
+_INNODB_COLUMNS = frozenset({"db_row_id", "db_trx_id", "db_roll_ptr", "fts_doc_id"})
 _ROW_ROOM = MAX_ROW_BYTES - 2048  # the rest for lengths and null flags
 _PAGE_ROOM = 8126 - 126  # of half a page of 16 kB; the rest for headers
 
@@ -69,6 +75,8 @@ def target_table(
     subject = f"table {source.database}.{source.name}"
     remarks: list[str] = []
     _check_name(source.name, dialect, subject)
+    if dialect.speaks_mysql and (_file_name_bytes(source.name) > _MAX_FILE_NAME or source.name.startswith("#mysql50#")):
+        raise TargetUnfit(f"the target does not accept the name {source.name!r:.80}", subject=subject)
     if dialect is Dialect.MATRIXONE and source.name != source.name.lower():
         raise TargetUnfit("the target keeps names of tables in lower case, and this one has capitals", subject=subject)
     keyed = _with_key(source, dialect, remarks, subject)
@@ -77,6 +85,8 @@ def target_table(
     types: list[TargetType] = []
     for column in keyed.columns:
         _check_name(column.name, dialect, subject)
+        if dialect.speaks_mysql and column.name.lower() in _INNODB_COLUMNS:
+            raise TargetUnfit(f"the target does not accept a column of the name {column.name}", subject=subject)
         types.append(
             target_type(column.type, dialect, f"column {column.name} of {subject}", as_text=column.name in as_text)
         )
@@ -156,10 +166,23 @@ def _check_name(name: str, dialect: Dialect, subject: str) -> None:
         raise TargetUnfit(f"the target does not accept the name {name!r:.80}", subject=subject)
 
 
+def _file_name_bytes(name: str) -> int:
+    """Of a table: letters and digits of ASCII are themselves, those of some other alphabets three bytes, and all others
+    five."""
+    sizes = (1 if letter == "_" or (letter < "\x80" and letter.isalnum()) else _letter_bytes(letter) for letter in name)
+    return sum(sizes)
+
+
+def _letter_bytes(letter: str) -> int:
+    return 3 if letter.isalpha() and ("\u00c0" <= letter <= "\u0587" or "\u1e00" <= letter <= "\u1fff") else 5
+
+
 def _fitted(source: CreateTable, types: Sequence[TargetType], remarks: list[str], subject: str) -> list[TargetType]:
     """Types that a row has room for: the longest texts and bytes outside of keys are moved out of the row first. Raises
     TargetUnfit."""
     columns, key = source.columns, set(source.primary_key)
+    if len(columns) > MAX_COLUMNS:
+        raise TargetUnfit(f"it has {len(columns)} columns; the target takes {MAX_COLUMNS}", subject=subject)
     indexed = key.union(part.column for index in source.indexes for part in index.parts)
     fitted = list(types)
     room = _ROW_ROOM - sum(kind.row_bytes for kind in types)
@@ -204,18 +227,27 @@ def _check_key(key: Sequence[str], types: Mapping[str, TargetType], dialect: Dia
         total += size
     if dialect.speaks_mysql and total > MAX_KEY_BYTES:
         raise TargetUnfit(f"its key has {total} bytes; the target takes {MAX_KEY_BYTES}", subject=subject)
+    if len(key) > (most := _KEY_PARTS.get(dialect, len(key))):
+        raise TargetUnfit(f"its key has {len(key)} columns; the target takes {most}", subject=subject)
 
 
 def _indexes(
     source: CreateTable, types: Mapping[str, TargetType], dialect: Dialect, remarks: list[str]
 ) -> Iterator[Index]:
     """The indexes that the target can have, without the source's options."""
+    names = set[str]()
     for index in source.indexes:
         name = index.name or index.parts[0].column
         problem = _index_problem(index, name, types, dialect)
+        if dialect.speaks_mysql and not problem:
+            if name.lower() in names:
+                problem = "another one has its name but for the case of letters"
+            elif len(names) + 1 >= MAX_KEYS:
+                problem = f"the target takes {MAX_KEYS} with the primary key"
         if problem:
             remarks.append(f"index {name} is skipped: {problem}")
         else:
+            names.add(name.lower())
             algorithm = (
                 ""
                 if index.kind is IndexKind.FULLTEXT or index.algorithm.lower() not in ("btree", "hash")
@@ -249,6 +281,8 @@ def _index_problem(index: Index, name: str, types: Mapping[str, TargetType], dia
     if index.kind is IndexKind.FULLTEXT:
         text = all(kind.type.name in ("varchar", "longtext") and not kind.charset for kind in kinds)
         return "" if text else "a full-text index of the target is for texts only"
+    if len(index.parts) > (most := _KEY_PARTS.get(dialect, len(index.parts))):
+        return f"it has {len(index.parts)} columns; the target takes {most}"
     sizes = [_part_bytes(part.length, kind) for part, kind in zip(index.parts, kinds, strict=True)]
     if None in sizes:
         return "the target needs a length for a long column"
@@ -278,10 +312,7 @@ def _column(
 ) -> ColumnDefinition:
     default = default_of(column, kind, dialect)
     if column.generated:
-        remarks.append(
-            f"column {column.name}: its values come from the source; "
-            "the target's own expression is tried when the table is released"
-        )
+        remarks.append(f"column {column.name}: {TRIED_LATER}")
     if default is None and column.default is not None:
         remarks.append(f"column {column.name}: the default {column.default} is skipped")
     counts = column.auto_increment and column.name in leading

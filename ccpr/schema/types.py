@@ -12,6 +12,8 @@ from ccpr.schema.dialects import Dialect
 
 MAX_KEY_BYTES = 3072
 MAX_ROW_BYTES = 65_535
+MAX_COLUMNS = 1017
+MAX_KEYS = 64  # with the primary key
 _CHARACTER = 4  # bytes of utf8mb4 at most
 _LONGEST_MEMBER, _MOST_SET_MEMBERS, _MOST_ENUM_MEMBERS = 255, 64, 65_535
 LONG_TYPES = ("longtext", "longblob", "json")  # of columns that are stored outside of the row

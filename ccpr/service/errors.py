@@ -21,7 +21,9 @@ class RestoredDiffers(Terminal):
 
     code = "RESTORED_DIFFERS"
     about = "table"
-    default_remedy = "Look who else writes there. Drop the table, and type the same again: the others are not loaded twice."
+    default_remedy = (
+        "Look who else writes there. Drop the table, and type the same again: the others are not loaded twice."
+    )
 
 
 class DrillFailed(Terminal):

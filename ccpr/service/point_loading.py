@@ -127,7 +127,8 @@ def load_point(
 
     `confirm` is called before each table, and may raise.
 
-    Raises RestoreIncomplete if it would go on when tried again, or if there is no table in the end; RestoredDiffers, PointNotReached, TableMissingInMirror, MirrorDamaged, errors of targets.
+    Raises RestoreIncomplete if it would go on when tried again, or if there is no table in the end; RestoredDiffers,
+    PointNotReached, TableMissingInMirror, MirrorDamaged, errors of targets.
     """
     started, tables = time.monotonic(), source.chosen()
     number = str(uuid.uuid5(_NUMBERS, _text_of(source, address)))
@@ -167,7 +168,10 @@ def load_point(
         _read_again(source, asked, tallies, done.whole, reading)
         differences = _check(address, password, asked, tallies, taken)
         for table_id, problem in differences.items():
-            error = TargetTableForeign(f"the database has another table of this name: {problem}", subject=f"table {tables[table_id].qualified_name}")
+            error = TargetTableForeign(
+                f"the database has another table of this name: {problem}",
+                subject=f"table {tables[table_id].qualified_name}",
+            )
             behind[table_id] = replace(behind[table_id], failure=Failure.of(error))
         there = {table_id: behind.pop(table_id).table for table_id in sorted(taken - differences.keys())}
         left_out = _release(destination)

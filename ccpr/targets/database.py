@@ -24,7 +24,7 @@ from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import FAKE_KEY
 from ccpr.schema.dialects import Dialect
-from ccpr.schema.render import HIDDEN_KEY
+from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER
 from ccpr.schema.statements import drop_table, show_loaded
 from ccpr.schema.sync_mark import Release, release
 from ccpr.state.checkpoint.checkpoint import Checkpoint
@@ -315,7 +315,8 @@ class DatabaseTarget:
     def remarks(self, table_id: int) -> tuple[str, ...]:
         """What differs from the source in a table that is or was ours, but for what `release` could not bring back."""
         table, _ = self._tables[table_id]
-        return self._own.expected(table, self.dialect).remarks
+        known = self._own.expected(table, self.dialect).remarks
+        return tuple(remark for remark in known if not remark.endswith(TRIED_LATER))
 
     def forget_missing(self) -> None:
         """Forget tables that another user dropped, whatever their state is: they may be created again."""

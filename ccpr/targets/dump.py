@@ -1,22 +1,23 @@
 """Tables as a script of SQL that `mysql` loads: CREATE TABLE as a target would have them once they are released, and
 INSERT with the values that LOAD DATA would be given (`ccpr.targets.encoding`)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
+from ccpr.matrixone.ddl.definition import CreateTable, ForeignKey, IndexKind, format_create_table
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import FAKE_KEY, Table
 from ccpr.matrixone.sql.quoting import quote_name, quote_names
 from ccpr.schema.dialects import Dialect
-from ccpr.schema.render import HIDDEN_KEY, target_table
+from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER, target_table
 from ccpr.schema.types import TargetUnfit
 from ccpr.targets.encoding import LoadColumn, cells_of, load_columns
 from ccpr.targets.errors import TargetValueRefused
+from ccpr.targets.expected_tables import check_types
 from ccpr.values.cells import SQL, content, ends_of, lines
 
 _LONGEST_TIME = (839 * 3600) * 10**6 - 1  # microseconds
@@ -37,7 +38,8 @@ SET foreign_key_checks = 1;
 
 @dataclass(frozen=True, slots=True)
 class DumpTable:
-    """A table of a script. `remarks`: what of its definition the dialect has not."""
+    """A table of a script. `remarks`: what of its definition the dialect has not, or only a server can say that it has:
+    an expression of the source may be none there, and would end the script."""
 
     source: Table
     create: CreateTable
@@ -48,18 +50,24 @@ class DumpTable:
     @classmethod
     def of(cls, source: Table, dialect: Dialect) -> "DumpTable":
         """Raises TargetUnfit, NotSyncable, DdlUnreadable."""
+        check_types(source)
         made = target_table(create_table_of(source), dialect, database="")
-        create = made.create
+        remarks = [one for one in made.remarks if not one.endswith(TRIED_LATER)]
+        generated = [(one.name, one.generated.expression) for one in made.create.columns if one.generated]
+        remarks += [f"column {name}: GENERATED ALWAYS AS ({text}) is skipped" for name, text in generated]
+        remarks += [f"{check} is skipped" for check in made.create.checks]
+        columns = tuple(replace(column, generated=None) for column in made.create.columns)
+        create = replace(made.create, columns=columns, checks=())
         names = [create.name, *(one.name for one in (*create.columns, *create.indexes, *create.foreign_keys))]
         if any({*name} & {"\r", "\n"} for name in names):
             raise TargetUnfit("a name has a line end, which clients change", subject=f"table {source.qualified_name}")
         hidden = HIDDEN_KEY[dialect]  # it counts by itself
         columns = load_columns(source, [one for one in create.columns if one.name != hidden], hidden, FAKE_KEY)
-        return cls(source, create, columns, tuple(made.remarks), dialect)
+        return cls(source, create, columns, tuple(remarks), dialect)
 
     @property
     def statement(self) -> str:
-        return f"{format_create_table(replace(self.create, database=''))};\n"
+        return f"{format_create_table(replace(self.create, database='', foreign_keys=()))};\n"
 
     def inserts(self, rows: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Buffer]:
         """The statements, some at once. Raises TargetValueRefused."""
@@ -91,3 +99,31 @@ class DumpTable:
             if pc.any(bad).as_py():
                 text = f"column {column.name} has a value that is beyond its {kind}, which the server cannot store"
                 raise TargetValueRefused(text, subject=subject)
+
+
+def foreign_keys(tables: Sequence[DumpTable]) -> tuple[list[str], dict[str, list[str]]]:
+    """The statements that add the foreign keys of a script's tables, and by table those that they cannot have."""
+    by_name = {(one.source.database, one.create.name): one.create for one in tables}
+    names, statements, skipped = set[str](), list[str](), dict[str, list[str]]()
+    for table in tables:
+        for key in table.create.foreign_keys:
+            parent = by_name.get((key.database or table.source.database, key.table))
+            if parent is None or not _fits(key, table.create, parent):
+                skipped.setdefault(table.source.qualified_name, []).append(f"{key} is skipped")
+                continue
+            unique = key.name if key.name.lower() not in names else ""  # in a whole database
+            names.add(key.name.lower())
+            made = replace(key, name=unique, database="")
+            statements.append(f"ALTER TABLE {quote_name(table.create.name)} ADD {made};\n")
+    return statements, skipped
+
+
+def _fits(key: ForeignKey, table: CreateTable, parent: CreateTable) -> bool:
+    """Whether a server has the key: columns of equal types, over a key of the parent."""
+    mine, theirs = ({column.name: column for column in one.columns} for one in (table, parent))
+    unique = [tuple(p.column for p in one.parts) for one in parent.indexes if one.kind is IndexKind.UNIQUE]
+    if key.referenced not in (parent.primary_key, *unique) or not {*key.columns} <= mine.keys():
+        return False
+    pairs = [(mine[name], theirs[other]) for name, other in zip(key.columns, key.referenced, strict=True)]
+    nulls = "SET NULL" in (key.on_delete.upper(), key.on_update.upper())
+    return all(a.type == b.type and a.charset == b.charset and (a.nullable or not nulls) for a, b in pairs)

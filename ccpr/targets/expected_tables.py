@@ -10,6 +10,7 @@ from functools import cached_property
 
 from ccpr.matrixone.ddl.definition import CreateTable, IndexKind, format_create_table
 from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
+from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.schema.dialects import Dialect
@@ -98,6 +99,13 @@ class ExpectedTables:
             raise TargetRegistryEdited(
                 "the registry's definition is not the one that is made here", subject=f"table {table.qualified_name}"
             )
+
+
+def check_types(table: Table) -> None:
+    """Raises TargetUnfit for a column that this release cannot read."""
+    for name, reason in unreadable_columns(replace(column, unread=None) for column in table.columns).items():
+        remedy = "Use a release that knows the type. The mirror has the table, and the other tables are still synced."
+        raise TargetUnfit(reason, subject=f"column {name} of table {table.qualified_name}", remedy=remedy)
 
 
 def columns_as_text(names: Collection[str], table: str) -> list[str]:

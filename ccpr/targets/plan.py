@@ -21,7 +21,6 @@ from ccpr.base.failure import Failure
 from ccpr.matrixone.ddl.comparing import comparable
 from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
 from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
-from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.schema.alter import Alteration, alter_table, rename_tables
@@ -38,6 +37,7 @@ from ccpr.targets.changes import change_statements, rename_statements
 from ccpr.targets.errors import DdlWaits, NameTaken, TargetChangeStuck, TargetDropsHeld, TargetTableDropped
 from ccpr.targets.expected_tables import (
     RETIRED,
+    check_types,
     columns_as_text,
     lacking_defaults,
     named,
@@ -324,9 +324,7 @@ def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -
 
 def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
     """The table as the target is to have it. Raises DdlUnreadable, TargetUnfit, NotSyncable."""
-    for name, reason in unreadable_columns(replace(column, unread=None) for column in table.columns).items():
-        remedy = "Use a release that knows the type. The mirror has the table, and the other tables are still synced."
-        raise TargetUnfit(reason, subject=f"column {name} of table {table.qualified_name}", remedy=remedy)
+    check_types(table)
     return target_of(table, rules.dialect, rules.database, as_text=rules.columns_as_text(table.name))
 
 

@@ -1,14 +1,18 @@
 """`ccpr export --all`: every table of a point as a file, with a script that makes its definitions again."""
 
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.main import app
 from ccpr.cli.restore_rows import RowProgress
+from ccpr.cli.row_files import file_names
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.service import estimates
@@ -66,6 +70,36 @@ def test_a_point_is_made_again_from_its_files_alone(source: SimulatedSource, tmp
             run_sql(fresh.port, "shop", f"insert into `{name}` values {', '.join(values)}")
             assert rows(storage.rows_at("shop", name, storage.now)) == rows(expected)
         assert [row[0] for row in run_sql(fresh.port, "shop", "select id from v order by id")] == [1, 2]
+
+
+def test_odd_names_are_files_and_what_is_too_long_for_one_is_named(source: SimulatedSource, tmp_path: Path) -> None:
+    odd = ["a/b", "..", ".x", "con", "%41", "A", "é", "É", "c:d", "日" * 64]
+    for name in odd:
+        source.storage.create_table("shop", name, {"n": "int"})
+        with source.storage.begin() as transaction:
+            transaction.insert("shop", name, {"n": [odd.index(name)]})
+    too_long = "😀" * 64
+    source.storage.create_table("shop", too_long, {"n": "int"})
+    command("run", "s")
+    done = command("export", "s", "--all", "--out", str(tmp_path / "out"), code=BEHIND)
+    assert [(one["table"], one["failure"]["code"]) for one in done["behind"]] == [(f"shop.{too_long}", "BAD_OPTION")]
+    files = {unquote(file.stem): file for file in (tmp_path / "out").glob("*.parquet")}
+    assert files.keys() == {f"shop.{name}" for name in (*odd, "t", "u v")}
+    assert {one["table"] for one in done["tables"]} == files.keys()
+    assert len({file.name.casefold() for file in files.values()}) == len(files)
+    for number, name in enumerate(odd):
+        assert pq.read_table(files[f"shop.{name}"]).to_pylist() == [{"n": number}]
+
+
+def test_names_of_files_are_the_names_again_and_no_two_are_one_anywhere() -> None:
+    names = ["t", "T", "%54", "..", ".", "con", "CON.x", "a/b", "a%2Fb", "e\u0301", "\u00e9", "ﬁ", "fi", "a\\b", "x\0y"]
+    made = file_names(names)
+    assert {unquote(text): name for name, text in made.items()} == {name: name for name in names}
+    assert len({unicodedata.normalize("NFKC", text.casefold()) for text in made.values()}) == len(names)
+    assert not any(
+        text.startswith(".") or "/" in text or text.partition(".")[0] in ("con", "CON") for text in made.values()
+    )
+    assert file_names(["shop.Orders 2026", "shop.größe"]) == {one: one for one in ("shop.Orders 2026", "shop.größe")}
 
 
 def test_several_databases_have_a_script_each(source: SimulatedSource, tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.schema.sync_mark import MARK
 from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.session import TargetSession
 from tests.support.expected import assert_rows_equal
 from tests.support.one_table import DATABASE, OneTable
 from tests.support.replica import NAME, SIZED_OLDER, Replica, command, replaying
 from tests.support.scratch_database import Scratch
-from tests.support.simulated import rows
+from tests.support.simulated import rows, run_sql
 from tests.support.target_rows import target_rows
 
 _CLIENT = shutil.which("mariadb") or shutil.which("mysql")
@@ -80,6 +81,62 @@ def test_a_dump_that_a_client_loads_equals_the_source(
             loaded = subprocess.run(words, stdin=script, capture_output=True, check=False)
         assert loaded.returncode == 0, loaded.stderr.decode()[:2000]
         assert_restored(replica, 1, scratch)
+
+
+# ---- what does not fit
+
+ODD = {
+    "deep": f"create table deep ({', '.join(f'c{n} int' for n in range(1100))})",
+    "wide": f"create table wide (id int primary key, {', '.join(f'c{n} varchar(200)' for n in range(300))})",
+    "日" * 60: f"create table `{'日' * 60}` (id int primary key)",
+    "far": "create table far (id int primary key, f double)",
+}
+
+
+@pytest.fixture
+def odd(one_table: OneTable) -> OneTable:
+    """Tables that a MariaDB cannot have beside one that it can have."""
+    one_table.source.subscribe()
+    run_sql(one_table.source.emulator.port, DATABASE, *ODD.values(), "create table zz (id int primary key)")
+    with one_table.source.storage.begin() as transaction:
+        transaction.insert(DATABASE, "far", {"id": [1, 2], "f": [0.5, float("inf")]})
+        transaction.insert(DATABASE, "zz", {"id": [1, 2, 3]})
+    one_table.work()
+    return one_table
+
+
+def test_what_does_not_fit_is_named_and_the_others_are_restored(odd: OneTable, scratch: Scratch) -> None:
+    for again in (False, True):
+        done = restore(scratch, code=BEHIND)
+        assert {one["table"]: one["failure"]["code"] for one in done["behind"]} == {
+            **{f"d.{name}": "TARGET_UNFIT" for name in ODD},
+            "d.far": "TARGET_VALUE_REFUSED",
+        }
+        assert (done["tables"], done["rows"], len(done["there"])) == (2, 4, 2 * again)
+        assert scratch.tables() == {"a", "zz"}
+        assert MARK not in scratch.text("zz")
+    error = restore(scratch, "--table", "deep", "--table", "far", code=1)["error"]
+    assert error["code"] == "RESTORE_INCOMPLETE"
+    assert scratch.tables() == {"a", "zz"}
+
+
+def test_what_does_not_fit_is_no_part_of_a_script_and_the_script_loads(
+    odd: OneTable, scratch: Scratch, home: Path
+) -> None:
+    file = home / "dump.sql"
+    done = command("dump", "s", "--out", str(file), code=BEHIND)
+    assert {one["table"] for one in done["behind"]} == {f"d.{name}" for name in ODD}
+    assert (done["tables"], done["rows"], done["bytes"]) == (2, 4, file.stat().st_size)
+    scratch.server.create_database(scratch.name)
+    with closing(scratch.server.connect(scratch.name)) as connection, connection.cursor() as cursor:
+        for statement in file.read_text().split(";\n"):
+            if statement.strip():
+                cursor.execute(statement)
+        connection.commit()
+    assert scratch.tables() == {"a", "zz"}
+    assert rows(restored(odd, scratch)) == rows(odd.truth[0])
+    assert command("dump", "s", "--table", "deep", "--out", str(home / "x"), code=1)["error"]["code"] == "TARGET_UNFIT"
+    assert not (home / "x").exists()
 
 
 # ---- what is there, and what was interrupted
@@ -167,6 +224,28 @@ def test_an_interrupted_restore_goes_on_and_nothing_is_left_of_it(
     assert scratch.tables() == {"a", "b"}
     assert rows(restored(shop, scratch)) == rows(shop.truth[2])
     assert restored(shop, scratch, "b").num_rows == 500
+
+
+@pytest.mark.parametrize("dropped", range(5))
+def test_killed_while_its_own_tables_go_it_ends_well_when_typed_again(
+    dropped: int, shop: OneTable, scratch: Scratch
+) -> None:
+    made, calls = TargetSession.define, 0
+
+    def dies(session: TargetSession, statement: str) -> None:
+        nonlocal calls
+        if "`ccpr_" in statement and statement.startswith("DROP TABLE"):
+            if calls == dropped:
+                raise Killed
+            calls += 1
+        made(session, statement)
+
+    with patch.object(TargetSession, "define", dies), pytest.raises(Killed):
+        restore(scratch)
+    done = restore(scratch)
+    assert (done["tables"], done["there"], done["behind"]) == (2, ["d.a", "d.b"], [])
+    assert scratch.tables() == {"a", "b"}
+    assert rows(restored(shop, scratch)) == rows(shop.truth[2])
 
 
 def test_rows_that_are_added_meanwhile_are_found(shop: OneTable, scratch: Scratch) -> None:

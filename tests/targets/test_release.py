@@ -84,7 +84,7 @@ def test_a_hidden_key_counts_by_itself_after_the_release(place: Place):
             [LoadPart("all", lambda: [made])],
             Location(0, 10),
         )
-        assert target.release(1) == ()
+        assert target.release(1) == ("the table has no key: the invisible column __mo_fake_pk_col is its key",)
     place.query("INSERT INTO k VALUES (5)")
     assert sorted(place.query("SELECT __mo_fake_pk_col, a FROM k")) == [(3, 1), (9, None), (10, 5)]
 
