@@ -23,12 +23,12 @@ from ccpr.matrixone.objects.errors import ObjectUnsupported, ValueRefused
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.errors import BadOption, StoreFailed
 from ccpr.state.settings import SETTINGS
-from ccpr.state.targets import LaggingTargetTable
 
 if TYPE_CHECKING:
     from ccpr.matrixone.schema import Reading
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.points import Point, TableRef
+    from ccpr.state.targets import LaggingTargetTable
 
 _FORMATS = tuple(extension.removeprefix(".") for extension in EXTENSIONS)
 
@@ -91,6 +91,7 @@ def export(
     from ccpr.service.workspace import Workspace
     from ccpr.state.pins import Pins
     from ccpr.state.subscription import Subscription
+    from ccpr.state.targets import LaggingTargetTable
 
     if whole and table is not None:
         raise typer.BadParameter("a table, or all of them", param_hint="--all")
@@ -147,6 +148,8 @@ def _files(
     """A file for each table, and the tables that get none. Raises StoreFailed, and BadOption for a folder that is a
     file."""
     from collections import Counter
+
+    from ccpr.state.targets import LaggingTargetTable
 
     files: dict[str, Path] = {}
     behind = []

@@ -143,14 +143,14 @@ def _of_words(values: pa.Array) -> np.ndarray:
 
 def _of_bytes(values: pa.Array) -> np.ndarray:
     """Of texts, bytes and lists of numbers: the words of each are mixed with their places, and added."""
-    starts, lengths, stored = _pieces(values)
+    starts, lengths, stored = pieces(values)
     words = -(-lengths // _WORD)
     total = int(words.sum())
     ends = np.cumsum(words)
     if total == 0:
         return _mixed(lengths.astype(np.uint64) * _ONE)
     place = np.arange(total) - np.repeat(ends - words, words)
-    found = _words_at(stored, np.repeat(starts, words) + place * _WORD)
+    found = words_at(stored, np.repeat(starts, words) + place * _WORD)
     last = ends[words > 0] - 1
     found[last] &= _MASKS[lengths[words > 0] % _WORD]
     mixed = _mixed(found ^ (place.astype(np.uint64) * _ONE))
@@ -158,7 +158,7 @@ def _of_bytes(values: pa.Array) -> np.ndarray:
     return _mixed((sums[ends] - sums[ends - words]) + lengths.astype(np.uint64) * _ONE)
 
 
-def _words_at(stored: np.ndarray, at: np.ndarray) -> np.ndarray:
+def words_at(stored: np.ndarray, at: np.ndarray) -> np.ndarray:
     """The eight bytes from each place on, as a number; what is behind the end is 0."""
     data = np.zeros((-(-len(stored) // _WORD) + 2) * _WORD, np.uint8)
     data[: len(stored)] = stored
@@ -166,7 +166,7 @@ def _words_at(stored: np.ndarray, at: np.ndarray) -> np.ndarray:
     return (aligned[number] >> shift) | ((aligned[number + 1] << (_S63 - shift)) << _S1)
 
 
-def _pieces(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def pieces(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where the bytes of each value begin, how many there are, and all bytes; none of a null."""
     kind, count = values.type, len(values)
     if pa.types.is_fixed_size_list(kind):

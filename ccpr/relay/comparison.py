@@ -3,7 +3,7 @@ sums for each column whose sum has one meaning on both sides."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from enum import StrEnum
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.relay.downstream import Downstream
 from ccpr.relay.errors import CopyDiffers
 from ccpr.relay.served_points import ServedPoint
-from ccpr.targets.tally import EXACT
 
 
 class CompareBy(StrEnum):
@@ -30,6 +29,7 @@ class CompareBy(StrEnum):
 
 _INTEGERS = frozenset(range(types.INT8, types.INT64 + 1)) | frozenset(range(types.UINT8, types.UINT64 + 1))
 _DECIMALS = frozenset({types.DECIMAL64, types.DECIMAL128})
+_EXACT = Context(prec=160)  # a sum of many values of 76 digits is not rounded
 _TEXTS = frozenset({types.CHAR, types.VARCHAR, types.TEXT, types.BLOB, types.VARBINARY})
 
 
@@ -103,5 +103,5 @@ def _ours(mirror: Mirror, state: ServedPoint, table_id: int, figures: Sequence[_
     for batch in mirror.rows(manifest, wanted, state.point.at):
         rows += batch.num_rows
         for number, figure in enumerate(figures):
-            sums[number] = EXACT.add(sums[number], figure.of(batch.column(wanted.index(figure.column))))
+            sums[number] = _EXACT.add(sums[number], figure.of(batch.column(wanted.index(figure.column))))
     return rows, sums

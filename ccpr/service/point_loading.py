@@ -19,8 +19,9 @@ import pyarrow as pa
 from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
 from ccpr.base.wording import first_names
-from ccpr.matrixone.objects.types import unreadable_columns
-from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading, Table
+from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.matrixone.schema import DEFAULT_READING, FAKE_KEY, Kind, Reading, Table
+from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.mirror.delta.change_rows import for_database
 from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.figures import Figures
@@ -29,6 +30,9 @@ from ccpr.mirror.points import Point
 from ccpr.mirror.reading import as_asked
 from ccpr.schema.choices import DuplicateKeys
 from ccpr.schema.policy import DdlPolicy
+from ccpr.schema.render import HIDDEN_KEY
+from ccpr.schema.sync_mark import NotSyncable
+from ccpr.schema.types import TargetUnfit
 from ccpr.service.errors import RestoredDiffers, RestoreIncomplete
 from ccpr.state.database import transaction
 from ccpr.state.history import GlobalPoint, PointHistory
@@ -39,6 +43,7 @@ from ccpr.state.targets import LaggingTargetTable, known_definitions
 from ccpr.targets.address import Address
 from ccpr.targets.base import TableState
 from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.encoding import load_columns
 from ccpr.targets.errors import TargetRefused, TargetTableForeign
 from ccpr.targets.expected_tables import ExpectedTables
 from ccpr.targets.plan import TargetRules, wanted_table
@@ -132,7 +137,7 @@ def load_point(
     """
     started, tables = time.monotonic(), source.chosen()
     number = str(uuid.uuid5(_NUMBERS, _text_of(source, address)))
-    tallies = {table_id: Tally(_readable(table)) for table_id, table in tables.items()}
+    tallies: dict[int, Tally] = {}
     ids = {table.qualified_name: table_id for table_id, table in tables.items()}
     with Server(address.endpoint, password) as server:
         server.create(address.database)
@@ -148,6 +153,8 @@ def load_point(
             source_database=source.database,
         )
         destination.forget_missing()
+        new_tally = partial(_tally, rules)
+        tallies |= {table_id: made for table_id, table in tables.items() if (made := new_tally(table)) is not None}
         sync = TargetSync(
             destination,
             source.mirror,
@@ -165,7 +172,8 @@ def load_point(
             raise _incomplete(list(behind.values()))
         taken = {table_id for table_id, one in behind.items() if one.failure.code == TargetTableForeign.code}
         asked = {table_id: table for table_id, table in tables.items() if table_id in taken or table_id not in behind}
-        _read_again(source, asked, tallies, done.whole, reading)
+        again = {table_id: table for table_id, table in asked.items() if table_id not in done.whole}
+        tallies |= _read_again(source, again, new_tally, reading)
         differences = _check(address, password, asked, tallies, taken)
         for table_id, problem in differences.items():
             error = TargetTableForeign(
@@ -181,6 +189,11 @@ def load_point(
         raise _incomplete(list(behind.values()))
     for table_id in there:
         left_out[tables[table_id].qualified_name] = wanted_table(rules, tables[table_id]).remarks
+    for table_id, table in loaded.items():
+        counted = (
+            f"column {name}: its values are only counted, not compared" for name in tallies[table_id].only_counted
+        )
+        left_out[table.qualified_name] = (*left_out.get(table.qualified_name, ()), *counted)
     figures = {table_id: tallies[table_id].figures for table_id in loaded}
     return LoadedPoint(
         address.database,
@@ -209,9 +222,14 @@ def _text_of(source: PointSource, address: Address) -> str:
     return "\0".join((whose, str(source.point.lsn), source.database, address.database, *sorted(source.tables)))
 
 
-def _readable(table: Table) -> list:
-    unknown = unreadable_columns(table.user_columns)
-    return [column for column in table.user_columns if column.name not in unknown]
+def _tally(rules: TargetRules, table: Table) -> Tally | None:
+    """None for a table that the server cannot have."""
+    try:
+        create = parse_create_table(wanted_table(rules, table).create)
+    except (DdlUnreadable, TargetUnfit, NotSyncable):
+        return None
+    columns = load_columns(table, create.columns, HIDDEN_KEY[rules.dialect], FAKE_KEY)
+    return Tally(columns, rules.dialect, f"table {table.qualified_name}")
 
 
 @contextmanager
@@ -222,17 +240,19 @@ def _opened(history: PointHistory, address: Address, password: str, number: str)
 
 
 def _read_again(
-    source: PointSource, tables: dict[int, Table], tallies: dict[int, Tally], whole: Collection[int], reading: Reading
-) -> None:
-    """Count the tables that have rows of an earlier, interrupted attempt: all but the `whole` ones."""
+    source: PointSource, tables: dict[int, Table], new_tally: Callable[[Table], Tally | None], reading: Reading
+) -> dict[int, Tally]:
+    """Count tables that were there, or have rows of an earlier, interrupted attempt."""
+    found = {}
     for table_id, table in tables.items():
-        if table_id in whole:
-            continue
-        tally = tallies[table_id] = Tally(columns := _readable(table))
+        tally, columns = new_tally(table), table.user_columns
+        assert tally is not None
+        found[table_id] = tally
         manifest = source.mirror.manifest(source.point.tables[table_id])
         for batch in source.mirror.rows(manifest, columns, source.point.at):
             (given,) = as_asked(iter([batch]), columns, for_database(reading), f"table {table.qualified_name}")
             tally.add(pa.Table.from_batches([batch]), pa.Table.from_batches([given]))
+    return found
 
 
 def _check(
