@@ -145,6 +145,9 @@ rooms: $(INSTALLED) ## the packages, which imports which, and whether there is a
 kill-matrix: $(INSTALLED) ## each step of an iteration against each fault; writes the table in docs/reliability.md
 	$(BIN)/python -m tests.kill_matrix
 
+value-matrix: $(INSTALLED) ## every value of every type, and every odd table, by every way out; writes the table in docs/reliability.md
+	$(BIN)/python -m tests.matrix
+
 sample-objects: $(INSTALLED) ## an object of every kind and type with its rows as Parquet, for other readers; DIR=where
 	$(BIN)/python -m ccpr.emulator.sample_objects $(or $(DIR),sample-objects)
 
@@ -152,4 +155,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench scale service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix sample-objects clean
+.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench scale service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix value-matrix sample-objects clean

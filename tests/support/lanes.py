@@ -31,6 +31,7 @@ FOLDERS = {
     "histories": SLOW,
     "installed": SLOW,
     "kill_matrix": SLOW,
+    "matrix": SLOW,
     "restarts": SLOW,
     "sensors": INTEGRATION,
 }

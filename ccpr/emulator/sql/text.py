@@ -17,7 +17,7 @@ from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.answers import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, Cell, StatementError
 
 _UTF8, _BINARY = 33, 63
-_TIME = re.compile(r"(-?)(\d{1,4}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?")
+_TIME = re.compile(r"(-?)(\d{1,10}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?")
 _DECIMAL, _DATE, _DATETIME, _TIMESTAMP, _MYSQL_TIME, _FLOAT, _DOUBLE, _BIT, _YEAR = 246, 10, 12, 7, 11, 4, 5, 16, 13
 INTEGER_RANGES: Final = {
     types.INT8: (-(2**7), 2**7 - 1),
@@ -120,7 +120,10 @@ def _from_texts(column: Column, texts: pa.Array) -> pa.Array:
     if oid == types.ENUM:
         return _enum_of(column, texts)
     if oid in types.VECTOR_TYPES:
-        return pa.array([None if text is None else json.loads(text) for text in texts.to_pylist()], kind)
+        number = float if pa.types.is_floating(kind.value_type) else int
+        return pa.array(
+            [None if text is None else json.loads(text, parse_int=number) for text in texts.to_pylist()], kind
+        )
     trimmed = pc.utf8_trim_whitespace(texts)
     if oid == types.BOOL:
         lower = pc.utf8_lower(trimmed)
