@@ -213,7 +213,7 @@ def load_point(
 def _incomplete(behind: Sequence[LaggingTargetTable]) -> RestoreIncomplete:
     """The error; one reason that all of them have is said once."""
     reasons = dict.fromkeys(str(one.failure) for one in behind)
-    return RestoreIncomplete(first_names(reasons, most=3), subject=first_names(one.table for one in behind))
+    return RestoreIncomplete(first_names(reasons, most=3), subject=", ".join(one.table for one in behind))
 
 
 def _text_of(source: PointSource, address: Address) -> str:
