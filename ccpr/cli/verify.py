@@ -46,7 +46,7 @@ def verify(
 ) -> None:
     """Read the whole mirror and its second copies again and compare them with the ledger. Nothing is changed without
     --repair or --checksums. The exit code is 1 if something is, or stays, damaged, or a copy cannot be read."""
-    from ccpr.service.verifying import copies_of, verifier_of, verify_copy
+    from ccpr.service.verifying import copies_of, mend_readers, verifier_of, verify_copy
     from ccpr.service.workspace import Workspace
     from ccpr.state.ledger import Ledger
 
@@ -62,18 +62,20 @@ def verify(
         task = progress.add_task("verify", total=ledger.stored_bytes() * (len(copies) + (not copy)))
         how = {"repair": repair, "deep": deep, "on_progress": lambda size: progress.advance(task, size)}
         found = None if copy else verifier_of(workspace, row, checksums=checksums, **how).run()
+        mended = [] if found is None else mend_readers(workspace, row, found.damages)
         doubled = _doubled_keys(workspace.mirror(name)) if deep and not copy else []
         seconds = [verify_copy(workspace, row, one, **how) for one in copies]
     sound = (found is None or found.sound) and all(one.sound for one in seconds)
     if as_json:
         about = {"source_defects": [asdict(one) for one in doubled]} if deep and not copy else {}
-        mirror = {} if found is None else asdict(found)
+        mirror = {} if found is None else {**asdict(found), "mended": mended}
         show_json(
             {**mirror, "sound": sound, **about, "copies": [{**asdict(one), "sound": one.sound} for one in seconds]}
         )
     else:
         if found is not None:
             _show(found, doubled, repair=repair, checksums=checksums)
+            _show_readers(found, mended)
         for one in seconds:
             _show_copy(one)
     if sound:
@@ -101,6 +103,15 @@ def _show(found: "Verified", doubled: "list[DoubledKeys]", *, repair: bool, chec
     show_table(("file", "damage", "affects"), cells, empty="everything is as it was written")
     for one in doubled:
         _show_doubled(one)
+
+
+def _show_readers(found: "Verified", mended: list[tuple[str, str, str]]) -> None:
+    """Who may have taken the damage of objects that no read is compared with, and what became of it."""
+    if taken := sorted({table for damage in found.damages for table in damage.read_in}):
+        text = f"targets and lakes may have taken the damage of {', '.join(taken)}, as points did that show it"
+        out.print(f"{text}; --repair builds the tables anew there, from the newest point", markup=False)
+    if mended:
+        show_table(("target", "table", "now"), mended, empty="")
 
 
 def _show_copy(one: "CopyVerified") -> None:

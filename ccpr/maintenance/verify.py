@@ -3,7 +3,7 @@ it. Damaged objects are fetched again; head, identity and points are written aga
 Source: docs/requirements.md B2, B3; decisions ledger-per-point, a-name-has-its-digest.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +22,7 @@ from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached
 from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
+from ccpr.mirror.manifests import Rows
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
 from ccpr.state.context import Context
@@ -49,6 +50,7 @@ class Damage:
     repaired : it was fetched again, or written again, and is now what was written first.
     points : lsn -> tables that cannot be read there because of it; empty if repaired.
     origin : from where it was fetched; empty if it was not.
+    read_in : the tables of an object without sums: targets and lakes may have taken its damage.
     """
 
     path: str
@@ -56,6 +58,7 @@ class Damage:
     repaired: bool = False
     points: dict[int, list[str]] = field(default_factory=dict)
     origin: str = ""
+    read_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ class Verifier:
         checksums: bool = False,
         on_progress: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self._checksums = checksums
+        self._checksums, self._summed = checksums, None
         self._mirror, self._log, self._name = mirror, log, name
         self._lease, self._sources, self._deep, self._on_progress = lease, sources, deep, on_progress
         task_id = log.row(name).task_id
@@ -180,7 +183,7 @@ class Verifier:
         if self._deep:
             damages += self._unreadable(points, {damage.path for damage in damages})
         objects = size = 0
-        lacking = self._without_sums(states) if self._checksums else frozenset[str]()
+        lacking = self._names_in_manifests(_unsummed) if self._checksums else set[str]()
         sums = dict[str, bytes]()
         with ThreadPoolExecutor(THREADS) as pool:
             for stored, problem in _ordered(pool, self._problem, self._ledger.stored_objects()):
@@ -195,14 +198,15 @@ class Verifier:
             self._mirror.write_sums(sums)
         return Verified(objects, size, len(states), len(points), self._orphans(), tuple(damages), len(sums))
 
-    def _without_sums(self, states: list[TablePoint]) -> frozenset[str]:
-        """Names of the objects that a manifest lists without."""
+    def _names_in_manifests(self, choose: Rows) -> set[str]:
+        """Of the objects that it leaves of all manifests."""
         found = set[str]()
-        for ref in {state.ref.manifest: state.ref for state in states if state.ref is not None}.values():
+        refs = (state.ref for state in self._history.states() if state.ref is not None)
+        for ref in {ref.manifest: ref for ref in refs}.values():
             with suppress(MirrorDamaged):  # reported already
-                objects = self._mirror.manifest(ref, _unsummed).objects
+                objects = self._mirror.manifest(ref, choose).objects
                 found |= set(stats_columns(objects.column("stats").combine_chunks()).column("name").to_pylist())
-        return frozenset(found)
+        return found
 
     def _problem(self, stored: LedgerEntry) -> str | None:
         return problem_of(self._mirror, stored, deep=self._deep)
@@ -211,8 +215,9 @@ class Verifier:
         """Fetch a damaged object again, or find the points and tables that cannot be read without it."""
         path = object_path(stored.name)
         origin = "" if self._sources is None else self._sources.fetch_object(stored)
+        read_in = () if stored.name in self._proven() else self._tables_of(stored.name)
         if origin:
-            return Damage(path, problem, repaired=True, origin=origin)
+            return Damage(path, problem, repaired=True, origin=origin, read_in=read_in)
         spoiled: dict[int, list[str]] = {}
         for reference in self._ledger.references_to(stored.name):
             for point in points:
@@ -221,7 +226,21 @@ class Verifier:
                 )
                 if named and reference.table_id not in self._behind.get(point.lsn, {}):
                     spoiled.setdefault(point.lsn, []).append(self._table_name(point.lsn, reference.table_id))
-        return Damage(path, problem, points=spoiled)
+        return Damage(path, problem, points=spoiled, read_in=read_in)
+
+    def _proven(self) -> Container[str]:
+        """Names of the objects with sums: no reader has ever taken a damage of theirs."""
+        if self._summed is None:
+            lists = self._names_in_manifests(_summed)
+            self._summed = lists | self._mirror.later_sums.keys()
+        return self._summed
+
+    def _tables_of(self, name: str) -> tuple[str, ...]:
+        """Of the newest point."""
+        newest = self._history.newest()
+        shown = {} if newest is None else self._history.tables(newest.lsn)
+        ids = {one.table_id for one in self._ledger.references_to(name)}
+        return tuple(sorted(shown[number].table.qualified_name for number in ids & shown.keys()))
 
     def _head(self) -> list[Damage]:
         """Head and identity."""
@@ -360,6 +379,11 @@ class Verifier:
 def _unsummed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """For `Mirror.manifest`. A file without the column has none."""
     return batch.filter(pc.is_null(batch.column("sums"))) if "sums" in batch.schema.names else batch
+
+
+def _summed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """For `Mirror.manifest`."""
+    return batch.filter(pc.is_valid(batch.column("sums"))) if "sums" in batch.schema.names else batch.slice(0, 0)
 
 
 def _sums_of(mirror: Mirror, stored: LedgerEntry) -> bytes | None:

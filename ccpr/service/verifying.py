@@ -1,7 +1,8 @@
 """The verification of a subscription's mirror and its second copies, with all places from which damaged files can be
 fetched again."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,12 +13,13 @@ from ccpr.maintenance.claims import claimed
 from ccpr.maintenance.copy_check import CopyVerifier
 from ccpr.maintenance.repair import Repair
 from ccpr.maintenance.scrubbing import scrubbed
-from ccpr.maintenance.verify import Verified, Verifier
+from ccpr.maintenance.verify import Damage, Verified, Verifier
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import KeyUnusable
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store, place_of
 from ccpr.service.copies import known_copies, worker_of
+from ccpr.service.target_sync import rebuild_table, sync_one_lake
 from ccpr.service.workspace import Workspace
 from ccpr.state.copies import CopyRecord, CopyRecords
 from ccpr.state.errors import BadSetting
@@ -25,6 +27,34 @@ from ccpr.state.ledger import Ledger
 from ccpr.state.log_rows import LogRow
 from ccpr.state.scrubs import ScrubRecords
 from ccpr.state.subscription import Subscription
+from ccpr.state.targets import TargetRecords
+from ccpr.targets.errors import TargetTableUnknown
+from ccpr.targets.lake.errors import LakeTableUnknown
+
+
+def mend_readers(workspace: Workspace, row: LogRow, damages: Iterable[Damage]) -> list[tuple[str, str, str]]:
+    """Build the tables anew, in each lake and target of the subscription, that may have taken damage of files that are
+    repaired now. Returns target, table and what became of it. Raises what taking the lease raises."""
+    mended = list[tuple[str, str, str]]()
+    tables = sorted({table for damage in damages if damage.repaired for table in damage.read_in})
+    targets = TargetRecords(workspace.log.engine, row.task_id).all() if tables else []
+    if not targets:
+        return mended
+    with workspace.iteration(row.subscription_name) as iteration:
+        for target in targets:
+            for table in tables:
+                try:
+                    if target.dialect is None:
+                        failure = sync_one_lake(workspace, iteration, target.name, table, time.monotonic()).failure
+                    else:
+                        rebuild_table(workspace, iteration, target.name, table)
+                        failure = None
+                except (TargetTableUnknown, LakeTableUnknown):
+                    continue  # it does not show it
+                except CcprError as error:
+                    failure = Failure.of(error)
+                mended.append((target.name, table, "built anew" if failure is None else str(failure)))
+    return mended
 
 
 def verifier_of(

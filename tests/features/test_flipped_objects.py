@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import ccpr
 from ccpr.matrixone.errors import CcprError
@@ -28,11 +29,12 @@ from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.spark.read import read_share
 from ccpr.relay.content import Content
 from ccpr.service.drilling import Place, drill
-from ccpr.service.verifying import verifier_of
+from ccpr.service.verifying import mend_readers, verifier_of
 from ccpr.state.ledger import Ledger
 from tests.histories.replicating import NAME
 from tests.support.lake_readers import READERS
 from tests.support.lakes import Published, Source, source
+from tests.support.replica import command
 
 TABLE = "shop.t"
 SCHEMA = "CREATE TABLE shop.t (id INT PRIMARY KEY, word VARCHAR(40), price DECIMAL(10,2), at DATETIME(6))"
@@ -270,3 +272,26 @@ def test_a_drill_of_a_mirror_without_checksums_records_nothing_of_damage(
         with flipped(*a_bit_that_changes_a_value(readers)), pytest.raises(MirrorDamaged, match="SHA-256"):
             readers.drill()
         assert readers.drill() == (True, 2574)
+
+
+def test_a_lake_that_took_damage_is_named_and_published_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a mirror without sums, where no reader could know."""
+    with of_an_earlier_release(tmp_path, monkeypatch) as readers:
+        workspace, lake = readers.made.workspace, tmp_path / "lake"
+        row, right = workspace.log.row(NAME), counted(readers.table.to_arrow())
+        monkeypatch.setenv("CCPR_HOME", str(workspace.home))
+        command("lake", "add", NAME, "lk", "--to", lake.as_uri(), "--format", "delta")
+        path, at, bit = a_bit_that_changes_a_value(readers)
+        content = path.read_bytes()
+        path.chmod(0o600)
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
+        command("lake", "sync", NAME, "lk")
+        assert counted(READERS["delta-rs"](str(lake / TABLE), 0)) != right
+        named = verifier_of(workspace, row, repair=False).run()
+        assert [damage.read_in for damage in named.damages] == [(TABLE,)]
+        assert mend_readers(workspace, row, named.damages) == []
+        repaired = verifier_of(workspace, row, repair=True).run()
+        assert mend_readers(workspace, row, repaired.damages) == [("lk", TABLE, "built anew")]
+        version = DeltaTable(str(lake / TABLE)).version()
+        assert version > 0
+        assert counted(READERS["delta-rs"](str(lake / TABLE), version)) == right
