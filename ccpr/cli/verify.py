@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccpr.maintenance.source_defects import DoubledKeys
     from ccpr.maintenance.verify import Damage, Verified
     from ccpr.mirror.mirror import Mirror
-    from ccpr.service.verifying import CopyVerified
+    from ccpr.service.verifying import CopyVerified, Mended
 
 
 def verify(
@@ -66,9 +66,10 @@ def verify(
         doubled = _doubled_keys(workspace.mirror(name)) if deep and not copy else []
         seconds = [verify_copy(workspace, row, one, **how) for one in copies]
     sound = (found is None or found.sound) and all(one.sound for one in seconds)
+    sound = sound and not any(one.failure for one in mended)
     if as_json:
         about = {"source_defects": [asdict(one) for one in doubled]} if deep and not copy else {}
-        mirror = {} if found is None else {**asdict(found), "mended": mended}
+        mirror = {} if found is None else {**asdict(found), "mended": [asdict(one) for one in mended]}
         show_json(
             {**mirror, "sound": sound, **about, "copies": [{**asdict(one), "sound": one.sound} for one in seconds]}
         )
@@ -105,13 +106,14 @@ def _show(found: "Verified", doubled: "list[DoubledKeys]", *, repair: bool, chec
         _show_doubled(one)
 
 
-def _show_readers(found: "Verified", mended: list[tuple[str, str, str]]) -> None:
+def _show_readers(found: "Verified", mended: "list[Mended]") -> None:
     """Who may have taken the damage of objects that no read is compared with, and what became of it."""
     if taken := sorted({table for damage in found.damages for table in damage.read_in}):
         text = f"targets and lakes may have taken the damage of {', '.join(taken)}, as points did that show it"
         out.print(f"{text}; --repair builds the tables anew there, from the newest point", markup=False)
     if mended:
-        show_table(("target", "table", "now"), mended, empty="")
+        rows = [(one.target, one.table, "built anew" if one.failure is None else str(one.failure)) for one in mended]
+        show_table(("target", "table", "now"), rows, empty="")
 
 
 def _show_copy(one: "CopyVerified") -> None:

@@ -42,15 +42,17 @@ class Reading(Protocol):
     def objects(self, after: str, most_bytes: int) -> tuple[str, list[Damage]]: ...
 
 
-def scrub_once(verifier: Reading, scrub: Scrub | None, share: int, clock: Callable[[], float]) -> Scrub:
-    """Read a share. Raises what `Verifier.run` raises."""
+def scrub_once(
+    verifier: Reading, scrub: Scrub | None, share: int, clock: Callable[[], float]
+) -> tuple[Scrub, list[Damage]]:
+    """Read a share; with what is damaged in it. Raises what `Verifier.run` raises."""
     if scrub is None or (not scrub.position and scrub.last_began_at == scrub.began_at):
         began = datetime.fromtimestamp(clock(), UTC)
         last = None if scrub is None else scrub.last_began_at
         scrub = _with(Scrub("", began, last), verifier.small_files())
     position, damages = verifier.objects(scrub.position, share)
     scrub = replace(_with(scrub, damages), position=position)
-    return scrub if position else replace(scrub, last_began_at=scrub.began_at)
+    return (scrub if position else replace(scrub, last_began_at=scrub.began_at)), damages
 
 
 def scrubbed(damages: Iterable[Damage], now: datetime) -> Scrub:

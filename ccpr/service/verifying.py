@@ -18,6 +18,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import KeyUnusable
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store, place_of
+from ccpr.pipeline.iteration import Iteration
 from ccpr.service.copies import known_copies, worker_of
 from ccpr.service.target_sync import rebuild_table, sync_one_lake
 from ccpr.service.workspace import Workspace
@@ -27,34 +28,48 @@ from ccpr.state.ledger import Ledger
 from ccpr.state.log_rows import LogRow
 from ccpr.state.scrubs import ScrubRecords
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import TargetRecords
+from ccpr.state.targets import Target, TargetRecords
 from ccpr.targets.errors import TargetTableUnknown
 from ccpr.targets.lake.errors import LakeTableUnknown
 
 
-def mend_readers(workspace: Workspace, row: LogRow, damages: Iterable[Damage]) -> list[tuple[str, str, str]]:
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A table of a target or lake that may have taken damage: it was built anew, or why it was not."""
+
+    target: str
+    table: str
+    failure: Failure | None = None
+
+
+def mend_readers(workspace: Workspace, row: LogRow, damages: Iterable[Damage]) -> list[Mended]:
     """Build the tables anew, in each lake and target of the subscription, that may have taken damage of files that are
-    repaired now. Returns target, table and what became of it. Raises what taking the lease raises."""
-    mended = list[tuple[str, str, str]]()
+    repaired now."""
     tables = sorted({table for damage in damages if damage.repaired for table in damage.read_in})
     targets = TargetRecords(workspace.log.engine, row.task_id).all() if tables else []
     if not targets:
-        return mended
-    with workspace.iteration(row.subscription_name) as iteration:
-        for target in targets:
-            for table in tables:
-                try:
-                    if target.dialect is None:
-                        failure = sync_one_lake(workspace, iteration, target.name, table, time.monotonic()).failure
-                    else:
-                        rebuild_table(workspace, iteration, target.name, table)
-                        failure = None
-                except (TargetTableUnknown, LakeTableUnknown):
-                    continue  # it does not show it
-                except CcprError as error:
-                    failure = Failure.of(error)
-                mended.append((target.name, table, "built anew" if failure is None else str(failure)))
-    return mended
+        return []
+    try:
+        with workspace.iteration(row.subscription_name) as iteration:
+            built = [_built_anew(workspace, iteration, one, table) for one in targets for table in tables]
+    except CcprError as error:  # another has the subscription, or it is paused
+        return [Mended(one.name, table, Failure.of(error)) for one in targets for table in tables]
+    return [one for one in built if one is not None]
+
+
+def _built_anew(workspace: Workspace, iteration: Iteration, target: Target, table: str) -> Mended | None:
+    """None if the target does not show the table."""
+    try:
+        if target.dialect is None:
+            failure = sync_one_lake(workspace, iteration, target.name, table, time.monotonic()).failure
+        else:
+            rebuild_table(workspace, iteration, target.name, table)
+            failure = None
+    except (TargetTableUnknown, LakeTableUnknown):
+        return None
+    except CcprError as error:
+        failure = Failure.of(error)
+    return Mended(target.name, table, failure)
 
 
 def verifier_of(

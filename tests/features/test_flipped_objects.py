@@ -28,8 +28,10 @@ from ccpr.mirror.table_read import plan_read
 from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.spark.read import read_share
 from ccpr.relay.content import Content
+from ccpr.service.daemon.caretaking import Caretaker
 from ccpr.service.drilling import Place, drill
 from ccpr.service.verifying import mend_readers, verifier_of
+from ccpr.service.workspace import Workspace
 from ccpr.state.ledger import Ledger
 from tests.histories.replicating import NAME
 from tests.support.lake_readers import READERS
@@ -290,8 +292,13 @@ def test_a_lake_that_took_damage_is_named_and_published_anew(tmp_path: Path, mon
         named = verifier_of(workspace, row, repair=False).run()
         assert [damage.read_in for damage in named.damages] == [(TABLE,)]
         assert mend_readers(workspace, row, named.damages) == []
-        repaired = verifier_of(workspace, row, repair=True).run()
-        assert mend_readers(workspace, row, repaired.damages) == [("lk", TABLE, "built anew")]
+        command("alter", NAME, "--verify-within", "10h")
+        care = Caretaker(workspace, seconds=36_000.0)
+        with Workspace(workspace.home) as other, other.lease(NAME):
+            care._round()  # reads all and repairs the object; another has the subscription
+        assert path.read_bytes() == content
+        assert DeltaTable(str(lake / TABLE)).version() == 0
+        care._round()
         version = DeltaTable(str(lake / TABLE)).version()
         assert version > 0
         assert counted(READERS["delta-rs"](str(lake / TABLE), version)) == right

@@ -1,6 +1,7 @@
 """Brings second copies to where mirrors are, tries restores and reads files again, as often as the subscriptions want
 it, in a thread of its own: one thing after the other, so that iterations have the machine."""
 
+import logging
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -9,10 +10,11 @@ from typing import Protocol
 
 from ccpr.base.loops import Loop
 from ccpr.maintenance.scrubbing import is_waiting, next_share, scrub_once
+from ccpr.maintenance.verify import Damage
 from ccpr.mirror.key_urls import without_key
 from ccpr.service.copies import copy
 from ccpr.service.drilling import drill, place_of
-from ccpr.service.verifying import copies_of, copy_verifier, verifier_of
+from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.copies import CopyRecord, CopyRecords
 from ccpr.state.drills import Drill, DrillRecords
@@ -25,6 +27,7 @@ LOOK_SECONDS = 60.0
 _AGAIN_SECONDS = 3600.0  # after one that was not good, if the next one is not due before
 _STUCK_SECONDS = 24 * 3600.0  # a drill of a large mirror takes hours
 _STOP_SECONDS = 5.0
+_log = logging.getLogger(__name__)
 
 
 class Caretaker:
@@ -45,6 +48,7 @@ class Caretaker:
     ) -> None:
         self._workspace, self._drilled, self._seconds, self._steady = workspace, drilled, seconds, steady
         self._read_at: dict[tuple[str, str], float] = {}
+        self._to_mend: dict[str, list[Damage]] = {}
         self.loop = Loop("care", self._run, stuck_seconds=_STUCK_SECONDS)
 
     def start(self) -> None:
@@ -64,7 +68,12 @@ class Caretaker:
                 return
             if not row.iteration_lsn:  # there is no point yet
                 continue
-            works = (("copied", self._copy), ("tried to restore", self._drill), ("read again", self._scrub))
+            works = (
+                ("copied", self._copy),
+                ("tried to restore", self._drill),
+                ("read again", self._scrub),
+                ("mended", self._mend),
+            )
             for what, work in works:
                 self.loop.attempt(f"{row.subscription_name} cannot be {what}", partial(work, row))
 
@@ -109,12 +118,23 @@ class Caretaker:
         self, row: LogRow, second: CopyRecord | None, records: ScrubRecords, scrub: Scrub | None, share: int
     ) -> None:
         """Of the mirror, or of a second copy."""
+        clock = self._workspace.clock
         if second is None:
-            verifier = verifier_of(self._workspace, row, repair=True)
-            records.put(scrub_once(verifier, scrub, share, self._workspace.clock))
-            return
-        with copy_verifier(self._workspace, row, second, repair=True) as verifier:
-            records.put(scrub_once(verifier, scrub, share, self._workspace.clock))
+            found, damages = scrub_once(verifier_of(self._workspace, row, repair=True), scrub, share, clock)
+            self._to_mend.setdefault(row.task_id, []).extend(damages)
+        else:
+            with copy_verifier(self._workspace, row, second, repair=True) as verifier:
+                found, _ = scrub_once(verifier, scrub, share, clock)
+        records.put(found)
+
+    def _mend(self, row: LogRow) -> None:
+        """What targets and lakes may have taken of damage that is repaired now; again where it could not be done."""
+        damages = self._to_mend.pop(row.task_id, [])
+        for one in mend_readers(self._workspace, row, damages):
+            how = "built anew, as it may have taken damage" if one.failure is None else f"not built anew: {one.failure}"
+            _log.warning("table %s of %s of %s was %s", one.table, one.target, row.subscription_name, how)
+            if one.failure is not None:
+                self._to_mend[row.task_id] = damages
 
 
 class Attempt(Protocol):
