@@ -338,6 +338,7 @@ class DatabaseTarget:
             if not any(rows):
                 for table in tables:
                     self._session.define(drop_table((self.address.database, table.name)))
+        self._session.leave()
         self.close()
 
     # ----

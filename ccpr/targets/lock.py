@@ -103,6 +103,20 @@ class RowLock:
             with suppress(pymysql.err.MySQLError):
                 holding.close()
 
+    def forget(self) -> None:
+        """After `close`: remove its rows, and the table if no other subscription has rows in it."""
+        connection = self._another()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"DELETE FROM {locks.name} WHERE name IN (%s, %s)", (self._row, self._fence))
+                connection.commit()
+                cursor.execute(f"SELECT COUNT(*) FROM {locks.name}")
+                if cursor.fetchall() == ((0,),):
+                    cursor.execute(f"DROP TABLE {locks.name}")
+                connection.commit()
+        finally:
+            connection.close()
+
     def _make_rows(self, connection: sa.Connection) -> None:
         """Those that are missing. Another session may be making them at the same time."""
         with connection.begin():

@@ -155,6 +155,14 @@ class TargetSession:
         except NOT_THE_PROTOCOL as error:  # SQLAlchemy's first questions were not answered as a database does
             raise out_of_step(error) from error
 
+    def leave(self) -> None:
+        """End it for good: of its lock nothing is left there."""
+        lock = self._lock
+        with self.typed(self.subject):
+            self.close()
+            if isinstance(lock, RowLock):
+                lock.forget()
+
     def close(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
