@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from ccpr.base.failure import Failure
 from ccpr.base.file_modes import make_folder
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
-from ccpr.maintenance.claims import claimed
+from ccpr.maintenance.claims import Worker, claimed
 from ccpr.maintenance.verify import unsound_objects
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import BadUri
@@ -100,8 +100,9 @@ def drill(
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
     mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
-    with claimed(mirror.store, "drill", worker_of(workspace)):
-        end_left(pins, _PIN)  # of a drill that was killed
+    with _claimed(mirror, worker_of(workspace)) as is_alone:
+        if is_alone:
+            end_left(pins, _PIN)  # of a drill that was killed
         point = mirror.point(_choose(workspace, row.task_id) if at is None else at)
         chosen = _tables(mirror, point, tables)
         refs = [point.tables[table_id] for table_id in chosen]
@@ -111,7 +112,7 @@ def drill(
         records, found = FigureRecords(workspace.log.engine, row.task_id), dict[int, Figures]()
         try:
             with unexpected(), pinned(pins, point, workspace.clock, _PIN):
-                work = _Work(workspace, subscription, mirror, point, chosen, progress)
+                work = _Work(workspace, subscription, mirror, point, chosen, progress, is_alone)
                 work.check_unproven()
                 differences = work.into_server(place, found) if place.server else work.into_folder(place, found)
                 known = records.at(point.lsn)
@@ -142,6 +143,19 @@ def place_of(workspace: Workspace, text: str) -> Place:
         text = "the environment variable of the password is not set"
         raise BadUri(text, subject=f"env:{variable}", remedy=f"export {variable}=…")
     return Place(server=Address(endpoint, ""), password=os.environ[variable])
+
+
+@contextmanager
+def _claimed(mirror: Mirror, worker: Worker) -> Iterator[bool]:
+    """Whether this drill is the only one of the mirror, so that what a killed one has left can go. A mirror that cannot
+    be written cannot be claimed: it is tried nevertheless, and what others may need stays. Raises SubscriptionBusy."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(claimed(mirror.store, "drill", worker))
+        except StoreFailed:
+            yield False
+        else:
+            yield True
 
 
 def _choose(workspace: Workspace, task_id: str) -> int:
@@ -187,6 +201,7 @@ class _Work:
     point: Point
     tables: Mapping[int, Table]
     progress: Progress
+    is_alone: bool
 
     def check_unproven(self) -> None:
         """Compare the objects whose reads are not compared with checksums as whole files, so that what is found is
@@ -213,7 +228,7 @@ class _Work:
         differences: dict[str, str] = {}
         try:
             make_folder(place.folder)
-            for left in place.folder.glob(f"{mine}*"):  # of a drill that was killed
+            for left in place.folder.glob(f"{mine}*") if self.is_alone else ():  # of a drill that was killed
                 shutil.rmtree(left)
             folder = place.folder / f"{mine}{secrets.token_hex(4)}"
             folder.mkdir(mode=0o700)
@@ -262,7 +277,7 @@ class _Work:
         endpoint, mine = place.server.endpoint, f"{_PREFIX}{self.subscription.uid}_"
         differences: dict[str, str] = {}
         with Server(endpoint, place.password) as server:
-            for left in server.databases(mine):  # of a drill that was killed
+            for left in server.databases(mine) if self.is_alone else ():  # of a drill that was killed
                 server.drop(left)
         for number, database in enumerate(sorted({table.database for table in self.tables.values()})):
             names = tuple(table.name for table in self.tables.values() if table.database == database)
