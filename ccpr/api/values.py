@@ -79,7 +79,7 @@ class Definition:
     Attributes
     ----------
     database, name : where it is, and what it is called; the name of a grant is empty.
-    kind : ``view``, ``sequence``, ``function`` or ``grant``.
+    kind : ``view``, ``sequence``, ``function``, ``grant`` or ``row rule``.
     statements : what makes it again, for MatrixOne. They are the upstream's text: look at them before you run them.
     """
 

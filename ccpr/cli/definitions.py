@@ -20,7 +20,7 @@ from ccpr.mirror.errors import TableMissingInMirror
 if TYPE_CHECKING:
     from ccpr.matrixone.definitions import Definitions, Written
 
-_KINDS = ("view", "sequence", "function", "grant")
+_KINDS = ("view", "sequence", "function", "grant", "row rule")
 
 
 def schema(
@@ -36,8 +36,8 @@ def schema(
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how tables are defined at a point, as CREATE TABLE, and its views, sequences (with their value), functions
-    and grants."""
+    """Show how tables are defined at a point, as CREATE TABLE, and its views, sequences (with their value), functions,
+    grants and row rules of roles."""
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -65,7 +65,7 @@ def schema(
         ]
         unreadable = [{"database": each.database, **asdict(one)} for each in besides for one in each.unreadable]
         document = {"lsn": point.lsn, "tables": tables, "unreadable": unreadable}
-        show_json(document | {f"{kind}s": _described(others, kind) for kind in _KINDS})
+        show_json(document | {f"{kind}s".replace(" ", "_"): _described(others, kind) for kind in _KINDS})
         return
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim", markup=False)
     for one in found:

@@ -64,8 +64,8 @@ def restore(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Write a script of views, sequences (with their value), functions and grants; - for standard output. "
-            "Without --into nothing else is done.",
+            help="Write a script of views, sequences (with their value), functions, grants and row rules; - for "
+            "standard output. Without --into nothing else is done.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -254,6 +254,9 @@ def _in_full(status: "SubscriptionStatus", *, served: bool) -> Group:
     for table, counts in status.zero_dates.items():
         for column, count in counts.items():
             details.add("zero dates", printable(f"column {column} of {table}: {count} times 0000-00-00"))
+    if status.row_rules:
+        ruled = first_names(status.row_rules, most=10)
+        details.add("row rules", Text(printable(f"{ruled}: whoever reads this replica sees every row"), style="yellow"))
     for target in status.targets:
         _add_target(details, target, served=served)
     for follower in status.followers:

@@ -1,5 +1,5 @@
-"""What a database has besides tables: views, sequences, functions, grants. Values, and the statements that make them
-again.
+"""What a database has besides tables: views, sequences, functions, grants, row rules. Values, and the statements that
+make them again.
 
 What is in them is an upstream's text, so each value says what a script may hold of it and what not: see `runnable`.
 Source: docs/upstream.md, "Views, sequences, functions, grants".
@@ -169,8 +169,7 @@ class Grant:
         place = quote_name(database or "*") if self.on == "database" else self._object(database)
         option = " WITH GRANT OPTION" if self.with_option else ""
         grant = f"GRANT {self.privilege} ON {self.on.upper()} {place} TO {quote_name(self.role)}{option}"
-        create = f"CREATE ROLE IF NOT EXISTS {quote_name(self.role)}"
-        return (grant,) if self.role in _BUILT_IN_ROLES else (create, grant)
+        return _with_role(self.role, grant)
 
     def _object(self, database: str) -> str:
         inside = quote_name(self.object) if self.object else "*"
@@ -182,6 +181,37 @@ class Grant:
             raise ValueError("it is not a grant")
         role, on, found = (text_of(value[key]) for key in ("role", "on", "object"))
         return cls(role, _words_of(value["privilege"]), on, found, value["with_option"])
+
+
+@dataclass(frozen=True, slots=True)
+class RowRule:
+    """Which rows of a table a role sees: a SELECT that stands for the table. Nothing here applies it.
+
+    Attributes
+    ----------
+    object : the table or view.
+    rule : the SELECT as it was typed.
+    """
+
+    role: str
+    object: str
+    rule: str
+
+    kind = "row rule"
+
+    @property
+    def name(self) -> str:
+        return f"on {self.object} of {self.role}"
+
+    def statements(self, database: str = "") -> tuple[str, ...]:
+        """CREATE ROLE, unless every account has the role, and ALTER ROLE, which needs the database's name."""
+        table = _quoted(database, self.object)
+        rule = f"ALTER ROLE {quote_name(self.role)} ADD RULE {quote_string(self.rule)} ON TABLE {table}"
+        return _with_role(self.role, rule)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(*(text_of(value[key]) for key in ("role", "object", "rule")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +243,11 @@ class Definitions:
     functions: tuple[Function, ...] = ()
     grants: tuple[Grant, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+    row_rules: tuple[RowRule, ...] = ()
 
     def all(self) -> "tuple[Written, ...]":
         """Everything that has a statement, in an order that can be run."""
-        return (*self.functions, *self.sequences, *views_in_order(self.views), *self.grants)
+        return (*self.functions, *self.sequences, *views_in_order(self.views), *self.grants, *self.row_rules)
 
     def __bool__(self) -> bool:
         return any(getattr(self, one.name) for one in fields(self) if one.name != "database")
@@ -235,6 +266,7 @@ class Definitions:
             tuple(map(Function.from_json, value.get("functions", ()))),
             tuple(map(Grant.from_json, value.get("grants", ()))),
             tuple(map(Unreadable.from_json, value.get("unreadable", ()))),
+            tuple(map(RowRule.from_json, value.get("row_rules", ()))),
         )
 
 
@@ -251,7 +283,7 @@ def definitions_of(value: Mapping[str, Any]) -> tuple[Definitions, ...]:
     return tuple(map(Definitions.from_json, [value] if several is None else several))
 
 
-Written: TypeAlias = View | SequenceState | Function | Grant
+Written: TypeAlias = View | SequenceState | Function | Grant | RowRule
 
 
 def runnable(statement: str) -> bool:
@@ -270,6 +302,11 @@ def runnable(statement: str) -> bool:
         if any(insides(statement, mode) != inside for mode in MODES):
             return False
     return "\0" not in statement
+
+
+def _with_role(role: str, statement: str) -> tuple[str, ...]:
+    """A statement behind the one that makes its role, unless every account has the role."""
+    return (statement,) if role in _BUILT_IN_ROLES else (f"CREATE ROLE IF NOT EXISTS {quote_name(role)}", statement)
 
 
 def _quoted(database: str, name: str) -> str:

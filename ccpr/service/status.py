@@ -191,6 +191,7 @@ class SubscriptionStatus:
     objects_from : the storage that objects are read from; empty if the upstream is asked for them.
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
         storage.
+    row_rules : tables of the newest point with row rules of roles upstream: whoever reads the replica sees every row.
     care : whether second copies are up to date, restores are tried and files read again.
     """
 
@@ -231,6 +232,7 @@ class SubscriptionStatus:
     objects_direct: int = 0
     waiting: Waiting | None = None
     care: Care = field(default_factory=Care)
+    row_rules: tuple[str, ...] = ()
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
@@ -325,6 +327,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         objects_direct=direct,
         waiting=Waiting.of(read, now, held=held),
         care=care_of(workspace, row),
+        row_rules=read.context.row_rules,
     )
 
 

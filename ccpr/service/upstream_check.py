@@ -1,16 +1,17 @@
 """What `ccpr doctor` checks upstream."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ccpr.base.wording import first_names
 from ccpr.matrixone.client import snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
+from ccpr.matrixone.client.definitions import read_row_rules
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint
 from ccpr.matrixone.client.errors import NotPermitted
 from ccpr.matrixone.client.inspection import DatabaseTables, current_role, read_clock, read_tables, server_version
-from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
+from ccpr.matrixone.client.publication_offers import check_admission, choose_publication
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.client.session import Session
 from ccpr.matrixone.errors import CcprError
@@ -176,14 +177,29 @@ def _scope(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
     )
     found = f"{publication.publisher}.{publication.name} covers {wanted.scope} and admits the login"
     yield Check("upstream", "publication", Verdict.OK, found)
+    databases: Sequence[str] = [upstream.database]
     if wanted.of_account:
         databases = check_databases(session, wanted)
         yield Check("upstream", "databases", Verdict.OK, f"{len(databases)}: {first_names(databases)}")
-        yield from _alters(session, upstream, wanted)
-        yield from _tables(upstream, wanted, _read_databases(session, publication, databases))
-    else:
-        yield from _alters(session, upstream, wanted)
-        yield from _tables(upstream, wanted, read_tables(session, publication, upstream.database))
+    yield from _alters(session, upstream, wanted)
+    read = {name: read_tables(session, publication, name) for name in databases}
+    yield from _tables(upstream, wanted, _together(read) if wanted.of_account else read[upstream.database])
+    yield _row_rules(session, wanted, read)
+
+
+def _row_rules(session: Session, wanted: Subscription, read: Mapping[str, DatabaseTables | None]) -> Check:
+    """Which rows a role sees says a rule that no reader of a copy is asked for (docs/index.md, limits)."""
+    rules = read_row_rules(session, wanted.publication)
+    for problem in rules.problems:
+        return Check("upstream", "row rules", Verdict.SKIPPED, f"not known: {problem.reason}")
+    names = [(database, table) for database, one in read.items() if one is not None for table in one.names]
+    chosen = [(database, table) for database, table in names if wanted.table in (None, table)]
+    ruled = rules.among(f"{database}.{table}" for database, table in chosen if wanted.patterns.match(table))
+    if not ruled:
+        return Check("upstream", "row rules", Verdict.OK, "none of a role on these tables")
+    found = f"roles have some on {first_names(ruled)}: whoever reads the replica sees every row"
+    remedy = "Leave these tables out (--exclude-tables), or let only those read the replica who may see all rows."
+    return Check("upstream", "row rules", Verdict.WARNING, found, remedy)
 
 
 def _alters(session: Session, upstream: CheckedUpstream, wanted: Subscription) -> Iterator[Check]:
@@ -201,9 +217,8 @@ def _alters(session: Session, upstream: CheckedUpstream, wanted: Subscription) -
         yield Check("upstream", "ALTER TABLE", Verdict.WARNING, found, remedy)
 
 
-def _read_databases(session: Session, publication: Publication, databases: Sequence[str]) -> DatabaseTables | None:
+def _together(found: Mapping[str, DatabaseTables | None]) -> DatabaseTables | None:
     """The relations of several databases; what is not a table with its full name."""
-    found = {name: read_tables(session, publication, name) for name in databases}
     known = {name: one for name, one in found.items() if one is not None}
     if len(known) < len(found):
         return None

@@ -57,6 +57,8 @@ class Context:
     doubt : the end that the last iterations were told, if it does not count yet.
     late : names that are not needed and for which the upstream was asked without an answer, with the time in seconds
         since 1970 on our clock: it may make such a snapshot later (docs/upstream.md 4.3).
+    row_rules : tables of the last point with row rules of a role upstream, as they were known last; the first
+        MOST_UNREPLICATED of them.
     """
 
     open: SnapshotRef | None = None
@@ -72,6 +74,7 @@ class Context:
     doubt: Doubt | None = None
     late: tuple[tuple[str, int], ...] = ()
     settled: Settled | None = None
+    row_rules: tuple[str, ...] = ()
 
     def opened(self, uid: str, lsn: int, *, of_account: bool = False) -> "Context":
         """With an open snapshot under a new name. A random part keeps it new where the row was restored from a copy."""
@@ -157,6 +160,7 @@ class Context:
                 "doubt": _flat(self.doubt),
                 "late": self.late,
                 "settled": _flat(self.settled),
+                "row_rules": self.row_rules,
             }
         )
 
@@ -182,6 +186,7 @@ class Context:
                 doubt=None if doubt is None else Doubt.from_json(doubt),
                 late=tuple((text_of(name), integer_of(asked)) for name, asked in value.get("late", ())),
                 settled=None if settled is None else Settled.from_json(settled),
+                row_rules=tuple(map(text_of, value.get("row_rules", ()))),
             )
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             raise StateUnreadable(

@@ -39,7 +39,7 @@ def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
     assert len(said) > 3
     for line in said:
         assert line.removesuffix("…").strip().replace(_PORT, port) in typed.stdout, line
-    assert re.search(r"^16 checks, 0 failed", typed.stdout, re.M)
+    assert re.search(r"^17 checks, 0 failed", typed.stdout, re.M)
     assert re.search(r"^50000\n\d+$", typed.stdout, re.M)
     assert not (tmp_path / "tutorial-run").exists()
 

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from ccpr.cli.main import app
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.matrixone.server.faults import FailStatement
 from tests.support.replica import command
 from tests.support.simulated import SimulatedSource, asked_when_idle, run_sql
 
@@ -31,6 +34,12 @@ def source(home: Path) -> Iterator[Source]:
         made = Source(storage, emulator, home, "shop")
         made.run("insert into t values (1, 'x')")
         yield made
+
+
+def checked(what: str, name: str = "s") -> tuple[str, str]:
+    """What the doctor finds upstream."""
+    found = {one["what"]: one for one in command("doctor", name)["checks"]}
+    return found[what]["result"], found[what]["told"]
 
 
 def schema(*words: str) -> Any:
@@ -144,7 +153,8 @@ def test_a_sequence_of_another_account_is_reported_without_its_value(source: Sou
     assert command("run", "s")["point"]
     assert schema()["sequences"] == []
     unreadable = [(one["kind"], one["name"]) for one in schema()["unreadable"]]
-    assert unreadable == [("sequence", "sq"), ("function", ""), ("grant", "")]
+    assert unreadable == [("sequence", "sq"), ("function", ""), ("grant", ""), ("row rule", "")]
+    assert checked("row rules") == ("skipped", "not known: it is of another account, whose rows the login cannot read")
 
 
 def test_a_subscription_of_one_table_has_no_definitions(source: Source) -> None:
@@ -287,3 +297,102 @@ def test_a_part_of_a_database_has_no_definitions(source: Source) -> None:
     source.subscribe("--tables", "t*")
     assert command("run", "s")["point"]
     assert schema()["views"] == []
+
+
+RULE = r"select * from shop.t where a = 'it''s; \\'"
+RULED = ("warning", "roles have some on shop.t: whoever reads the replica sees every row")
+
+
+def add_rules(storage: Storage) -> None:
+    """Of two roles for `t`, and of a role and a table that are gone, as DROP ROLE and DROP TABLE leave them."""
+    storage.roles += [(2, "r`1", 0, 0, None, ""), (3, "public", 0, 0, None, "")]
+    storage.row_rules += [
+        (3, "shop.t", "select 1"),
+        (2, "shop.t", RULE),
+        (7, "shop.u", "select 7"),
+        (2, "shop.gone", "select 8"),
+        (2, "other.t", "select 9"),
+    ]
+
+
+def test_row_rules_of_roles_are_in_the_point_in_the_status_and_last_in_the_script(source: Source) -> None:
+    source.run("create table u (id int primary key)")
+    source.subscribe()
+    command("run", "s")
+    plain = asked_when_idle(source.emulator)
+    assert command("status", "s")["row_rules"] == schema()["row_rules"] == []
+    assert checked("row rules") == ("ok", "none of a role on these tables")
+    add_rules(source.storage)
+    assert checked("row rules") == RULED, "it asks"
+    assert asked_when_idle(source.emulator) == plain
+    source.run("insert into u values (1)")
+    assert command("run", "s")["point"]
+    assert command("status", "s")["row_rules"] == ["shop.t"]
+    shown = " ".join(CliRunner().invoke(app, ["status", "s"]).stdout.split())
+    assert "row rules shop.t: whoever reads this replica sees every row" in shown
+    found = schema()["row_rules"]
+    assert [(one["role"], one["object"], one["rule"]) for one in found] == [
+        ("public", "t", "select 1"),
+        ("r`1", "t", RULE),
+    ]
+    script = restored("--as", "copy")
+    assert script["definitions"] == 2
+    lines = [line for line in script["text"].splitlines() if line not in ("", ";")]
+    assert lines[2:] == [
+        "USE `copy`;",
+        "ALTER ROLE `public` ADD RULE 'select 1' ON TABLE `copy`.`t`",
+        "-- The next row rule names database shop, which is copy here: change it where it is meant.",
+        "CREATE ROLE IF NOT EXISTS `r``1`",
+        r"ALTER ROLE `r``1` ADD RULE 'select * from shop.t where a = ''it''''s; \\\\''' ON TABLE `copy`.`t`",
+    ]
+    source.run("create database copy", *(line for line in lines if not line.startswith("--")))
+    source.run("alter table t rename to w", "insert into u values (2)")
+    assert command("run", "s")["point"]
+    assert command("status", "s")["row_rules"] == schema()["row_rules"] == [], "a rule stays with the name"
+
+
+def test_row_rules_on_tables_that_are_left_out_are_not_said(source: Source) -> None:
+    add_rules(source.storage)
+    source.run("create table u (id int primary key)")
+    source.subscribe("--tables", "t*")
+    source.subscribe("--exclude-tables", "t", "--allow-overlap", name="without")
+    source.subscribe("--table", "u", "--allow-overlap", name="single")
+    for name, ruled in {"s": ["shop.t"], "without": [], "single": []}.items():
+        assert command("run", name)["point"]
+        assert command("status", name)["row_rules"] == ruled
+        assert (checked("row rules", name) == RULED) is bool(ruled)
+
+
+def test_row_rules_are_said_of_each_of_several_databases(source: Source) -> None:
+    source.run("create database more")
+    source.storage.create_table("more", "T2", {"id": "int not null"}, primary_key=["id"])
+    add_rules(source.storage)
+    source.storage.row_rules.append((2, "more.t2", b"\xff"))
+    source.storage.create_publication("everything", "*")
+    command("subscribe", "s", "--from", source.uri, "--database", "*")
+    command("run", "s")
+    assert command("status", "s")["row_rules"] == ["more.T2", "shop.t"]
+    assert "on more.T2, shop.t: whoever" in checked("row rules")[1]
+    assert [(one["database"], one["object"]) for one in schema()["row_rules"]] == [("shop", "t")] * 2
+    (problem,) = schema()["unreadable"]
+    assert (problem["database"], problem["kind"], problem["name"]) == ("more", "row rule", "on T2")
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "why"),
+    [
+        (1064, 'SQL parser error: table "mo_role_rule" does not exist', ""),
+        (20101, "internal error: do not have privilege to execute the statement", "20101"),
+        (20301, "invalid input: column rule_name does not exist", "20301"),
+    ],
+)
+def test_row_rules_that_cannot_be_read_stop_nothing(source: Source, number: int, text: str, why: str) -> None:
+    add_rules(source.storage)
+    source.subscribe()
+    command("run", "s")
+    source.emulator.inject(FailStatement("select_mo_role_rule", number, text, times=0))
+    source.run("insert into t values (5, 'z')")
+    assert command("run", "s")["point"]
+    assert [(one["kind"], why in one["reason"]) for one in schema()["unreadable"]] == [("row rule", True)] * bool(why)
+    assert command("status", "s")["row_rules"] == (["shop.t"] if why else []), "as it was known last"
+    assert checked("row rules")[0] == ("skipped" if why else "ok")

@@ -62,6 +62,7 @@ def test_before_the_first_subscription_all_checks_pass_and_nothing_is_created(re
         "publication": "ok",
         "tables": "ok",
         "flush on demand": "ok",
+        "row rules": "ok",
     }
     assert "pub_dml" in found(document)["publication"]["told"], "looked up"
     assert not (replica.folder / "home").exists()

@@ -284,7 +284,7 @@ def test_views_sequences_and_functions_of_each_database_are_in_each_point(source
         assert described(found, "functions") == [("shop_2", "f")]
         assert [(one["database"], one["object"]) for one in found["grants"]] == [("shop_1", "item")]
     else:
-        whole = {(kind, database, "") for kind in ("function", "grant") for database in DATABASES}
+        whole = {(kind, database, "") for kind in ("function", "grant", "row rule") for database in DATABASES}
         assert unreadable == whole | {("sequence", "crm", "sq")}
         assert (found["sequences"], found["functions"], found["grants"]) == ([], [], [])
     assert command("schema", "s", "crm.v")["views"] == found["views"][:1]
@@ -318,6 +318,7 @@ def test_the_script_of_a_database_has_what_belongs_to_it(source: Source) -> None
         "-- not in it: sequence sq",
         "-- not in it: functions",
         "-- not in it: grants",
+        "-- not in it: row rules",
     ]
     shown = typer.testing.CliRunner().invoke(app, ["schema", "s"], catch_exceptions=False).stdout
     assert "CREATE VIEW `shop_1`.`in_shop_1` AS select 1;" in shown

@@ -2,6 +2,7 @@ import pytest
 
 from ccpr.matrixone.definitions import (
     Definitions,
+    RowRule,
     SequenceState,
     View,
     definitions_json,
@@ -35,7 +36,8 @@ def test_a_sequence_is_made_with_its_value() -> None:
 
 def test_definitions_are_the_same_after_json_and_others_are_refused() -> None:
     sequence = SequenceState("s", "bigint unsigned", 2**64 - 1, 1, 2**64 - 1, 1, 1, cycle=False, called=True)
-    made = Definitions("shop", (View("v", "select 1", ("a",), "shop"),), (sequence,))
+    rules = (RowRule("r", "t", "select 1"),)
+    made = Definitions("shop", (View("v", "select 1", ("a",), "shop"),), (sequence,), row_rules=rules)
     value = made.to_json()
     assert definitions_of(value | {"of a later release": []}) == (made,)
     several = (made, Definitions("crm", (View("w", "select 2"),)))

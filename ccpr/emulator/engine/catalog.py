@@ -24,7 +24,7 @@ from ccpr.matrixone.server.answers import (
     Cell,
 )
 from ccpr.matrixone.server.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog
-from ccpr.matrixone.server.catalog import MO_ROLE_PRIVS, MO_USER_DEFINED_FUNCTION
+from ccpr.matrixone.server.catalog import MO_ROLE, MO_ROLE_PRIVS, MO_ROLE_RULE, MO_USER_DEFINED_FUNCTION
 
 MO_DATABASE = {
     "dat_id": BIGINT,
@@ -123,6 +123,8 @@ def catalog_at(storage: Storage, tick: int, account: str | None) -> ServedCatalo
         own={
             "mo_user_defined_function": CatalogAnswer.of(MO_USER_DEFINED_FUNCTION, storage.functions),
             "mo_role_privs": CatalogAnswer.of(MO_ROLE_PRIVS, storage.role_privileges),
+            "mo_role": CatalogAnswer.of(MO_ROLE, storage.roles),
+            "mo_role_rule": CatalogAnswer.of(MO_ROLE_RULE, storage.row_rules),
         }
         if account in (None, SYS)
         else {},

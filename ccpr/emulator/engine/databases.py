@@ -36,6 +36,8 @@ class Databases:
         self.publications: dict[tuple[str, str], ServedPublication] = {}
         self.functions: list[tuple[Cell, ...]] = []  # rows of `mo_user_defined_function` of account sys
         self.role_privileges: list[tuple[Cell, ...]] = []  # and of `mo_role_privs`
+        self.roles: list[tuple[Cell, ...]] = []  # of `mo_role`
+        self.row_rules: list[tuple[Cell, ...]] = []  # of `mo_role_rule`
         self._last_id = FIRST_ID
 
     def _store_late(self) -> None:

@@ -57,8 +57,9 @@ _ROWS = ("insert", "replace", "update", "delete", "load")
 _TRANSACTIONS = ("begin", "commit", "rollback")
 # Accepted, with no effect.
 _IGNORED = (
-    ("create", "user"), ("drop", "user"), ("alter", "user"), ("create", "role"), ("drop", "role"), ("grant", ""),
-    ("revoke", ""), ("flush", ""), ("analyze", ""), ("optimize", ""), ("lock", "tables"), ("unlock", "tables"),
+    ("create", "user"), ("drop", "user"), ("alter", "user"), ("create", "role"), ("drop", "role"), ("alter", "role"),
+    ("grant", ""), ("revoke", ""), ("flush", ""), ("analyze", ""), ("optimize", ""), ("lock", "tables"),
+    ("unlock", "tables"),
 )  # fmt: skip
 _UNSUPPORTED = (
     ("create", "procedure"), ("create", "function"), ("create", "trigger"), ("create", "event"), ("create", "stage"),

@@ -6,17 +6,26 @@ an iteration but a lost connection.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from ccpr.matrixone.client import statements
 from ccpr.matrixone.client.column_types import decode_type
-from ccpr.matrixone.client.errors import BadAnswer
+from ccpr.matrixone.client.errors import BadAnswer, StatementFailed, StatementUnknown, TableMissing
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.session import Row, Session, integer, text
 from ccpr.matrixone.ddl.view import view_of
-from ccpr.matrixone.definitions import Definitions, Function, Grant, SequenceState, Unreadable, View, Written
+from ccpr.matrixone.definitions import (
+    Definitions,
+    Function,
+    Grant,
+    RowRule,
+    SequenceState,
+    Unreadable,
+    View,
+    Written,
+)
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -40,6 +49,37 @@ _TYPES = {
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """Which rows of which tables the roles of an account see.
+
+    Attributes
+    ----------
+    by_table : role and text of each rule, by the table as the server has it: `db.t` in lower case.
+    problems : why they are not known; empty if they are.
+    """
+
+    by_table: Mapping[str, Iterable[tuple[bytes | None, bytes | None]]]
+    problems: tuple[Unreadable, ...] = ()
+
+    def of(self, table: str) -> Iterable[tuple[bytes | None, bytes | None]]:
+        """`table`: with its database."""
+        return self.by_table.get(table.lower(), ())
+
+    def among(self, tables: Iterable[str]) -> tuple[str, ...]:
+        """Those of the tables that have rules, by name."""
+        return tuple(sorted(table for table in tables if self.of(table)))
+
+
+def read_row_rules(session: Session, publication: Publication, at: Timestamp | None = None) -> RowRules:
+    """At a time, or now. Whatever the server answers is no error: a release that knows no rules has none."""
+    if publication.publisher_id != SYS:
+        return RowRules({}, (Unreadable(RowRule.kind, "", OF_ANOTHER_ACCOUNT),))
+    problems: list[Unreadable] = []
+    found = _or_note(problems, RowRule.kind, "", partial(_row_rules, session, None if at is None else at.physical))
+    return RowRules(found or {}, tuple(problems))
+
+
 def read_definitions(
     session: Session,
     publication: Publication,
@@ -47,6 +87,7 @@ def read_definitions(
     tables: Iterable[Table],
     relations: Iterable[tuple[Table, str]],
     at: Timestamp,
+    rules: RowRules,
 ) -> tuple[Definitions, ...]:
     """What each of the databases has at that time, in order of name, without those that have nothing. Raises what is
     not the fault of a definition: a lost connection.
@@ -58,6 +99,7 @@ def read_definitions(
     databases : their ids by name.
     tables : all that the catalog has of them.
     relations : the views and sequences among them, each with its relkind.
+    rules : those of that time.
     """
     named = {name: {number: ""} for name, number in databases.items()}
     for table in tables:
@@ -69,12 +111,17 @@ def read_definitions(
     found = []
     for database, objects in sorted(named.items()):
         besides = _of_database(session, publication, database, related[database], at)
-        unreadable, grants = [*besides.unreadable, *problems], list[Grant]()
+        unreadable, grants = [*besides.unreadable, *problems, *rules.problems], list[Grant]()
+        row_rules: list[RowRule] = []
         for number, name in objects.items():
             for row in granted.get(number, ()):
                 grants += _list(_or_note(unreadable, "grant", "", partial(_grant, name, *row)))
         grants.sort(key=lambda one: (one.role, one.on, one.object, one.privilege))
-        found.append(replace(besides, grants=tuple(grants), unreadable=tuple(unreadable)))
+        for name in sorted(filter(None, objects.values())):
+            for rule in rules.of(f"{database}.{name}"):
+                row_rules += _list(_or_note(unreadable, RowRule.kind, f"on {name}", partial(_row_rule, name, *rule)))
+        row_rules.sort(key=lambda one: (one.object, one.role, one.rule))
+        found.append(replace(besides, grants=tuple(grants), row_rules=tuple(row_rules), unreadable=tuple(unreadable)))
     return tuple(filter(None, found))
 
 
@@ -124,6 +171,28 @@ def _granted(
         if number is not None:
             found.setdefault(number, []).append(row)
     return found, problems
+
+
+def _row_rules(session: Session, physical: int | None) -> dict[str, list[tuple[bytes | None, bytes | None]]]:
+    """As in `RowRules`. DROP ROLE leaves the rules of a role, which then count for nobody."""
+    try:
+        rows = _rows(session, statements.select_row_rules(physical), statements.ROW_RULE_COLUMNS)
+        if not rows:
+            return {}
+        roles = {row[0]: row[1] for row in _rows(session, statements.select_roles(physical), statements.ROLE_COLUMNS)}
+    except (TableMissing, StatementUnknown):
+        return {}
+    except StatementFailed as error:  # such as of a column that a later release has not: no reason to stop for
+        raise BadAnswer(error.message, subject=error.subject) from error
+    found: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
+    for role, table, rule in rows:
+        if role in roles:
+            found.setdefault((table or b"").decode("utf-8", "replace").lower(), []).append((roles[role], rule))
+    return found
+
+
+def _row_rule(name: str, role: bytes | None, rule: bytes | None) -> RowRule:
+    return RowRule(text(role, "role_name"), name, text(rule, "rule"))
 
 
 def _list(found: T | None) -> list[T]:

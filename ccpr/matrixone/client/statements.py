@@ -34,6 +34,8 @@ EXTRA_COLUMNS = ("rel_id", "extra_info")
 VIEW_COLUMNS = ("relname", "rel_createsql", "viewdef")
 FUNCTION_COLUMNS = ("name", "args", "rettype", "body", "language")
 GRANT_COLUMNS = ("role_name", "obj_type", "obj_id", "privilege_name", "with_grant_option")
+ROW_RULE_COLUMNS = ("role_id", "rule_name", "rule")
+ROLE_COLUMNS = ("role_id", "role_name")
 SEQUENCE_COLUMNS = (
     "last_seq_num",
     "min_value",
@@ -293,6 +295,16 @@ def select_grants(physical: int) -> str:
     """What the roles of the login's own account may do, in all of its databases."""
     where = "obj_type IN ('database', 'table', 'view')"
     return f"SELECT {', '.join(GRANT_COLUMNS)} FROM mo_catalog.mo_role_privs{_at(physical)} WHERE {where}"
+
+
+def select_row_rules(physical: int | None = None) -> str:
+    """Which rows the roles of the login's own account see."""
+    return f"SELECT {', '.join(ROW_RULE_COLUMNS)} FROM mo_catalog.mo_role_rule{_at(physical)}"
+
+
+def select_roles(physical: int | None = None) -> str:
+    """The roles of the login's own account."""
+    return f"SELECT {', '.join(ROLE_COLUMNS)} FROM mo_catalog.mo_role{_at(physical)}"
 
 
 def select_extra(account_id: int, database: str, physical: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ccpr.matrixone.definitions import Definitions, SequenceState, Unreadable, View, Written, runnable
+from ccpr.matrixone.definitions import Definitions, RowRule, SequenceState, Unreadable, View, Written, runnable
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.lexer import tokens
 from ccpr.matrixone.sql.quoting import printable, quote_name
@@ -49,8 +49,8 @@ def whole_script_of(tables: Iterable[Table], found: Definitions | None, database
 
 
 def script_of(found: Definitions | None, database: str, title: str) -> Script:
-    """In an order that can be run: functions, sequences with their value, views, each after those that it needs, and
-    grants.
+    """In an order that can be run: functions, sequences with their value, views, each after those that it needs,
+    grants and row rules.
 
     Parameters
     ----------
@@ -86,13 +86,13 @@ def script_of(found: Definitions | None, database: str, title: str) -> Script:
 
 
 def _remarks(one: Written, before: str, database: str) -> Iterator[str]:
-    if isinstance(one, View) and before != database:
-        words = list(tokens(one.query))
+    if isinstance(one, View | RowRule) and before != database:
+        words = list(tokens(one.query if isinstance(one, View) else one.rule))
         if any(
             word.kind in ("name", "word") and word.value.lower() == before.lower() and follows.is_sign(".")
             for word, follows in pairwise(words)
         ):
-            yield f"The next view names database {before}, which is {database} here: change it where it is meant."
+            yield f"The next {one.kind} names database {before}, which is {database} here: change it where it is meant."
 
 
 def _comment(text: str) -> str:

@@ -88,6 +88,15 @@ MO_ROLE_PRIVS: Final = {
     "granted_time": TIMESTAMP,
     "with_grant_option": TINY,
 }
+MO_ROLE: Final = {
+    "role_id": INT,
+    "role_name": VAR_STRING,
+    "creator": INT,
+    "owner": INT,
+    "created_time": TIMESTAMP,
+    "comments": BLOB_TEXT,
+}
+MO_ROLE_RULE: Final = {"role_id": INT, "rule_name": VAR_STRING, "rule": BLOB_TEXT}
 _DATABASES: Final = {"mo_database": "datname", "mo_tables": "reldatabase", "mo_columns": "att_database"}
 # What every catalog has, at every time: the database of the catalog, in account sys, and its first tables.
 _SYSTEM_DATABASE: Final[Mapping[str, Cell]] = {
@@ -127,7 +136,12 @@ _SYSTEM: Final[Mapping[str, Sequence[Mapping[str, Cell]]]] = {
         for number, name in enumerate((b"mo_database", b"mo_tables", b"mo_columns"), 1)
     ),
 }
-_OWN: Final = {"mo_user_defined_function": MO_USER_DEFINED_FUNCTION, "mo_role_privs": MO_ROLE_PRIVS}
+_OWN: Final = {
+    "mo_user_defined_function": MO_USER_DEFINED_FUNCTION,
+    "mo_role_privs": MO_ROLE_PRIVS,
+    "mo_role": MO_ROLE,
+    "mo_role_rule": MO_ROLE_RULE,
+}
 TABLES: Final = ("mo_database", "mo_tables", "mo_columns", "mo_account", "mo_pubs", "mo_snapshots", *_OWN)
 
 

@@ -8,7 +8,14 @@ import pyarrow.compute as pc
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.capabilities import Capabilities
-from ccpr.matrixone.client.definitions import SEQUENCE, SYS, read_definitions, sequence_moved
+from ccpr.matrixone.client.definitions import (
+    SEQUENCE,
+    SYS,
+    RowRules,
+    read_definitions,
+    read_row_rules,
+    sequence_moved,
+)
 from ccpr.matrixone.definitions import Definitions
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -115,7 +122,11 @@ def _end(iteration: Iteration, record: IterationRecord, catalog: CatalogDiff, re
     settled = settled_by(iteration.subscription, iteration.lsn, context, catalog, last, result)
     context = replace(context, settled=settled)
     if result.points is not None:
-        definitions = _definitions(iteration, record.snapshot, catalog)
+        rules = read_row_rules(iteration.sessions.session, iteration.subscription.publication, record.snapshot.at)
+        if not rules.problems:
+            ruled = rules.among(table.qualified_name for table in catalog.named.values())
+            context = replace(context, row_rules=ruled[:MOST_UNREPLICATED])
+        definitions = _definitions(iteration, record.snapshot, catalog, rules)
     committer.commit(record.snapshot, context, last, result, definitions)
     memory.committed(context)
     iteration.record = None
@@ -136,7 +147,9 @@ def _committed(before: Context, catalog: CatalogDiff, result: IterationResult) -
     return context
 
 
-def _definitions(iteration: Iteration, ref: SnapshotRef, catalog: CatalogDiff) -> tuple[Definitions, ...]:
+def _definitions(
+    iteration: Iteration, ref: SnapshotRef, catalog: CatalogDiff, rules: RowRules
+) -> tuple[Definitions, ...]:
     """What the point has besides tables. Read for points only: an idle iteration asks nothing more."""
     if not catalog.is_whole:
         return ()
@@ -145,7 +158,7 @@ def _definitions(iteration: Iteration, ref: SnapshotRef, catalog: CatalogDiff) -
     if subscription.of_account:
         databases = {name: one.number for name, one in catalog.lists.items()}
     session, publication = iteration.sessions.session, subscription.publication
-    return read_definitions(session, publication, databases, found.tables, catalog.relations(), ref.at)
+    return read_definitions(session, publication, databases, found.tables, catalog.relations(), ref.at, rules)
 
 
 def _outcome(iteration: Iteration, ref: SnapshotRef, result: IterationResult, settled: Settled | None) -> Outcome:
