@@ -8,8 +8,8 @@ summed up there. Source: decision a-restore-is-tried.
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,29 +86,35 @@ def drill(
     *,
     at: int | datetime | str | None = None,
     tables: Sequence[str] = (),
+    copy: Mirror | None = None,
     progress: Progress = SILENT,
     announce: Callable[[Point, int, int], None] = lambda point, rows, size: None,
 ) -> Drill:
     """Restore a point, a random one of those that are kept if none is named, and record what came of it. An error of
     the restore is recorded and not raised.
 
-    `announce` gets the point, its rows at most, and the bytes of its objects, before it begins.
+    Parameters
+    ----------
+    copy : a second copy to restore from, in the mirror's place.
+    announce : gets the point, its rows at most, and the bytes of its objects, before it begins.
 
     Raises SubscriptionMissing, SubscriptionBusy if another drill of it is running, PointNotReached before the first
     point, PointGone, errors of the catalog database.
     """
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
-    mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
-    with _claimed(mirror, worker_of(workspace)) as is_alone:
+    own, pins, worker = workspace.mirror(name), Pins(workspace.log.engine, row.task_id), worker_of(workspace)
+    mirror, shown = (own, place.shown) if copy is None else (copy, f"{place.shown}, from {copy.store.url}")
+    no_point_goes = nullcontext() if copy is None else claimed(copy.store, "copy", worker)
+    with _claimed(own, worker) as is_alone, no_point_goes:
         if is_alone:
             end_left(pins, _PIN)  # of a drill that was killed
-        point = mirror.point(_choose(workspace, row.task_id) if at is None else at)
+        point = mirror.point(_choose(workspace, row.task_id, mirror.lsns()) if at is None else at)
         chosen = _tables(mirror, point, tables)
         refs = [point.tables[table_id] for table_id in chosen]
         size = sum(ref.bytes for ref in refs)
         announce(point, sum(ref.rows for ref in refs), size)
-        done = Drill(_now(workspace), _now(workspace), point.lsn, point.at.physical, place.shown, bytes=size)
+        done = Drill(_now(workspace), _now(workspace), point.lsn, point.at.physical, shown, bytes=size)
         records, found = FigureRecords(workspace.log.engine, row.task_id), dict[int, Figures]()
         try:
             with unexpected(), pinned(pins, point, workspace.clock, _PIN):
@@ -158,9 +164,10 @@ def _claimed(mirror: Mirror, worker: Worker) -> Iterator[bool]:
             yield True
 
 
-def _choose(workspace: Workspace, task_id: str) -> int:
-    """A random point of those that show all tables, or of all if none does. Raises PointNotReached."""
-    points = [point.lsn for point in PointHistory(workspace.log.engine, task_id).global_points()]
+def _choose(workspace: Workspace, task_id: str, there: Collection[int]) -> int:
+    """A random point of those that are `there` and show all tables, or of all if none does. Raises PointNotReached."""
+    history = PointHistory(workspace.log.engine, task_id).global_points()
+    points = [point.lsn for point in history if point.lsn in there]
     late = Quarantine(workspace.log.engine, task_id).behind_by_point()
     whole = [lsn for lsn in points if lsn not in late]
     if not points:

@@ -250,6 +250,29 @@ def test_the_service_brings_a_second_copy_up_to_date_and_shows_its_lag(
     assert care.loop.errors == 0
 
 
+def test_drills_take_second_copies_too(
+    workspace: Workspace, clock: Clock, shop: OneTable, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = home / "second"
+    command("alter", "s", "--verify-within", "0")
+    command("copy", "s", "--to", str(place))
+    shop.work()  # which the copy has not
+    monkeypatch.setattr("ccpr.service.daemon.caretaking.secrets.choice", lambda those: those[-1])
+    care = Caretaker(workspace, steady=lambda: clock.steady)
+    care._round()
+    (first,) = command("drill", "s", "--history")
+    assert (first["good"], first["place"].endswith(f", from {place.as_uri()}"), first["lsn"] < 6) == (True, True, True)
+    for file in (place / "objects").iterdir():
+        content = file.read_bytes()
+        file.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    clock.passes(13 * 3600)
+    care._round()
+    failed, *_ = command("drill", "s", "--history")
+    assert failed["failure"]["code"] == "MIRROR_DAMAGED"
+    assert status(workspace)["drill"]["trouble"]
+    assert care.loop.errors == 0
+
+
 def test_a_second_copy_that_cannot_be_written_is_tried_again_and_shown(
     workspace: Workspace, clock: Clock, shop: OneTable, home: Path
 ) -> None:

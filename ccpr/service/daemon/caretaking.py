@@ -2,6 +2,7 @@
 it, in a thread of its own: one thing after the other, so that iterations have the machine."""
 
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -12,7 +13,7 @@ from ccpr.base.loops import Loop
 from ccpr.maintenance.scrubbing import is_waiting, next_share, scrub_once
 from ccpr.maintenance.verify import Damage
 from ccpr.mirror.key_urls import without_key
-from ccpr.service.copies import copy
+from ccpr.service.copies import copy, known_copies
 from ccpr.service.drilling import drill, place_of
 from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of
 from ccpr.service.workspace import Workspace
@@ -92,7 +93,9 @@ class Caretaker:
         last, _ = DrillRecords(self._workspace.log.engine, row.task_id).last()
         if not is_due(last, settings.drill_every, self._workspace.clock()):
             return
-        done = drill(self._workspace, row.subscription_name, place_of(self._workspace, settings.drill_into))
+        copy = secrets.choice((None, *known_copies(self._workspace, row.task_id)))
+        place = place_of(self._workspace, settings.drill_into)
+        done = drill(self._workspace, row.subscription_name, place, copy=copy)
         self._drilled(row, done)
 
     def _scrub(self, row: LogRow) -> None:
