@@ -241,7 +241,7 @@ def _screen(scene: Scene) -> Tables:
             return Refused(text, code)
         lines = text.split("\n")[: len(one.rows) + 1]
         width = max(2, len(str(max(one.rows))))
-        return Read(["id", first], [[int(line[:width]), line[width:].strip(" ")] for line in lines[1:]])
+        return _tried(lambda: Read(["id", first], [[int(line[:width]), line[width:].strip(" ")] for line in lines[1:]]))
 
     return _each(scene, read)
 
@@ -258,6 +258,8 @@ def _changes(scene: Scene) -> Tables:
             found = mirror.table(one.full_name).changes(since=EMPTY, until=FULL).upserts
         except ccpr.CcprError as error:
             return Refused(f"{error.subject}: {error}", 1)
+        except KeyError as error:  # a defect, which no command is there to show
+            return Refused(repr(error), 70)
         return Read(found.column_names, plain(found))
 
     return _each(scene, read)
@@ -352,7 +354,7 @@ def _left(number: int) -> bool:
 
 
 _CASE = frozenset(f"names that differ by case, {which}" for which in ("lower", "upper"))
-_SLASH = frozenset(("name with slash",))
+_FILES_LACK = frozenset(("name with slash", "name of 64 characters of four bytes"))
 _IN_MARIADB = frozenset(
     (
         *(kind.name for kind in KINDS if kind.label in ("not finite", "beyond 838:59:59", "no member")),
@@ -374,9 +376,9 @@ WAYS = (
     Way("`restore`, MariaDB", Form.MYSQL, _restored, refuses=_IN_MARIADB),
     Way("`restore`, MatrixOne", Form.MYSQL, _into_matrixone, refuses=_IN_MATRIXONE),
     Way("`dump`, by the client", Form.MYSQL, _dumped, refuses=_IN_MARIADB | {"name with line end"}),
-    Way("`export`, Parquet", Form.ARROW, _exported("parquet"), refuses=_SLASH),
-    Way("`export`, CSV", Form.CSV, _exported("csv"), refuses=_SLASH),
-    Way("`export`, JSON lines", Form.JSON, _exported("jsonl"), refuses=_SLASH),
+    Way("`export`, Parquet", Form.ARROW, _exported("parquet"), refuses=_FILES_LACK),
+    Way("`export`, CSV", Form.CSV, _exported("csv"), refuses=_FILES_LACK),
+    Way("`export`, JSON lines", Form.JSON, _exported("jsonl"), refuses=_FILES_LACK),
     Way("`query`, screen", Form.SCREEN, _screen, refuses=_CASE),
     Way("`query --json`", Form.JSON, _asked, refuses=_CASE),
     Way("`query`, CSV", Form.CSV, _asked_file("csv"), refuses=_CASE),
@@ -388,7 +390,7 @@ WAYS = (
     Way("lake, delta-rs", Form.ARROW, _lake, refuses=_IN_FEED),
     Way("lake, polars", Form.ARROW, _polars, refuses=_IN_FEED),
     Way("feed, inserts", Form.ARROW, _feed("insert"), _come, refuses=_IN_FEED),
-    Way("relay", Form.ARROW, _relayed, refuses=_SLASH),
+    Way("relay", Form.ARROW, _relayed, refuses=_FILES_LACK),
     Way("drill, Parquet", Form.ARROW, _drilled(lambda scene: str(scene.home / "drill"))),
     Way("drill, MariaDB", Form.MYSQL, _drilled(lambda scene: _uri(scene, "").rstrip("/")), refuses=_IN_MARIADB),
     Way("target, rows deleted", Form.MYSQL, _target, _left, DELETED, _IN_MARIADB),

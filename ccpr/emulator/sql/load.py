@@ -95,7 +95,9 @@ class LoadStatement:
         try:
             table = pa_csv.read_csv(
                 io.BytesIO(content),
-                read_options=pa_csv.ReadOptions(column_names=names, skip_rows=self.skip),
+                read_options=pa_csv.ReadOptions(
+                    column_names=names, skip_rows=self.skip, block_size=max(1 << 20, len(content))
+                ),
                 parse_options=pa_csv.ParseOptions(
                     delimiter=self.field_end,
                     quote_char=self.quote or False,
