@@ -4,7 +4,7 @@ Source: docs/format/object-file.md 3.1, 4 and 5; docs/upstream.md 5.4.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +13,7 @@ COMPOSITE_KEY = "__mo_cpkey_col"
 CLUSTER_KEY_PREFIX = "__mo_cbkey_"
 ROWID = "__mo_rowid"
 INDEX_TABLE_PREFIX = "__mo_index_"
+_SERVER_PREFIX = "__mo_"  # of columns of an index table; a user's column of a user's table may begin so, too
 SYSTEM_DATABASES = (
     "information_schema",
     "mo_catalog",
@@ -129,6 +130,7 @@ class Column:
         included that have not been merged away; None where that was not counted.
     default_text : what the DEFAULT of a text column is, unquoted; None if it has none, or that is not known. The DDL
         text has it too, and may have its quotes doubled.
+    indexed : true for a column of an index table that the server named. Its `Table` sets it.
 
     `digits`, `unread` and `zero_dates` were found in the files and are no part of the definition; tables of 0.1 have no
     `default_text`. So these do not count when columns are compared.
@@ -144,6 +146,7 @@ class Column:
     unread: Unread | None = field(default=None, compare=False)
     zero_dates: int | None = field(default=None, compare=False)
     default_text: str | None = field(default=None, compare=False)
+    indexed: bool = field(default=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -217,6 +220,11 @@ class Table:
     comment: str = ""
     indexes: tuple[tuple[str, str, str], ...] | None = field(default=None, compare=False)
     partitions: tuple[Partition, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind is Kind.INDEX:
+            columns = tuple(replace(one, indexed=one.name.startswith(_SERVER_PREFIX)) for one in self.columns)
+            object.__setattr__(self, "columns", columns)
 
     @property
     def qualified_name(self) -> str:

@@ -47,7 +47,7 @@ def _counted(table: Table) -> list[Column]:
         ) from error
     names = {column.name for column in columns if column.auto_increment}
     chosen = [column for column in table.columns if column.name in names]
-    return chosen or [column for column in table.columns if column.name == FAKE_KEY]
+    return chosen or [column for column in table.columns if column.hidden and column.name == FAKE_KEY]
 
 
 def _greatest(file: ObjectFile, column: Column) -> int:

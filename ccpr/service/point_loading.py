@@ -174,7 +174,7 @@ def load_point(
         asked = {table_id: table for table_id, table in tables.items() if table_id in taken or table_id not in behind}
         again = {table_id: table for table_id, table in asked.items() if table_id not in done.whole}
         tallies |= _read_again(source, again, new_tally, reading)
-        differences = _check(address, password, asked, tallies, taken)
+        differences = _check(address, password, asked, tallies, taken, [one.table for one in behind.values()])
         for table_id, problem in differences.items():
             error = TargetTableForeign(
                 f"the database has another table of this name: {problem}",
@@ -256,11 +256,16 @@ def _read_again(
 
 
 def _check(
-    address: Address, password: str, tables: dict[int, Table], tallies: dict[int, Tally], taken: Collection[int]
+    address: Address,
+    password: str,
+    tables: dict[int, Table],
+    tallies: dict[int, Tally],
+    taken: Collection[int],
+    left_out: Sequence[str],
 ) -> dict[int, str]:
-    """How the tables of others (`taken`) differ from what was read. Raises RestoredDiffers unless the server has of
-    each of ours what was read."""
-    differences = {}
+    """How the tables of others (`taken`) differ from what was read. Raises RestoredDiffers, which names all that differ
+    and those that were left out, unless the server has of each of ours what was read."""
+    differences, ours = {}, {}
     with Server(address.endpoint, password) as server:
         for table_id, table in tables.items():
             tally = tallies[table_id]
@@ -271,9 +276,12 @@ def _check(
                     raise
                 problem = error.message  # it has other columns
             if problem and table_id not in taken:
-                raise RestoredDiffers(problem, subject=f"table {address.database}.{table.name}")
-            if problem:
+                ours[f"{address.database}.{table.name}"] = problem
+            elif problem:
                 differences[table_id] = problem
+    if ours:
+        rest = f"; left out: {', '.join(left_out)}" if left_out else ""
+        raise RestoredDiffers(next(iter(ours.values())) + rest, subject=f"table {', '.join(ours)}")
     return differences
 
 

@@ -61,8 +61,9 @@ class DumpTable:
         names = [create.name, *(one.name for one in (*create.columns, *create.indexes, *create.foreign_keys))]
         if any({*name} & {"\r", "\n"} for name in names):
             raise TargetUnfit("a name has a line end, which clients change", subject=f"table {source.qualified_name}")
-        hidden = HIDDEN_KEY[dialect]  # it counts by itself
-        columns = load_columns(source, [one for one in create.columns if one.name != hidden], hidden, FAKE_KEY)
+        hidden, own = HIDDEN_KEY[dialect], {column.name for column in source.user_columns}
+        given = [one for one in create.columns if one.name != hidden or one.name in own]  # the key counts by itself
+        columns = load_columns(source, given, hidden, FAKE_KEY)
         return cls(source, create, columns, tuple(remarks), dialect)
 
     @property
@@ -89,7 +90,8 @@ class DumpTable:
         for column in self.columns if self.dialect.speaks_mysql else ():
             values, kind = rows.column(column.arrow_name), column.target.type.name
             if kind == "time":
-                bad = pc.greater(pc.abs_checked(values.cast(pa.int64())), _LONGEST_TIME)
+                times = values.cast(pa.int64())
+                bad = pc.or_(pc.greater(times, _LONGEST_TIME), pc.less(times, -_LONGEST_TIME))
             elif kind in ("enum", "set") and column.source is not None:
                 members = pc.list_flatten(pc.split_pattern(values, ",")) if kind == "set" else values.drop_null()
                 known = [*column.source.labels, *([""] if kind == "set" else [])]

@@ -61,9 +61,9 @@ def moment_text(values: pa.Array, between: str = "T") -> pa.Array:
 def time_text(values: pa.Array, digits: int) -> pa.Array:
     """-838:59:59.000000 with so many digits after the point, more if they are not zero. Hours are not limited."""
     count = values.cast(pa.duration("us")).cast(pa.int64())
-    size = pc.abs_checked(count)
-    seconds = pc.divide(size, 1_000_000)
-    rest = pc.subtract(size, pc.multiply(seconds, 1_000_000))
+    signed = pc.divide(count, 1_000_000)
+    seconds = pc.abs(signed)
+    rest = pc.abs(pc.subtract(count, pc.multiply(signed, 1_000_000)))  # the least number itself has no size
     minutes, hours = pc.divide(seconds, 60), pc.divide(seconds, 3600)
     parts = (hours, pc.subtract(minutes, pc.multiply(hours, 60)), pc.subtract(seconds, pc.multiply(minutes, 60)))
     text = pc.binary_join_element_wise(*(pc.utf8_lpad(part.cast(pa.string()), 2, "0") for part in parts), ":")

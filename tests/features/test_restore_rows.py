@@ -268,6 +268,22 @@ def test_rows_that_are_added_meanwhile_are_found(shop: OneTable, scratch: Scratc
     assert rows(restored(shop, scratch)) == rows(shop.truth[2])
 
 
+def test_a_table_that_differs_does_not_hide_those_that_were_left_out(odd: OneTable, scratch: Scratch) -> None:
+    made = DatabaseTarget.advance
+
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
+        with closing(scratch.server.connect(scratch.name)) as connection, connection.cursor() as cursor:
+            cursor.execute("UPDATE zz SET id = 9 WHERE id = 1")
+            connection.commit()
+        return made(*arguments, **options)
+
+    with patch.object(DatabaseTarget, "advance", meanwhile):
+        error = restore(scratch, code=1)["error"]
+    assert error["code"] == "RESTORED_DIFFERS"
+    assert error["subject"] == f"table {scratch.name}.zz"
+    assert all(f"d.{name}" in error["message"] for name in ODD), "all that were left out are named"
+
+
 def test_how_long_it_takes_is_said_by_the_last_ones(shop: OneTable, scratch: Scratch) -> None:
     from ccpr.service import estimates
 

@@ -13,11 +13,12 @@ from tests.matrix.ways import CLIENT, WAYS
 from tests.support.mariadb import MariaDb
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(CLIENT is None, reason="there is no client of MariaDB")
-def test_every_value_is_right_by_every_way_or_refused_by_name(tmp_path: Path, mariadb: MariaDb) -> None:
-    """A part of them; `make value-matrix` plays all."""
-    cells = play(tmp_path, mariadb, whole=False)
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_every_value_is_right_by_every_way_or_refused_by_name(tmp_path: Path, mariadb: MariaDb, whole: bool) -> None:
+    """A part of them, and in the long lane all, as `make value-matrix`."""
+    cells = play(tmp_path, mariadb, whole=whole)
     assert unexpected(cells) == []
     assert {cell.way for cell in cells} == {way.label for way in WAYS}
 

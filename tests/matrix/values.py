@@ -154,7 +154,7 @@ KINDS = (
     Kind("timestamp(6)", "moment", _MOMENTS),
     Kind("timestamp(6)", "moment", _ZERO_MOMENT, "zero"),
     Kind("time(6)", "time", _some(0, MOST_TIME, -MOST_TIME, -1) + _more(1, 26 * HOUR_US, -HOUR_US // 2, 500_000)),
-    Kind("time(6)", "time", _some(MOST_TIME + 1, -MOST_TIME - 1, 2_562_047 * HOUR_US), "beyond 838:59:59"),
+    Kind("time(6)", "time", _some(MOST_TIME + 1, -MOST_TIME - 1, -(1 << 63)), "beyond 838:59:59"),
     Kind("year", "int", _some(0, 1901, 2155)),
     *(Kind(name, "text", _TEXTS) for name in ("char(60)", "varchar(200)")),
     Kind("text", "text", (*_TEXTS, *_more(b"3 MB '\\\r\n\0" * (LONG // 10), b"3 MB of a \xff" * (LONG // 11)))),
@@ -184,8 +184,10 @@ _SIGNS = {
 _SOME_SIGNS = ("slash", "backquote", "dot")
 _RESERVED = (
     "_change_type", "_commit_version", "_commit_timestamp", "_metadata", "__mo_x", "__ccpr_kind",
-    "__ccpr_deleted", "ccpr_x", "ccpr_key", "filename", "file_row_number", "rowid",
+    "__ccpr_deleted", "ccpr_x", "ccpr_key", "filename", "file_row_number", "rowid", "__mo_fake_pk_col", "__ccpr_key",
+    "__mo_cbkey_x", "__mo_index_idx_col",
 )  # fmt: skip
+_SOME_RESERVED = ("_change_type", "__mo_x", "__ccpr_kind", "__mo_fake_pk_col")
 _RESERVED_TABLES = ("select", "ccpr_points", "ccpr_tables", "_ccpr", "con", "null", "mo_tables")
 _TEXT, _WORDS = "varchar(20)", ("select", "table", "null", "order", "key", "values")
 ODDITIES = (
@@ -200,7 +202,10 @@ ODDITIES = (
     Oddity("names that differ by case, lower", "case_only", some=True),
     Oddity("names that differ by case, upper", "CASE_only", some=True),
     *(Oddity(f"name {name}", name) for name in _RESERVED_TABLES),
-    *(Oddity(f"column {name}", f"c_{number}", {name: _TEXT}, some=number < 1) for number, name in enumerate(_RESERVED)),
+    *(
+        Oddity(f"column {name}", f"c_{number}", {name: _TEXT}, some=name in _SOME_RESERVED)
+        for number, name in enumerate(_RESERVED)
+    ),
     Oddity("columns with each sign", "signs", {f"c{sign}d": _TEXT for sign in _SIGNS.values()}, some=True),
     Oddity("columns reserved by SQL", "words", dict.fromkeys(_WORDS, "int")),
     Oddity("column of 64 letters", "long_column", {"c" * 64: "int"}),

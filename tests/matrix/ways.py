@@ -371,6 +371,7 @@ _IN_MATRIXONE = frozenset(
     ("names that differ by case, upper", *(kind.name for kind in KINDS if kind.label in ("not finite", "zero")))
 )
 _IN_FEED = frozenset(f"column {name}" for name in ("_change_type", "_commit_version", "_commit_timestamp"))
+_IN_CHANGES = frozenset(("column __ccpr_kind",))
 WAYS = (
     Way("target, MariaDB", Form.MYSQL, _target, refuses=_IN_MARIADB),
     Way("`restore`, MariaDB", Form.MYSQL, _restored, refuses=_IN_MARIADB),
@@ -385,8 +386,8 @@ WAYS = (
     Way("`query`, JSON lines", Form.JSON, _asked_file("jsonl"), refuses=_CASE),
     Way("`query`, Parquet", Form.ARROW, _asked_file("parquet"), refuses=_CASE),
     Way("`head --json`", Form.JSON, _head),
-    Way("`diff --json`", Form.JSON, _diff, _come),
-    Way("`Table.changes`", Form.ARROW, _changes, _come),
+    Way("`diff --json`", Form.JSON, _diff, _come, refuses=_IN_CHANGES),
+    Way("`Table.changes`", Form.ARROW, _changes, _come, refuses=_IN_CHANGES),
     Way("lake, delta-rs", Form.ARROW, _lake, refuses=_IN_FEED),
     Way("lake, polars", Form.ARROW, _polars, refuses=_IN_FEED),
     Way("feed, inserts", Form.ARROW, _feed("insert"), _come, refuses=_IN_FEED),

@@ -1,10 +1,13 @@
 """Tables as a script: what a dialect has not is named, and what only a server could say is not in it."""
 
+import pyarrow as pa
 import pytest
 
+from ccpr.matrixone.schema import FAKE_KEY
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.types import TargetUnfit
 from ccpr.targets.dump import DumpTable, foreign_keys
+from ccpr.targets.errors import TargetValueRefused
 from tests.targets.target_database import Place, source_table
 
 PARENT = "CREATE TABLE `src`.`p` (`id` bigint NOT NULL, `other` int DEFAULT NULL, PRIMARY KEY (`id`))"
@@ -55,6 +58,23 @@ ODD = {
 def test_a_table_that_no_server_has_is_refused_before_it_is_asked(kind: str) -> None:
     with pytest.raises(TargetUnfit):
         DumpTable.of(source_table(ODD[kind]), Dialect.MARIADB)
+
+
+def test_a_column_of_the_user_that_is_called_like_the_hidden_key_is_in_the_script() -> None:
+    ddl = "CREATE TABLE `d`.`t` (`id` int NOT NULL, `{}` varchar(9) DEFAULT NULL, PRIMARY KEY (`id`))"
+    for dialect, name in ((Dialect.MARIADB, FAKE_KEY), (Dialect.MATRIXONE, "__ccpr_key")):
+        table = DumpTable.of(source_table(ddl.format(name)), dialect)
+        assert [column.name for column in table.columns] == ["id", name]
+
+
+@pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
+def test_the_longest_time_that_is_stored_is_refused_by_name(time: int) -> None:
+    table = DumpTable.of(
+        source_table("CREATE TABLE `d`.`t` (`id` int NOT NULL, `v` time, PRIMARY KEY (`id`))"), Dialect.MARIADB
+    )
+    rows = pa.table({"id": pa.array([1], pa.int32()), "v": pa.array([time], pa.duration("us"))})
+    with pytest.raises(TargetValueRefused, match="column v"):
+        list(table.inserts([rows]))
 
 
 FITTING = {

@@ -376,6 +376,8 @@ def test_a_date_that_no_target_has_is_refused_unless_it_is_kept_as_text(kind: pa
 def test_times_show_the_digits_of_their_type_and_never_hide_one():
     values = pa.array([0, -1, 3_600_000_000, 3_020_399_500_000, None], pa.duration("us"))
     assert time_text(values, 0).to_pylist() == ["00:00:00", "-00:00:00.000001", "01:00:00", "838:59:59.500000", None]
+    least = pa.array([-(2**63)], pa.duration("us"))
+    assert time_text(least, 0).to_pylist() == ["-2562047788:00:54.775808"], "it is stored all the same"
     assert time_text(values, 1).to_pylist() == ["00:00:00.0", "-00:00:00.000001", "01:00:00.0", "838:59:59.5", None]
 
 

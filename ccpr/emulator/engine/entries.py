@@ -228,8 +228,14 @@ def index_definition(definition: Definition, index: Index) -> Definition:
     single = definition.column(index.columns[0])
     packed = SqlType(types.VARCHAR, 65535, 0)
     columns = (
-        Column(INDEX_COLUMN, 0, single.type if index.unique and len(index.columns) == 1 else packed, nullable=False),
-        Column(INDEX_KEY_COLUMN, 1, key.type, nullable=False),
+        Column(
+            INDEX_COLUMN,
+            0,
+            single.type if index.unique and len(index.columns) == 1 else packed,
+            nullable=False,
+            indexed=True,
+        ),
+        Column(INDEX_KEY_COLUMN, 1, key.type, nullable=False, indexed=True),
     )
     return Definition(definition.database, index.table, columns, {}, (INDEX_COLUMN,))
 

@@ -48,13 +48,12 @@ SLOT_SIZES = {
 MAX_PRECISION = {DECIMAL64: 18, DECIMAL128: 38, DECIMAL256: 76}  # that can be declared
 MOST_DIGITS = {DECIMAL64: 19, DECIMAL128: 39, DECIMAL256: 77}  # that a slot can hold, whatever is declared
 ARROW_PRECISION = 38  # of Arrow's decimal128 and of Spark's decimal
-_PACKED_PREFIX = "__mo_"
 
 
 def is_packed(column: Column) -> bool:
     """Whether a column declared as varchar holds packed keys (8) and not text: the hidden key columns, and those of
-    index tables."""
-    return column.type.oid in (CHAR, VARCHAR) and (column.hidden or column.name.startswith(_PACKED_PREFIX))
+    index tables. No name says so: a user's column may be called `__mo_x` (docs/upstream.md)."""
+    return column.type.oid in (CHAR, VARCHAR) and (column.hidden or column.indexed)
 
 
 def is_set(column: Column) -> bool:

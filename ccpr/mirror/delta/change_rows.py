@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.schema import DEFAULT_READING, InvalidText, Reading, ZeroDates
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape
 from ccpr.mirror.reading import as_asked, checked_keys, read_schema
@@ -14,7 +15,13 @@ UPSERT, DELETE = "upsert", "delete"  # a row that is to be written whole; a key 
 
 
 def change_schema(shape: DeltaShape, reading: Reading = DEFAULT_READING) -> pa.Schema:
-    """KIND, then the columns of upserts. Those of the key are never null."""
+    """KIND, then the columns of upserts. Those of the key are never null. Raises ObjectUnsupported for a table that has
+    a column of the name KIND itself: columns are found by name."""
+    for column in shape.columns:
+        if column.name.lower() == KIND:
+            text = f"its changes have a column {KIND} of their own, which says what becomes of a row"
+            remedy = "Rename the column. Its rows can be read, exported and synced as they are."
+            raise ObjectUnsupported(text, subject=f"column {column.name} of table {shape.table}", remedy=remedy)
     schema = pa.schema([pa.field(KIND, pa.string(), nullable=False), *shape.upsert_schema])
     return read_schema(schema, shape.columns, reading)
 

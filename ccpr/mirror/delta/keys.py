@@ -51,7 +51,7 @@ class RowKey:
     @property
     def hidden(self) -> bool:
         """Whether the user declared no key."""
-        return self.match.name == FAKE_KEY
+        return self.match.hidden and self.match.name == FAKE_KEY
 
     @property
     def texts(self) -> tuple[Column, ...]:
@@ -63,7 +63,7 @@ class RowKey:
 def row_key(table: Table) -> RowKey:
     """Raises TableWithoutKey, DdlUnreadable."""
     by_name = {column.name: column for column in table.columns}
-    if FAKE_KEY in by_name:
+    if FAKE_KEY in by_name and by_name[FAKE_KEY].hidden:  # a user's column may be called so beside a primary key
         return RowKey((by_name[FAKE_KEY],), by_name[FAKE_KEY])
     subject = f"table {table.qualified_name}"
     names = _primary_key(table.ddl, table.comment, subject) if table.ddl else ()

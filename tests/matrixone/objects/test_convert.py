@@ -18,7 +18,7 @@ from ccpr.matrixone.objects.invalid_text import escaped, stored_bytes
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.types import arrow_schema, arrow_type
 from ccpr.matrixone.objects.zero_dates import is_zero_date, without_zero_dates
-from ccpr.matrixone.schema import Column, SqlType
+from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from tests.matrixone.objects.building import SIZES, column_entry, json_bytes, nulls_bytes, object_file, varlena_entry
 
 DAY_US = 86_400_000_000
@@ -255,10 +255,16 @@ def test_binary_types_are_bytes(oid: int) -> None:
     assert read(varlena_entry(oid, values), 4, column(oid, 100)).to_pylist() == values
 
 
-@pytest.mark.parametrize("name", ["__mo_cpkey_col", "__mo_cbkey_003abc", "__mo_index_idx_col"])
-def test_packed_key_columns_are_bytes_although_declared_as_varchar(name: str) -> None:
+def test_packed_keys_are_bytes_although_declared_as_varchar() -> None:
+    """The server's hidden columns, and those that it named in an index table; a user's column may have their names."""
     packed = bytes.fromhex("3a1826f8020a46ff")
-    assert read(varlena_entry(61, [packed]), 1, column(61, 65535, name=name)).to_pylist() == [packed]
+    hidden = replace(column(61, 65535, name="__mo_cbkey_003abc"), hidden=True)
+    assert read(varlena_entry(61, [packed]), 1, hidden).to_pylist() == [packed]
+    for name in ("__mo_index_idx_col", "__mo_cbkey_003abc", "word"):
+        for kind in (Kind.INDEX, Kind.TABLE):
+            (stored,) = Table(1, 1, "d", "t", kind, (column(61, 65535, name=name),)).columns
+            (found,) = read(varlena_entry(61, [b"text"]), 1, stored).to_pylist()
+            assert found == (b"text" if kind is Kind.INDEX and name != "word" else "text")
 
 
 @settings(max_examples=100, deadline=None)

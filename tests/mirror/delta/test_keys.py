@@ -34,6 +34,13 @@ def test_the_key_is_the_users_or_the_hidden_one() -> None:
     assert (key.columns, key.match, key.hidden) == ((V, K), composite, False)
     key = row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V, fake), none))
     assert (key.columns, key.match, key.hidden) == ((fake,), fake, True)
+    for kind in (INT, TEXT):
+        theirs = Column(FAKE_KEY, 1, kind)
+        key = row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, theirs), DDL.replace("`v`", f"`{FAKE_KEY}`")))
+        assert (key.match, key.hidden) == (K, False), "a user's column that is called so"
+    theirs = replace(K, name=FAKE_KEY)
+    key = row_key(Table(1, 1, "db", "t", Kind.TABLE, (theirs, V), DDL.replace("`k`", f"`{FAKE_KEY}`")))
+    assert (key.match, key.hidden) == (theirs, False)
     for ddl in (none, two, DDL.replace("(`k`)", "(`nope`)")):
         with pytest.raises(TableWithoutKey):
             row_key(Table(1, 1, "db", "t", Kind.TABLE, (K, V), ddl))
