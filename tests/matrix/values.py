@@ -154,7 +154,7 @@ KINDS = (
     Kind("timestamp(6)", "moment", _MOMENTS),
     Kind("timestamp(6)", "moment", _ZERO_MOMENT, "zero"),
     Kind("time(6)", "time", _some(0, MOST_TIME, -MOST_TIME, -1) + _more(1, 26 * HOUR_US, -HOUR_US // 2, 500_000)),
-    Kind("time(6)", "time", _some(MOST_TIME + 1, -MOST_TIME - 1, -(1 << 63)), "beyond 838:59:59"),
+    Kind("time(6)", "time", _some(MOST_TIME + 1, -MOST_TIME - 1, 2_562_047 * HOUR_US), "beyond 838:59:59"),
     Kind("year", "int", _some(0, 1901, 2155)),
     *(Kind(name, "text", _TEXTS) for name in ("char(60)", "varchar(200)")),
     Kind("text", "text", (*_TEXTS, *_more(b"3 MB '\\\r\n\0" * (LONG // 10), b"3 MB of a \xff" * (LONG // 11)))),
