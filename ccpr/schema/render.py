@@ -85,7 +85,8 @@ def target_table(
     types: list[TargetType] = []
     for column in keyed.columns:
         _check_name(column.name, dialect, subject)
-        if dialect.speaks_mysql and column.name.lower() in _INNODB_COLUMNS:
+        staged_key = dialect is Dialect.MATRIXONE and column.name == FAKE_KEY  # changes are staged without a key
+        if staged_key or (dialect.speaks_mysql and column.name.lower() in _INNODB_COLUMNS):
             raise TargetUnfit(f"the target does not accept a column of the name {column.name}", subject=subject)
         types.append(
             target_type(column.type, dialect, f"column {column.name} of {subject}", as_text=column.name in as_text)

@@ -368,7 +368,11 @@ _IN_MARIADB = frozenset(
     )
 )
 _IN_MATRIXONE = frozenset(
-    ("names that differ by case, upper", *(kind.name for kind in KINDS if kind.label in ("not finite", "zero")))
+    (
+        "names that differ by case, upper",
+        "column __mo_fake_pk_col",
+        *(kind.name for kind in KINDS if kind.label in ("not finite", "zero")),
+    )
 )
 _IN_FEED = frozenset(f"column {name}" for name in ("_change_type", "_commit_version", "_commit_timestamp"))
 _IN_CHANGES = frozenset(("column __ccpr_kind",))

@@ -65,6 +65,8 @@ def test_a_column_of_the_user_that_is_called_like_the_hidden_key_is_in_the_scrip
     for dialect, name in ((Dialect.MARIADB, FAKE_KEY), (Dialect.MATRIXONE, "__ccpr_key")):
         table = DumpTable.of(source_table(ddl.format(name)), dialect)
         assert [column.name for column in table.columns] == ["id", name]
+    with pytest.raises(TargetUnfit, match=FAKE_KEY):
+        DumpTable.of(source_table(ddl.format(FAKE_KEY)), Dialect.MATRIXONE)
 
 
 @pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
