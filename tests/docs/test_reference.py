@@ -31,6 +31,7 @@ _OTHER_WORDS = {  # of other programs, and of make and the tests
     "AWS_SECRET_ACCESS_KEY",
     "CCPR_RECORDINGS",
     "CLOCK_BOOTTIME",
+    "DATA_SOURCE_NOT_FOUND",
     "GET_LOCK",
     "RLIMIT_FSIZE",
 }

@@ -23,7 +23,7 @@ from tests.kill_matrix.scene import LAST_HOUR, NEWEST
 from tests.kill_matrix.strikes import NOTHING_TO_STRIKE, ROWS, STORE_WRITES, Row
 from tests.support.mariadb import MariaDb
 
-STORE_READS = {"read", "open", "fresh", "size", "stored", "names", "each_name", "sync"}
+STORE_READS = {"read", "open", "fresh", "size", "stored", "names", "each_name", "sync", "written_at"}
 PAIRS: tuple[tuple[Row, Place], ...] = (
     (Row(strikes.killed), BETWEEN_CHUNKS),
     (Row(strikes.killed), BETWEEN_OBJECTS),

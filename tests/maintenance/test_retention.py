@@ -120,12 +120,13 @@ class Replica:
         copied = pa.table(
             [list(map(name_of, numbers)), [6] * len(numbers), [bytes(32)] * len(numbers)], schema=LEDGER_SCHEMA
         )
+        unsummed = copied.append_column("sums", pa.nulls(copied.num_rows, pa.binary()))
         path = self.mirror.write_ledger(copied, self.lsn, 1) if numbers else ""
         points = []
         for table_id, objects in changed.items():
             table = a_table(table_id, f"t{table_id}")
             last = self.objects.get(table_id, frozenset())
-            came = with_checksums(rows_of({(table_id, number) for number in objects - last}), copied)
+            came = with_checksums(rows_of({(table_id, number) for number in objects - last}), unsummed)
             went = rows_of({(table_id, number) for number in last - objects})
             points.append(write_table(self.mirror, self.lsn, 1, table, self.tables.get(table_id), came, went))
         points += [TablePoint(self.tables[table_id].table, None, self.lsn) for table_id in gone]
