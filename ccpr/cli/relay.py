@@ -184,7 +184,7 @@ def pins(
     as_json: AsJson = False,
 ) -> None:
     """List the snapshots that others took of a subscription through the relay, and those of copies, drills and other
-    work under way (`ccpr itself`). Each keeps its point and all later ones. None of a login is dropped by itself: only
+    work under way ("this program"). Each keeps its point and all later ones. None of a login is dropped by itself: only
     an operator knows whether a cluster that is away comes back."""
     from ccpr.service.workspace import Workspace
     from ccpr.state.pins import Pins

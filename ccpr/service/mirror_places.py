@@ -33,8 +33,9 @@ def check_place(workspace: Workspace, name: str, settings: Settings, rows: list[
 
 def check_places_beside(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
     """A second copy and drills have places of their own, however these are spelled. Raises BadName, MirrorInUse."""
-    drills = "" if settings.drill_into.startswith("mysql://") else settings.drill_into
-    for url in filter(None, (settings.copy_to, drills)):
+    drills = settings.drill_into and not settings.drill_into.startswith("mysql://")
+    of_a_drill = f"{settings.drill_into}/ccpr_drill" if drills else ""  # which makes a folder of its own there
+    for url in filter(None, (settings.copy_to, of_a_drill)):
         place = place_of(url)
         _check_apart(place, workspace.mirror_place(name, settings), f"of subscription {name}'s mirror")
         check_free(workspace, name, place, rows)

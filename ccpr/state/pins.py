@@ -20,7 +20,7 @@ from ccpr.state.tables import followers, mo_ccpr_log, pins, points
 
 MOST_PINS = 1000  # of one owner in one subscription: so that no login can fill the database, or keep others from theirs
 FORGET_SECONDS = 7 * 24 * 3600  # after which an unused pin is reported
-OURS = "ccpr itself"  # the owner of what this program takes for its own work: no login can have that name
+OURS = "this program"  # the owner of what this program takes for its own work: no login can have that name
 _OURS_BEFORE = ("ccpr_copy_", "ccpr_drill_", "ccpr_restore_", "ccpr_work_")  # earlier releases left their owner out
 
 _NEEDED = sa.select(pins.c.lsn).where(pins.c.task_id == sa.bindparam("task"))

@@ -22,7 +22,7 @@ from ccpr.pipeline.spark.session import settings_of
 from ccpr.service.targets import address_of, records_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.setting_entry import FilePart, Setting
-from ccpr.state.setting_kinds import DrillPlace, Url
+from ccpr.state.setting_kinds import CopyPlace, DrillPlace, Url
 from ccpr.state.settings import SETTINGS, Settings
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
@@ -168,6 +168,8 @@ def _case(one: Setting) -> Case:
     said, meant = next(pair for pair in allowed(one.kind, Path("/")) if pair[1] != one.default)
     if isinstance(one.kind, Url):
         said, meant = "/", "/" if isinstance(one.kind, DrillPlace) else "file:///"
+    if isinstance(one.kind, CopyPlace):  # the mirror must not be in it
+        said, meant = "/none", "file:///none"
 
     def seen(found: Seen) -> Any:
         return one.of(found.settings if one.name in SETTINGS else found.target.settings)

@@ -7,7 +7,7 @@ predecessor. Source: decisions identity-by-id, other-id-is-truncate.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -135,7 +135,8 @@ def _names_stay(mirror: Mirror, before: TableAt, after: TableAt) -> bool:
 
 
 def _meaning(column: Column) -> tuple[int, tuple[pa.DataType, tuple[str, ...]]]:
-    return column.seqnum, (arrow_type(column), column.labels)
+    """Not of how many digits values were found: a longer one is a new value of the same column."""
+    return column.seqnum, (arrow_type(replace(column, digits=0)), column.labels)
 
 
 def _check_key(former: DeltaShape, later: DeltaShape) -> None:
