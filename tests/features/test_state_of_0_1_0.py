@@ -254,8 +254,9 @@ SINCE_0_1_0 = {
     "table": {"id logical_id database name kind columns ddl comment indexes"},
     "context": {
         "open current previous to_drop attempts capabilities list_rows unreplicated copied_last relations doubt late "
-        "settled"
+        "settled row_rules"
     },
+    "work/about.json": {"is_of failures rebuilt base_lost sequences"},
     "context: capabilities": {"version zero_dates flush early_creates abort_column relay checksums"},
     "sync_config": {
         "sync_interval retain retain_for keep drill_every drill_into verify_within copy_to copy_every retain_files "
