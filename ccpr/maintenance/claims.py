@@ -39,7 +39,7 @@ class Worker:
     patience: float = TTL_SECONDS + 5.0
 
 
-class Claim:
+class PlaceClaim:
     """Of a place. `confirm` is for moments at which no other may have taken it over."""
 
     def __init__(self, store: Store, what: str, worker: Worker) -> None:
@@ -112,9 +112,9 @@ def _delete(store: Store, name: str) -> None:
 
 
 @contextmanager
-def claimed(store: Store, what: str, worker: Worker) -> Iterator[Claim]:
+def claimed(store: Store, what: str, worker: Worker) -> Iterator[PlaceClaim]:
     """The place for oneself. Raises SubscriptionBusy, StoreFailed."""
-    claim = Claim(store, what, worker)
+    claim = PlaceClaim(store, what, worker)
     try:
         claim.begin()
         yield claim

@@ -17,7 +17,7 @@ from itertools import compress, islice
 
 import numpy as np
 
-from ccpr.maintenance.claims import TTL_SECONDS, Claim, Worker, claimed
+from ccpr.maintenance.claims import TTL_SECONDS, PlaceClaim, Worker, claimed
 from ccpr.maintenance.errors import CopyDiverged
 from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.stats import stats_columns
@@ -87,7 +87,7 @@ class SecondCopy:
         with claimed(self._copy.store, "copy", self._worker) as claim, keeping():
             return self._run(claim)
 
-    def _run(self, claim: Claim) -> Copied:
+    def _run(self, claim: PlaceClaim) -> Copied:
         head = self._mirror.published_head()
         if head is None or head.newest_point is None:
             raise PointNotReached("the mirror has no point yet", subject=self._mirror.store.url)
@@ -305,7 +305,7 @@ def _pages(names: Iterator[str]) -> Iterator[tuple[list[str], np.ndarray]]:
 class _Published:
     """The copy's head as it was read or written here last: nobody else moves it."""
 
-    def __init__(self, copy: Mirror, claim: Claim, head: Head | None) -> None:
+    def __init__(self, copy: Mirror, claim: PlaceClaim, head: Head | None) -> None:
         self._copy, self._claim, self.head = copy, claim, head
         self._confirmed = -TTL_SECONDS
 

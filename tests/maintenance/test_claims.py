@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.maintenance.claims import TTL_SECONDS, Claim, Worker, claimed
+from ccpr.maintenance.claims import TTL_SECONDS, PlaceClaim, Worker, claimed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import Store
 from ccpr.state.errors import SubscriptionBusy
@@ -83,7 +83,7 @@ def test_a_claim_that_is_renewed_stays(store: LocalStore) -> None:
 
 
 def test_who_has_patience_waits_for_the_end_of_another(store: LocalStore) -> None:
-    done, first = threading.Event(), Claim(store, "copy", worker("a"))
+    done, first = threading.Event(), PlaceClaim(store, "copy", worker("a"))
     first.begin()
 
     def wait() -> None:
