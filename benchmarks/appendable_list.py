@@ -25,12 +25,12 @@ sys.path[0] = __file__.rpartition("/")[0] + "/.."
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
-from ccpr.matrixone.client import snapshots
-from ccpr.matrixone.client.catalog import table_ids
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
-from ccpr.matrixone.client.objects import object_list
+from ccpr.matrixone.client.object_answers import object_list
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.table_catalog import table_ids
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.stats import STATS_SIZE
 from ccpr.matrixone.server.answers import Cell
 from ccpr.mirror.object_rows import LISTED_SCHEMA
@@ -90,15 +90,15 @@ def _read(session: Session, against: str | None, *, appendable: bool = False) ->
 
 def _read_second(session: Session, endpoint: Endpoint) -> float:
     publication = Publication("p", "sys", 0)
-    ref = SnapshotRef("now", 1, 0, snapshots.snapshot_timestamp(session, "now", publication).physical)
+    ref = SnapshotRef("now", 1, 0, upstream_snapshots.snapshot_timestamp(session, "now", publication).physical)
     with tempfile.TemporaryDirectory() as folder:
         vault = Vault(Path(folder) / "key")
         subscription = Subscription.new("b", endpoint, "111", vault, publication, "d", None, Settings())
 
     def later(database: str) -> SnapshotRef:
         for name in ("committed", "later"):
-            snapshots.create_snapshot(session, name, publication, database)
-        return SnapshotRef("later", 1, 0, snapshots.snapshot_timestamp(session, "later", publication).physical)
+            upstream_snapshots.create_snapshot(session, name, publication, database)
+        return SnapshotRef("later", 1, 0, upstream_snapshots.snapshot_timestamp(session, "later", publication).physical)
 
     temporary: Any = SimpleNamespace(session=session, subscription=subscription, later=later)
     started = time.perf_counter()
@@ -106,7 +106,7 @@ def _read_second(session: Session, endpoint: Endpoint) -> float:
     nothing, long_list = LISTED_SCHEMA.empty_table(), FullList(rows=SHORT_LIST + 1)
     found = LaterSnapshot(temporary, long_list).with_appendable(nothing, ref, "d", {table_id}, "benchmark", _not_read)
     for name in ("committed", "later"):
-        snapshots.drop_snapshot(session, name, publication)
+        upstream_snapshots.drop_snapshot(session, name, publication)
     assert found.num_rows == APPENDABLE
     return round(1000 * (time.perf_counter() - started), 1)
 

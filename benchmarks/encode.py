@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.decode import _in_turns, _one_core
 from benchmarks.shared.common import arguments_of, recordings_with
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.objects.visibility import visible_batches
 from ccpr.matrixone.objects.writing.writer import BLOCK_ROWS, sorted_blocks, write_data

@@ -26,12 +26,12 @@ import pymysql
 
 from benchmarks.large_object import LARGE, ccpr_words, one_large_object
 from benchmarks.shared.common import arguments_of, cpu_seconds
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.malloc import keep_large_blocks
-from ccpr.matrixone.client.objects import CHUNK_BYTES, get_object
+from ccpr.matrixone.client.object_answers import CHUNK_BYTES, get_object
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 
 _ROUNDS = 7
 _RECEIVE_BYTES = 4 << 20
@@ -70,7 +70,7 @@ def main() -> None:
 
 def _figures(endpoint: Endpoint, server: int, path: Path, size: int, rounds: int) -> dict[str, float]:
     texts = [
-        statements.get_object(_PUBLICATION.publisher, _PUBLICATION.name, path.name, 1 + at // CHUNK_BYTES)
+        upstream_sql.get_object(_PUBLICATION.publisher, _PUBLICATION.name, path.name, 1 + at // CHUNK_BYTES)
         for at in range(0, size, CHUNK_BYTES)
     ]
     seconds: dict[str, list[float]] = {name: [] for name in _READERS}

@@ -21,7 +21,7 @@ from contextlib import closing
 
 from benchmarks.service import FastClock, FastReplicator, Watch
 from benchmarks.shared.simulated import upstream
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from tests.support.services import subscribe

@@ -28,7 +28,7 @@ import ccpr
 from benchmarks.shared.simulated import upstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING, Publication
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription

@@ -33,8 +33,8 @@ import pymysql
 from benchmarks.get_object import Wire
 from benchmarks.large_object import LARGE, ccpr_words, one_large_object
 from benchmarks.shared.common import arguments_of
-from ccpr.matrixone.client import statements
-from ccpr.matrixone.client.objects import CHUNK_BYTES
+from ccpr.matrixone.client import upstream_sql
+from ccpr.matrixone.client.object_answers import CHUNK_BYTES
 
 _ROUNDS = 5
 _CONNECTIONS, _SESSIONS = 4, 30
@@ -73,7 +73,8 @@ def measure(folder: Path, rounds: int, megabytes: int) -> dict[str, float]:
         process, port = stack.enter_context(serving(relay, environment))
         _, http_port = stack.enter_context(serving(files))
         texts = [
-            statements.get_object("sys", "big", path.name, 1 + at // CHUNK_BYTES) for at in range(0, size, CHUNK_BYTES)
+            upstream_sql.get_object("sys", "big", path.name, 1 + at // CHUNK_BYTES)
+            for at in range(0, size, CHUNK_BYTES)
         ]
         login = {"host": "127.0.0.1", "port": port, "user": "sys#reader", "password": password, "autocommit": None}
         with pymysql.connect(**login, use_unicode=False, conv={}) as plain, plain.cursor() as cursor:

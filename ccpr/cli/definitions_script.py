@@ -10,7 +10,7 @@ from ccpr.cli.output import counted, err
 from ccpr.matrixone.sql.quoting import printable
 
 if TYPE_CHECKING:
-    from ccpr.matrixone.ddl.script import Script
+    from ccpr.matrixone.ddl.database_script import DatabaseScript
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.points import Point
 
@@ -21,13 +21,13 @@ _STANDARD_OUTPUT = "-"
 class DefinitionsScript:
     """A script and where it is written: `file`, or `-` for standard output."""
 
-    script: "Script"
+    script: "DatabaseScript"
     file: str
 
     @classmethod
     def of_point(cls, mirror: "Mirror", point: "Point", database: str, name: str, file: str) -> "DefinitionsScript":
         """Of what the point has of `database`; `name` is what the restored one is called."""
-        from ccpr.matrixone.ddl.script import script_of
+        from ccpr.matrixone.ddl.database_script import script_of
 
         found = next((one for one in mirror.definitions(point) if one.database == database), None)
         title = f"Database {name} as of point {point.lsn} ({point.at}): what it had besides tables."

@@ -26,7 +26,7 @@ OTHERS = (  # modules that define an error next to the only code that raises it;
     "ccpr.cli.state",
     "ccpr.emulator.replay.recording",
     "ccpr.schema.sync_mark",
-    "ccpr.schema.types",
+    "ccpr.schema.target_types",
 )
 # a reference for readers of the code, at the end of a sentence
 _CITED = re.compile(r" \((?:see )?(?:docs/|requirements?|decisions?) ?[^)]*\)")

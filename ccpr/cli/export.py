@@ -181,7 +181,7 @@ def _files(
 
 def _scripts(mirror: "Mirror", point: "Point", folder: Path) -> list[DefinitionsScript]:
     """One of each database, with its tables."""
-    from ccpr.matrixone.ddl.script import whole_script_of
+    from ccpr.matrixone.ddl.database_script import whole_script_of
 
     besides = {one.database: one for one in mirror.definitions(point)}
     refs = [ref for ref in point.tables.values() if ref.kind is Kind.TABLE]

@@ -74,7 +74,7 @@ def restore(
     database behind the address, load its rows into that of a MariaDB, MySQL or MatrixOne; tables that are there are not
     touched. The source is not asked. If it is interrupted, type the same again. Views, sequences, functions and grants
     are not loaded: --with-definitions writes a script of them."""
-    from ccpr.matrixone.client.session import Session
+    from ccpr.matrixone.client.upstream_session import Session
     from ccpr.matrixone.schema import DEFAULT_READING
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.open_store import open_store

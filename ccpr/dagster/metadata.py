@@ -15,7 +15,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.committing import Outcome
-from ccpr.schema.table_changes import TableChange
+from ccpr.schema.table_changes import CatalogChange
 
 SYNC_JOB = "ccpr_sync_job"  # the job that the sensor starts
 LOG_SENSOR, HEALTH_SENSOR, RETENTION_SENSOR = "ccpr_log_sensor", "replica_health_sensor", "dagster_retention_sensor"
@@ -156,7 +156,7 @@ def _shown(cell: str | int | float | bool) -> str | int | float | bool:
     return printable(cell) if isinstance(cell, str) else cell
 
 
-def ddl_diff(changes: Iterable[TableChange]) -> dg.MarkdownMetadataValue:
+def ddl_diff(changes: Iterable[CatalogChange]) -> dg.MarkdownMetadataValue:
     """The statements of changed tables, old against new; index tables have none and are left out."""
     lines: list[str] = []
     for change in changes:

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.types import arrow_schema, arrow_type
-from ccpr.matrixone.objects.writing.keys import packed_keys
+from ccpr.matrixone.objects.writing.packed_keys import packed_keys
 from ccpr.matrixone.objects.writing.writer import (
     BLOCK_ROWS,
     WrittenObject,

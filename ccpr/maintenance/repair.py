@@ -4,9 +4,9 @@ from second copies. A file takes the place of the damaged one when it was found 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 
-from ccpr.matrixone.client.objects import get_object
+from ccpr.matrixone.client.object_answers import get_object
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.objects.content import Content
 from ccpr.mirror.errors import MirrorDamaged

@@ -15,7 +15,7 @@ from typing import Any
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US, ZERO_DATE
-from ccpr.matrixone.objects.layout import Block
+from ccpr.matrixone.objects.object_layout import Block
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.zonemap import parse_zonemap
 from ccpr.matrixone.schema import Column

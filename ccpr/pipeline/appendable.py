@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client.catalog import table_ids
 from ccpr.matrixone.client.errors import StatementFailed, UpstreamError
+from ccpr.matrixone.client.table_catalog import table_ids
 from ccpr.matrixone.errors import Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.object_rows import LISTED_SCHEMA, without_objects

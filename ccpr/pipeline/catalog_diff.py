@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client.catalog import Catalog
-from ccpr.matrixone.client.definitions import SEQUENCE, VIEW
+from ccpr.matrixone.client.database_definitions import SEQUENCE, VIEW
 from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.points import TableRef
-from ccpr.schema.table_changes import TableChange
+from ccpr.schema.table_changes import CatalogChange
 from ccpr.state.settled import Settled
 from ccpr.state.subscription import Subscription
 
@@ -58,10 +58,10 @@ class CatalogDiff:
     relations_digest : another one whenever a view or sequence came, went or was defined again, which gives it a new id.
     """
 
-    whole: Callable[[], Catalog]
+    whole: Callable[[], TableCatalog]
     tables: Mapping[int, Table]
     named: Mapping[int, Table | TableRef]
-    changes: tuple[TableChange, ...]
+    changes: tuple[CatalogChange, ...]
     unreplicated: tuple[tuple[str, str], ...]
     failures: Mapping[int, Failure] = field(default_factory=dict)
     relations_digest: str = ""
@@ -74,9 +74,9 @@ class CatalogDiff:
     @classmethod
     def of(
         cls,
-        catalog: Catalog,
+        catalog: TableCatalog,
         tables: Mapping[int, Table],
-        changes: tuple[TableChange, ...],
+        changes: tuple[CatalogChange, ...],
         unreplicated: tuple[tuple[str, str], ...] = (),
         *,
         failures: Mapping[int, Failure] | None = None,
@@ -98,7 +98,7 @@ class CatalogDiff:
         )
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> TableCatalog:
         return self.whole()
 
     def relations(self) -> tuple[tuple[Table, str], ...]:
@@ -125,7 +125,7 @@ class CatalogDiff:
         return {number for number, table in self.named.items() if subscription.copies(table)}
 
 
-def relations_of(catalog: Catalog) -> tuple[tuple[Table, str], ...]:
+def relations_of(catalog: TableCatalog) -> tuple[tuple[Table, str], ...]:
     kinds = {name: kind for name, kind in catalog.unreplicated if kind in (VIEW, SEQUENCE)}
     named = catalog.database == EVERYTHING
     others = ((table, table.qualified_name if named else table.name) for table in catalog.tables)

@@ -24,9 +24,9 @@ from ccpr.base.failure import Failure
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import ObjectGone, ObjectSizeMismatch
 from ccpr.matrixone.client.malloc import keep_large_blocks
-from ccpr.matrixone.client.objects import get_object
+from ccpr.matrixone.client.object_answers import get_object
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported

@@ -13,7 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import SnapshotGone
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.object_rows import LISTED_SCHEMA
@@ -62,7 +62,10 @@ class DatabaseLists:
         for database in self.lists.keys() - of_database.keys():
             self.later.sequences.not_listed(self.lists[database].ids)
         for one in (ref, base):  # after the lists, which name only the snapshots beside them
-            if one is not None and snapshots.account_snapshot_timestamp(self.temporary.session, one.name) != one.at:
+            if (
+                one is not None
+                and upstream_snapshots.account_snapshot_timestamp(self.temporary.session, one.name) != one.at
+            ):
                 raise SnapshotGone("another one has its name", subject=f"snapshot {one.name}")
         return pa.concat_tables(found)
 

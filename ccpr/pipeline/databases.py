@@ -5,10 +5,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client import statements
-from ccpr.matrixone.client.catalog import Catalog, TableVersion, joined_catalogs, read_catalog, table_versions
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import DatabaseMissing, HistoryUnreadable
-from ccpr.matrixone.client.session import Session, integer, text
+from ccpr.matrixone.client.table_catalog import (
+    TableCatalog,
+    TableVersion,
+    joined_catalogs,
+    read_catalog,
+    table_versions,
+)
+from ccpr.matrixone.client.upstream_session import Session, integer, text
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.pipeline.catalog_diff import DatabaseList
@@ -22,7 +28,7 @@ TakeLists = Callable[[Mapping[str, int]], Mapping[str, SnapshotRef]]
 
 def read_databases(
     session: Session, subscription: Subscription, ref: SnapshotRef, take: TakeLists
-) -> tuple[Catalog, dict[str, DatabaseList], TableFailures]:
+) -> tuple[TableCatalog, dict[str, DatabaseList], TableFailures]:
     """All databases that the subscription chooses, at the account's snapshot, what their lists are made of, and tables
     that were altered before the list's snapshot.
 
@@ -31,7 +37,7 @@ def read_databases(
     if a table was altered between the two, unless that is the failure of this table alone.
     """
     publication, patterns = subscription.publication, subscription.patterns
-    catalogs: list[Catalog] = []
+    catalogs: list[TableCatalog] = []
     lists: dict[str, DatabaseList] = {}
     failures: TableFailures = {}
     databases, others = chosen_databases(session, subscription, ref.at)
@@ -75,7 +81,7 @@ def chosen_databases(
     One that is another account's, to which it subscribes, is none of them. Raises ScopeConflict if there is none;
     HistoryUnreadable if there is none at that time, and some are there now."""
     publication, physical = subscription.publication, None if at is None else at.physical
-    answer = session.read(statements.select_all_databases(publication.publisher_id, physical))
+    answer = session.read(upstream_sql.select_all_databases(publication.publisher_id, physical))
     found = {}
     for number, cell, kind in answer.select("dat_id", "datname", "dat_type"):
         name = text(cell, "datname")

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from ccpr.matrixone.client import snapshots
-from ccpr.matrixone.client.catalog import Catalog, table_ids
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import (
     AccessDenied,
     DatabaseMissing,
@@ -25,7 +24,8 @@ from ccpr.matrixone.client.errors import (
     TlsFailed,
 )
 from ccpr.matrixone.client.publication_offers import check_admission
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.table_catalog import TableCatalog, table_ids
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError, Refused, Terminal
 from ccpr.pipeline.errors import BaseSnapshotLost
 from ccpr.state.context import Context, Doubt
@@ -99,15 +99,15 @@ def _is_base_gone(session: Session, subscription: Subscription, context: Context
     publication = subscription.publication
     if context.open is None or context.current is None:
         return False
-    snapshots.snapshot_timestamp(session, context.open.name, publication)
+    upstream_snapshots.snapshot_timestamp(session, context.open.name, publication)
     try:
-        snapshots.snapshot_timestamp(session, context.current.name, publication)
+        upstream_snapshots.snapshot_timestamp(session, context.current.name, publication)
     except SnapshotGone:
         return True
     return False
 
 
-def check_gone(session: Session, subscription: Subscription, catalog: Catalog, before: dict[int, str]) -> None:
+def check_gone(session: Session, subscription: Subscription, catalog: TableCatalog, before: dict[int, str]) -> None:
     """Raises HistoryUnreadable if the catalog at the snapshot lacks a table of the last point that is there at present:
     ids are never used again, so it was not dropped, and the catalog at that time is not all that there was.
 

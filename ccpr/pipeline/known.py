@@ -7,11 +7,11 @@ from dataclasses import asdict
 from functools import cache
 
 from ccpr.matrixone.client.capabilities import Capabilities
-from ccpr.matrixone.client.catalog import TEMPORARY, Catalog
 from ccpr.matrixone.client.errors import HistoryUnreadable
 from ccpr.matrixone.client.known_catalog import catalog_checksum, read_names
 from ccpr.matrixone.client.publication_offers import read_offer
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.table_catalog import TEMPORARY, TableCatalog
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table, zero_dates_of
 from ccpr.pipeline.catalog_diff import CatalogDiff, digest_of, relations_of
@@ -68,7 +68,7 @@ def known_catalog(
     if not inputs or settled is None or last.behind or settled.digest != settled_digest(inputs, last.tables.refs):
         return None
 
-    def read() -> Catalog:
+    def read() -> TableCatalog:
         found = read_names(session, subscription.publication, subscription.database, at)
         relations = digest_of(relations_of(found)) if whole else ""
         if not last.tables.keys() <= {table.id for table in found.tables} or relations != context.relations:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.verify import unsound_objects
-from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import HistoryUnreadable, SnapshotGone, StaleRead, UpstreamError
 from ccpr.matrixone.client.retry import NO_RETRY, with_retry
 from ccpr.mirror.errors import MirrorDamaged
@@ -106,7 +106,7 @@ class Listing:
             if isinstance(error, self._past_lost) and self.temporary.options.timeouts.stale_read is None:
                 raise
             # Raises if our own snapshot is gone.
-            snapshots.snapshot_timestamp(self.temporary.session, ref.name, self.subscription.publication)
+            upstream_snapshots.snapshot_timestamp(self.temporary.session, ref.name, self.subscription.publication)
             found = self._compare(ref, None, tables, resync)
             lost = "cannot read back to" if isinstance(error, PAST_UNREAD) else "no longer has"
             found.base_lost = f"the upstream {lost} snapshot {base.name} of the last point ({error.code})"

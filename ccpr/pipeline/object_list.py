@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.client.errors import ObjectListTooLong
 from ccpr.matrixone.client.limits import ListLimit, list_limit
-from ccpr.matrixone.client.objects import object_list
+from ccpr.matrixone.client.object_answers import object_list
 from ccpr.matrixone.client.publication import Publication
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.stats import are_appendable, without_unknown_flags
 from ccpr.mirror.object_rows import (
     LISTED_SCHEMA,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.client.retry import DEFAULT_RETRY, STALE_READ_RULES, Policy
-from ccpr.matrixone.client.session import READ_SECONDS
+from ccpr.matrixone.client.upstream_session import READ_SECONDS
 from ccpr.pipeline.list_check import ListCheck, check_list
 
 FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream to flush its snapshot

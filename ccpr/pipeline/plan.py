@@ -26,7 +26,7 @@ from ccpr.pipeline.step_names import Stage
 from ccpr.pipeline.steps.copy import objects_to_copy
 from ccpr.pipeline.steps.snapshot import resume
 from ccpr.schema.ddl_diff import ddl_diff, same_definition
-from ccpr.schema.table_changes import ChangeKind, TableChange
+from ccpr.schema.table_changes import CatalogChange, ChangeKind
 from ccpr.state.subscription import Subscription
 
 _ID_DIGITS = 12
@@ -172,7 +172,7 @@ def sums_by_table(rows: pa.Table) -> dict[int, tuple[int, int]]:
 
 
 def _change(
-    change: TableChange, subscription: Subscription, names: dict[int, str], filled: Collection[int]
+    change: CatalogChange, subscription: Subscription, names: dict[int, str], filled: Collection[int]
 ) -> PlannedChange:
     """`filled`: ids of tables that get rows."""
     kind = _kind(change, subscription, names, filled)
@@ -187,7 +187,7 @@ def _change(
     )
 
 
-def _kind(change: TableChange, subscription: Subscription, names: dict[int, str], filled: Collection[int]) -> str:
+def _kind(change: CatalogChange, subscription: Subscription, names: dict[int, str], filled: Collection[int]) -> str:
     """A table with a new id has been truncated, or rewritten by an ALTER. If its definition is the same, or no rows
     come with the new one, rows may be lost, and it counts as truncated."""
     left_out = subscription.of_account and not subscription.chooses(change.table.database)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client.catalog import Catalog, index_rows, index_tables, read_catalog
 from ccpr.matrixone.client.errors import NotCovered, PartitionedTable
 from ccpr.matrixone.client.publication_offers import Offer, not_covered, read_offer
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.table_catalog import TableCatalog, index_rows, index_tables, read_catalog
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.pipeline.building import or_fail
 from ccpr.pipeline.catalog_diff import CatalogDiff, DatabaseList
@@ -88,7 +88,7 @@ class _Scope:
         session: Session,
         subscription: Subscription,
         ref: SnapshotRef,
-        catalog: Catalog,
+        catalog: TableCatalog,
         before: Mapping[int, TablePoint],
         named: Mapping[str, str],
         altered: TableFailures,

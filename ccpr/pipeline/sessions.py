@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 
 
 class Sessions:

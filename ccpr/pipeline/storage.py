@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from ccpr.matrixone.client.errors import ObjectSizeMismatch
 from ccpr.matrixone.objects.disk import BLOCK_BYTES, CONTENT_BYTES, framed_size, unframe
-from ccpr.matrixone.objects.layout import MAGIC
+from ccpr.matrixone.objects.object_layout import MAGIC
 from ccpr.matrixone.objects.stats import check_object_name
 from ccpr.mirror.buckets import CLIENT_ERRORS, open_bucket
 from ccpr.mirror.errors import BadName

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import ConnectionLost, DatabaseMissing, TableMissing
-from ccpr.matrixone.client.session import integer
+from ccpr.matrixone.client.upstream_session import integer
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import INDEX_TABLE_PREFIX, Kind, Table
@@ -104,7 +104,7 @@ class TableLists:
                     subject=f"snapshot {later.name}",
                 )
             publisher_id = self.temporary.subscription.publication.publisher_id
-            query = statements.select_tables(publisher_id, table.database, later.at.physical, table.name)
+            query = upstream_sql.select_tables(publisher_id, table.database, later.at.physical, table.name)
             ids = [integer(number, "rel_id") for (number,) in self.temporary.session.read(query).select("rel_id")]
             if ids != [table.id]:
                 raise _changed(table)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import ConnectionLost, SnapshotGone
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.memory import Memory
 from ccpr.pipeline.options import IterationOptions
@@ -42,9 +42,9 @@ class TemporarySnapshots:
         publication, memory, taken = self.subscription.publication, self.memory, {}
         lists = memory.change(lambda context: context.with_lists(databases.values(), memory.clock()))
         for database, later in zip(databases, lists, strict=True):
-            snapshots.create_snapshot(self.session, later.name, publication, database)
+            upstream_snapshots.create_snapshot(self.session, later.name, publication, database)
             memory.answered.add(later.name)
-            at = snapshots.snapshot_timestamp(self.session, later.name, publication)
+            at = upstream_snapshots.snapshot_timestamp(self.session, later.name, publication)
             if at <= ref.at:
                 raise ConnectionLost(
                     f"snapshot {later.name} is of {at}, not later than {ref.name}", subject=f"snapshot {later.name}"
@@ -63,11 +63,13 @@ class TemporarySnapshots:
             waited = {ref.name: lambda: [table.id for table in catalog.catalog.tables]}
             tables = len(catalog.catalog.tables if catalog.known is None else catalog.named)
         for name, ids in waited.items():
-            snapshots.wait_until_flushed(
+            upstream_snapshots.wait_until_flushed(
                 self.session,
                 name,
                 self.subscription.publication,
-                requests=snapshots.flush_requests(self.sessions.connect, ids, tables=tables) if on_demand else (),
+                requests=upstream_snapshots.flush_requests(self.sessions.connect, ids, tables=tables)
+                if on_demand
+                else (),
                 timeout_seconds=self.options.timeouts.flush,
                 sleep=self.options.sleep,
             )
@@ -89,7 +91,7 @@ class TemporarySnapshots:
             self._create(database)
             self._followed = opened
         later = self._create(database, table)
-        at = snapshots.snapshot_timestamp(self.session, later.name, self.subscription.publication)
+        at = upstream_snapshots.snapshot_timestamp(self.session, later.name, self.subscription.publication)
         if self.session.opened != self._followed:  # another connection may be to another node, which lags
             self._followed = None
             lost = SnapshotGone if table is None else ConnectionLost  # a full list takes its place; it is taken again
@@ -99,6 +101,6 @@ class TemporarySnapshots:
     def _create(self, database: str, table: str | None = None) -> SnapshotRef:
         memory = self.memory
         ref = memory.change(lambda context: context.with_temporary(self.subscription.uid, memory.clock()))
-        snapshots.create_snapshot(self.session, ref.name, self.subscription.publication, database, table)
+        upstream_snapshots.create_snapshot(self.session, ref.name, self.subscription.publication, database, table)
         memory.answered.add(ref.name)
         return ref

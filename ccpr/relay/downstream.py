@@ -16,7 +16,7 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
     UpstreamError,
 )
-from ccpr.matrixone.client.session import Answer, Session, integer, text
+from ccpr.matrixone.client.upstream_session import Answer, Session, integer, text
 from ccpr.matrixone.errors import Transient
 from ccpr.matrixone.sql.quoting import in_backquotes, quote_string
 from ccpr.relay.errors import DownstreamUnfit

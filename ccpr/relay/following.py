@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint, Tls, format_uri, parse_uri
 from ccpr.matrixone.client.errors import AccessDenied, TlsFailed, UpstreamError, UpstreamUnreachable
 from ccpr.matrixone.client.retry import NO_RETRY
-from ccpr.matrixone.client.session import Session, text
+from ccpr.matrixone.client.upstream_session import Session, text
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr.pipeline.options import DEFAULT_OPTIONS, Timeouts

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Kind

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccpr.schema.choices import DdlPolicy
-from ccpr.schema.table_changes import ChangeKind, TableChange
+from ccpr.schema.table_changes import CatalogChange, ChangeKind
 from ccpr.schema.table_diff import (
     ColumnAdded,
     ColumnCommentChanged,
@@ -80,7 +80,7 @@ class Decision:
     destructive : descriptions of what removes values that the target holds.
     """
 
-    change: TableChange
+    change: CatalogChange
     steps: tuple[DefinitionChange, ...]
     waiting: tuple[str, ...]
     destructive: tuple[str, ...]
@@ -90,7 +90,7 @@ class Decision:
         return not self.waiting
 
 
-def decide(policy: DdlPolicy, change: TableChange, steps: Sequence[DefinitionChange]) -> Decision:
+def decide(policy: DdlPolicy, change: CatalogChange, steps: Sequence[DefinitionChange]) -> Decision:
     """`steps` are the differences of the definitions (`diff_tables`); none for a table that was created or dropped."""
     waiting = [step.describe() for step in steps if not _applies(policy, step)]
     destructive = [step.describe() for step in steps if step.destructive]
@@ -109,7 +109,7 @@ def _applies(policy: DdlPolicy, step: DefinitionChange) -> bool:
     return isinstance(step, _APPLIED[policy]) and (policy is DdlPolicy.FULL or not step.destructive)
 
 
-def _concerns_all_rows(change: TableChange, steps: Sequence[DefinitionChange]) -> bool:
+def _concerns_all_rows(change: CatalogChange, steps: Sequence[DefinitionChange]) -> bool:
     """Whether the table was created, dropped or truncated.
 
     A TRUNCATE gives a table another id, and so does an ALTER that copies the table. It counts as such an ALTER only if

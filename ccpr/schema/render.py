@@ -1,5 +1,5 @@
-"""A table of MatrixOne in another server: its definition, which `ccpr.schema.alter` changes. It is meant for a session
-with a strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and with time_zone '+00:00'.
+"""A table of MatrixOne in another server: its definition, which `ccpr.schema.alterations` changes. It is meant for a
+session with a strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and with time_zone '+00:00'.
 
 MySQL 8 and MariaDB differ by their collation only. A target that is a MatrixOne has the source's types and defaults,
 and its key column for tables without a key is seen. Doris has a statement of its own
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, Index, IndexKind
 from ccpr.matrixone.schema import FAKE_KEY
-from ccpr.schema.defaults import default_of, now_of
+from ccpr.schema.column_defaults import default_of, now_of
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.sync_mark import READ_ONLY_PROPERTY
-from ccpr.schema.types import (
+from ccpr.schema.target_types import (
     LONG_IN_PAGE,
     LONG_IN_ROW,
     LONG_TYPES,

@@ -19,7 +19,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class CatalogChange:
     """One table's change; `before` is None for a created, `after` for a dropped one."""
 
     kind: ChangeKind
@@ -40,7 +40,7 @@ class TableChange:
         return f"{self.table.qualified_name} {self.kind.value}"
 
 
-def diff_catalogs(before: Iterable[Table], after: Iterable[Table]) -> tuple[TableChange, ...]:
+def diff_catalogs(before: Iterable[Table], after: Iterable[Table]) -> tuple[CatalogChange, ...]:
     """The changes that lead from one list of tables to the other, in the order of table ids."""
     old, new = {table.id: table for table in before}, {table.id: table for table in after}
     gone = {table.id: table for table in old.values() if table.id not in new}
@@ -51,10 +51,10 @@ def diff_catalogs(before: Iterable[Table], after: Iterable[Table]) -> tuple[Tabl
         if known is None:
             predecessor = gone.pop(predecessors.pop(table.logical_id, 0), None)
             kind = ChangeKind.CREATED if predecessor is None else ChangeKind.REPLACED
-            changes.append(TableChange(kind, predecessor, table))
+            changes.append(CatalogChange(kind, predecessor, table))
         elif known.qualified_name != table.qualified_name:
-            changes.append(TableChange(ChangeKind.RENAMED, known, table))
+            changes.append(CatalogChange(ChangeKind.RENAMED, known, table))
         elif known != table:
-            changes.append(TableChange(ChangeKind.ALTERED, known, table))
-    changes += [TableChange(ChangeKind.DROPPED, table, None) for table in gone.values()]
+            changes.append(CatalogChange(ChangeKind.ALTERED, known, table))
+    changes += [CatalogChange(ChangeKind.DROPPED, table, None) for table in gone.values()]
     return tuple(sorted(changes, key=lambda change: change.table.id))

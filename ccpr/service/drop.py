@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ccpr.base.wording import first_names
-from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.endpoint import format_uri
 from ccpr.matrixone.client.errors import PublicationMissing
 from ccpr.matrixone.client.publication import Publication
@@ -102,7 +102,9 @@ def _drop_readable(workspace: Workspace, name: str, *, purge: bool, force: bool)
 
 def _statements(left: Iterable[str], publication: Publication, *, published: bool = True) -> tuple[str, ...]:
     """What drops these snapshots by hand."""
-    return tuple(one for name in left for one in snapshots.drop_statements(name, publication, published=published))
+    return tuple(
+        one for name in left for one in upstream_snapshots.drop_statements(name, publication, published=published)
+    )
 
 
 def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> tuple[LogRow, str | None, bool]:
@@ -156,7 +158,7 @@ def _drop_snapshots(
     try:
         with workspace.connect(subscription, _TIMEOUTS) as session:
             for name in context.to_drop:
-                snapshots.drop_snapshot(session, name, subscription.publication)
+                upstream_snapshots.drop_snapshot(session, name, subscription.publication)
                 left.discard(name)
     except CcprError as error:
         reason, published = str(error), not isinstance(error, PublicationMissing)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ccpr.base.wording import meant
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import DatabaseMissing, TableMissing, UpstreamError
-from ccpr.matrixone.client.session import Session, integer, text
+from ccpr.matrixone.client.upstream_session import Session, integer, text
 from ccpr.matrixone.schema import SYSTEM_DATABASES
 
 _MOST_ACCOUNTS = 20  # whose databases are looked through
@@ -35,7 +35,7 @@ def _databases(session: Session, publisher: str | None) -> set[str]:
     try:
         found = set[str]()
         for account in _accounts(session, publisher):
-            answer = session.read(statements.select_all_databases(account))
+            answer = session.read(upstream_sql.select_all_databases(account))
             found |= {text(cell, "datname") for (cell,) in answer.select("datname")}
     except UpstreamError:
         return set()
@@ -46,7 +46,7 @@ def _tables(session: Session, database: str, publisher: str | None) -> set[str]:
     try:
         found = set[str]()
         for account in _accounts(session, publisher):
-            answer = session.read(statements.select_tables(account, database))
+            answer = session.read(upstream_sql.select_tables(account, database))
             found |= {text(cell, "relname") for (cell,) in answer.select("relname")}
     except UpstreamError:
         return set()
@@ -54,7 +54,7 @@ def _tables(session: Session, database: str, publisher: str | None) -> set[str]:
 
 
 def _accounts(session: Session, publisher: str | None) -> list[int]:
-    answer = session.read(statements.select_accounts())
+    answer = session.read(upstream_sql.select_accounts())
     found = [
         (text(name, "account_name"), integer(number, "account_id"))
         for name, number in answer.select("account_name", "account_id")

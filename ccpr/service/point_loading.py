@@ -32,7 +32,7 @@ from ccpr.schema.choices import DuplicateKeys
 from ccpr.schema.policy import DdlPolicy
 from ccpr.schema.render import HIDDEN_KEY
 from ccpr.schema.sync_mark import NotSyncable
-from ccpr.schema.types import TargetUnfit
+from ccpr.schema.target_types import TargetUnfit
 from ccpr.service.errors import RestoredDiffers, RestoreIncomplete
 from ccpr.state.database import transaction
 from ccpr.state.history import GlobalPoint, PointHistory

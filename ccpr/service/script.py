@@ -19,7 +19,7 @@ from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.reading import as_asked
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.sync_mark import NotSyncable
-from ccpr.schema.types import TargetUnfit
+from ccpr.schema.target_types import TargetUnfit
 from ccpr.service.point_loading import PointSource
 from ccpr.state.targets import LaggingTargetTable
 from ccpr.targets.dump import HEAD, TAIL, DumpTable, foreign_keys

@@ -4,10 +4,10 @@ row knows. A snapshot's name has its subscription's uid, so those of others are 
 import re
 from dataclasses import dataclass
 
-from ccpr.matrixone.client import snapshots as upstream
+from ccpr.matrixone.client import upstream_snapshots as upstream
 from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.errors import NotPermitted, SnapshotGone
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.service.errors import SnapshotsHidden
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context

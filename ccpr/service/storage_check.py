@@ -3,7 +3,7 @@ get_object, and both are compared."""
 
 from collections.abc import Iterator
 
-from ccpr.matrixone.client.objects import get_object
+from ccpr.matrixone.client.object_answers import get_object
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectMismatch
 from ccpr.matrixone.objects.stats import ObjectStats

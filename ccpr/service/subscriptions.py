@@ -14,13 +14,13 @@ import sqlalchemy as sa
 
 from ccpr.config.sql.parser import READABLE
 from ccpr.config.sql.statements import Select, Value
-from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES
 from ccpr.mirror.key_urls import IN_CLEAR, with_key, without_key
 from ccpr.mirror.keys import absolute_reference
@@ -347,7 +347,7 @@ def _check_same_cluster(
     if context.current is None:
         return
     try:
-        at = snapshots.snapshot_timestamp(session, context.current.name, publication)
+        at = upstream_snapshots.snapshot_timestamp(session, context.current.name, publication)
     except SnapshotGone as error:
         raise UpstreamDiffers(
             f"it does not have snapshot {context.current.name} of the last point", subject=subject

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ccpr.base.wording import first_names
-from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
-from ccpr.matrixone.client.definitions import read_row_rules
+from ccpr.matrixone.client.database_definitions import read_row_rules
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint
 from ccpr.matrixone.client.errors import NotPermitted
 from ccpr.matrixone.client.inspection import DatabaseTables, current_role, read_clock, read_tables, server_version
 from ccpr.matrixone.client.publication_offers import check_admission, choose_publication
 from ccpr.matrixone.client.retry import NO_RETRY
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import SHOWN_SKEW_SECONDS, clock_skew
 from ccpr.service.check import Check, Verdict, failed
@@ -255,7 +255,7 @@ def _flush(upstream: CheckedUpstream, table_ids: Sequence[int]) -> Check:
         return Check("upstream", "flush on demand", Verdict.SKIPPED, "the subscription waits instead (flush = wait)")
     if not table_ids:
         return Check("upstream", "flush on demand", Verdict.SKIPPED, "there is no table to try it on")
-    if snapshots.flush_tables(upstream.connect, table_ids[:1]):
+    if upstream_snapshots.flush_tables(upstream.connect, table_ids[:1]):
         return Check("upstream", "flush on demand", Verdict.OK, "mo_ctl is allowed")
     remedy = (
         "Log in with role moadmin of account sys, or subscribe with --flush wait: then an iteration waits about a "

@@ -17,7 +17,7 @@ from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription, check_subscription_name
 
 if TYPE_CHECKING:
-    from ccpr.matrixone.client.session import Session
+    from ccpr.matrixone.client.upstream_session import Session
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.read_mirror import ReadMirror
     from ccpr.mirror.store import Store
@@ -125,7 +125,7 @@ class Workspace:
         return self.home / "mirrors" / name
 
     def connect(self, subscription: Subscription, timeouts: "Timeouts | None" = None) -> "Session":
-        from ccpr.matrixone.client.session import Session
+        from ccpr.matrixone.client.upstream_session import Session
         from ccpr.pipeline.options import DEFAULT_OPTIONS
 
         timeouts = timeouts or DEFAULT_OPTIONS.timeouts

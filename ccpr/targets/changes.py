@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ccpr.matrixone.ddl.parser import parse_create_table
-from ccpr.schema.alter import alter_table, rename_tables
+from ccpr.schema.alterations import alter_table, rename_tables
 from ccpr.schema.dialects import Dialect
-from ccpr.schema.statements import quoted
+from ccpr.schema.table_statements import quoted
 from ccpr.targets.base import TargetTable
 from ccpr.targets.expected_tables import SWAPPING, named
 

@@ -25,8 +25,8 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import FAKE_KEY
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER
-from ccpr.schema.statements import drop_table, show_loaded
 from ccpr.schema.sync_mark import Release, release
+from ccpr.schema.table_statements import drop_table, show_loaded
 from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.checkpoint.store import Location
 from ccpr.state.errors import CheckpointUnknown, PointTooOld

@@ -14,7 +14,7 @@ from ccpr.matrixone.schema import FAKE_KEY, Table
 from ccpr.matrixone.sql.quoting import quote_name, quote_names
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER, target_table
-from ccpr.schema.types import TargetUnfit
+from ccpr.schema.target_types import TargetUnfit
 from ccpr.targets.encoding import LoadColumn, cells_of, load_columns
 from ccpr.targets.errors import TargetValueRefused
 from ccpr.targets.expected_tables import check_types

@@ -16,7 +16,7 @@ from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.render import target_table
 from ccpr.schema.sync_mark import NotSyncable, for_sync
-from ccpr.schema.types import TargetUnfit
+from ccpr.schema.target_types import TargetUnfit
 from ccpr.targets.base import TargetTable
 from ccpr.targets.errors import TargetRegistryEdited
 

@@ -27,7 +27,7 @@ import sqlalchemy as sa
 
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.schema.statements import Name, quoted
+from ccpr.schema.table_statements import Name, quoted
 from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.errors import (

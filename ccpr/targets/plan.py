@@ -23,15 +23,15 @@ from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
 from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
-from ccpr.schema.alter import Alteration, alter_table, rename_tables
+from ccpr.schema.alterations import Alteration, alter_table, rename_tables
 from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.policy import Decision, decide
-from ccpr.schema.statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
 from ccpr.schema.sync_mark import NotSyncable
-from ccpr.schema.table_changes import ChangeKind, TableChange, diff_catalogs
+from ccpr.schema.table_changes import CatalogChange, ChangeKind, diff_catalogs
 from ccpr.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
-from ccpr.schema.types import TargetUnfit
+from ccpr.schema.table_statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
+from ccpr.schema.target_types import TargetUnfit
 from ccpr.targets.base import Registered, TableState, TargetTable
 from ccpr.targets.changes import change_statements, rename_statements
 from ccpr.targets.errors import DdlWaits, NameTaken, TargetChangeStuck, TargetDropsHeld, TargetTableDropped
@@ -77,7 +77,7 @@ class TargetRules:
     held: frozenset[str] = frozenset()
     altered: frozenset[str] = frozenset()
 
-    def policy_of(self, change: TableChange) -> DdlPolicy:
+    def policy_of(self, change: CatalogChange) -> DdlPolicy:
         """Of a change of one table."""
         return DdlPolicy.FULL if change.table.qualified_name in self.altered else self.policy
 
@@ -197,7 +197,7 @@ def plan_target(
     changes = diff_catalogs((entry.source for entry in live.values()), synced)
     changed = {change.table.id for change in changes}
     unfinished = [table for table in synced if table.id in live and table.id not in changed and not is_done(table)]
-    for change in (*changes, *(TableChange(ChangeKind.ALTERED, table, table) for table in unfinished)):
+    for change in (*changes, *(CatalogChange(ChangeKind.ALTERED, table, table) for table in unfinished)):
         before = live.get(change.before.id) if change.before is not None else None
         if change.table.id not in kept and (before is None or before.id not in kept):
             steps.append(_step(rules, change, before))
@@ -298,7 +298,7 @@ def _dropped(table: Table, entry: Registered) -> TableStep | None:
     return TableStep(table, failure=Failure.of(error), before=entry.table)
 
 
-def _step(rules: TargetRules, change: TableChange, before: TargetTable | None) -> TableStep | None:
+def _step(rules: TargetRules, change: CatalogChange, before: TargetTable | None) -> TableStep | None:
     """None if nothing has to be done."""
     table = change.table
     try:
@@ -336,7 +336,9 @@ def _without_refused(wanted: TargetTable, before: TargetTable) -> TargetTable:
     return without_defaults(wanted, {name for name in lacking_defaults(before) if earlier.get(name) == now.get(name)})
 
 
-def _unfinished(rules: TargetRules, change: TableChange, before: TargetTable, wanted: TargetTable) -> TableStep | None:
+def _unfinished(
+    rules: TargetRules, change: CatalogChange, before: TargetTable, wanted: TargetTable
+) -> TableStep | None:
     """The step for a table whose source is the same. An interrupted attempt may have left statements that had to wait
     for the rows."""
     if wanted.create == before.create:

@@ -10,7 +10,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.pipeline.committing import Outcome
-from ccpr.schema.table_changes import ChangeKind, TableChange
+from ccpr.schema.table_changes import CatalogChange, ChangeKind
 
 NAME = "a\x1b[2J\n```[x](javascript:y)"
 
@@ -22,7 +22,7 @@ def test_control_characters_of_foreign_names_are_escaped_in_a_table() -> None:
 
 def test_a_foreign_name_cannot_end_the_block_of_statements_nor_move_the_cursor() -> None:
     table = Table(1, 1, "d", NAME, Kind.TABLE, (Column("a", 0, SqlType(22)),), f"CREATE TABLE `{NAME}` (a int)", "")
-    shown = metadata.ddl_diff([TableChange(ChangeKind.CREATED, None, table)]).value
+    shown = metadata.ddl_diff([CatalogChange(ChangeKind.CREATED, None, table)]).value
     assert isinstance(shown, str)
     assert "\x1b" not in shown
     first, *_, last = shown.split("\n")

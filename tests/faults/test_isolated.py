@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from ccpr.matrixone.client.catalog import Catalog
+from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.schema import SqlType, Table
 from ccpr.matrixone.server.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
@@ -321,7 +321,7 @@ def test_an_unknown_column_type_fails_no_table_and_is_an_error_to_who_reads_it(
         table = changed_tables(replica, 2)[0]
         original = scope_module.read_catalog
 
-        def odd(*args: Any, **options: Any) -> Catalog:
+        def odd(*args: Any, **options: Any) -> TableCatalog:
             catalog = original(*args, **options)
             tables = (with_odd_column(found) if found.qualified_name == table else found for found in catalog.tables)
             return replace(catalog, tables=tuple(tables))

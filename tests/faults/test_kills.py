@@ -39,10 +39,10 @@ with replaced(module, path, kills):
 """
 PLACES = {
     "the name recorded": ("ccpr.state.log", "CcprLog.start", ""),
-    "snapshot created": ("ccpr.matrixone.client.snapshots", "create_snapshot", ""),
-    "snapshot time read": ("ccpr.matrixone.client.snapshots", "snapshot_timestamp", ""),
+    "snapshot created": ("ccpr.matrixone.client.upstream_snapshots", "create_snapshot", ""),
+    "snapshot time read": ("ccpr.matrixone.client.upstream_snapshots", "snapshot_timestamp", ""),
     "catalog read": ("ccpr.pipeline.scope", "read_catalog", ""),
-    "flushed": ("ccpr.matrixone.client.snapshots", "wait_until_flushed", ""),
+    "flushed": ("ccpr.matrixone.client.upstream_snapshots", "wait_until_flushed", ""),
     "list compared": ("ccpr.pipeline.listing", "diff_objects", ""),
     "first object stored": ("ccpr.mirror.local_store", "LocalStore._place", "objects/"),
     "objects copied": ("ccpr.pipeline.steps.copy", "copy_known", ""),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.matrixone.client.snapshots import create_snapshot, snapshot_timestamp
+from ccpr.matrixone.client.upstream_snapshots import create_snapshot, snapshot_timestamp
 from ccpr.matrixone.server.faults import CutStatement, FailStatement
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.step_names import Stage

@@ -18,7 +18,7 @@ from ccpr.dagster.table_specs import load_subscriptions
 from ccpr.dagster.target_tables import report_target_tables
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from ccpr.matrixone.client.definitions import VIEW
+from ccpr.matrixone.client.database_definitions import VIEW
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.patterns import ALL_NAMES, NamePatterns

@@ -14,7 +14,7 @@ import pytest
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.matrixone.client.snapshots import create_snapshot
+from ccpr.matrixone.client.upstream_snapshots import create_snapshot
 from ccpr.matrixone.server.faults import CutStatement, FailStatement
 from ccpr.mirror import local_store
 from ccpr.pipeline.driver import drive, take

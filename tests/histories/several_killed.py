@@ -16,7 +16,7 @@ from tests.histories.replicating import iterate
 from tests.support.patching import replaced
 
 METHODS = {  # statements upstream, and files of the mirror
-    "ccpr.matrixone.client.session": ("Session._run", "Session.stream"),
+    "ccpr.matrixone.client.upstream_session": ("Session._run", "Session.stream"),
     "ccpr.mirror.local_store": ("LocalStore._place", "LocalStore._replace", "LocalStore.delete"),
 }
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.types import VARLENA_TYPES, arrow_type
 from ccpr.matrixone.objects.writing.writer import write_data, write_tombstones
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table

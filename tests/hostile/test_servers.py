@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from ccpr.matrixone.client import session as session_module
+from ccpr.matrixone.client import upstream_session as session_module
 from ccpr.matrixone.client.endpoint import Endpoint, Tls
 from ccpr.matrixone.client.errors import (
     AccessDenied,
@@ -20,7 +20,7 @@ from ccpr.matrixone.client.errors import (
 )
 from ccpr.matrixone.client.limits import StallLimit
 from ccpr.matrixone.client.retry import NO_RETRY
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import Transient
 from tests.hostile.targets.client import greeting_payload
 

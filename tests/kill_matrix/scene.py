@@ -27,7 +27,7 @@ from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.engine.stored_table import ALIVE
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.retry import NO_RETRY
-from ccpr.matrixone.client.snapshots import create_snapshot
+from ccpr.matrixone.client.upstream_snapshots import create_snapshot
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -22,7 +22,7 @@ from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.convert import ZERO_DATE
-from ccpr.matrixone.objects.layout import COLUMN_META_DTYPE, Block
+from ccpr.matrixone.objects.object_layout import COLUMN_META_DTYPE, Block
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.mirror.filters import Compare, Filter, IsIn, IsNotIn, IsNotNull, IsNull

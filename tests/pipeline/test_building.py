@@ -1,6 +1,6 @@
 """Which tables a point does not show."""
 
-from ccpr.matrixone.client.catalog import Catalog
+from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.points import LaggingTable
@@ -11,7 +11,7 @@ from tests.support.values import a_table
 
 
 def catalog(before: list[Table], after: list[Table]) -> CatalogDiff:
-    found = Catalog("db", 1, Timestamp(1), tuple(after))
+    found = TableCatalog("db", 1, Timestamp(1), tuple(after))
     return CatalogDiff.of(found, {table.id: table for table in after}, diff_catalogs(before, after))
 
 

@@ -15,10 +15,10 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.engine.transaction import Transaction
 from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
-from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import StatementFailed
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.service.workspace import Workspace
@@ -307,13 +307,13 @@ def test_after_a_lost_connection_the_second_snapshot_may_be_too_early(
     late: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccpr.pipeline.appendable.SHORT_LIST", -1)
-    create = snapshots.create_snapshot
+    create = upstream_snapshots.create_snapshot
 
     def lost(session: Session, name: str, publication: Publication, database: str, table: str | None = None) -> None:
         create(session, name, publication, database, table)
         session.opened += 1
 
-    monkeypatch.setattr("ccpr.matrixone.client.snapshots.create_snapshot", lost)
+    monkeypatch.setattr("ccpr.matrixone.client.upstream_snapshots.create_snapshot", lost)
     full = lists(late, monkeypatch)
     assert late.iterate().point
     assert full == [False, True]

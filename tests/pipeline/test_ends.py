@@ -134,7 +134,7 @@ def empty_past(workspace: Workspace, seen: list[str]) -> Iterator[None]:
 
         return query
 
-    with replaced("ccpr.matrixone.client.session", "Session.query", emptied):
+    with replaced("ccpr.matrixone.client.upstream_session", "Session.query", emptied):
         yield
 
 
@@ -202,7 +202,7 @@ def test_a_login_that_is_refused_once_does_not_end_it(shop: Shop, monkeypatch: p
     def refuse(*_: object) -> Any:
         raise denied()
 
-    monkeypatch.setattr("ccpr.matrixone.client.session._connect", refuse)
+    monkeypatch.setattr("ccpr.matrixone.client.upstream_session._connect", refuse)
     assert shop.fails(AccessDenied)
 
 
@@ -237,7 +237,7 @@ def test_tables_that_the_catalog_lacks_and_the_present_has_were_not_dropped(shop
 
         return query
 
-    with replaced("ccpr.matrixone.client.session", "Session.query", without_u):
+    with replaced("ccpr.matrixone.client.upstream_session", "Session.query", without_u):
         assert not shop.fails(HistoryUnreadable)
         assert "shop" in (shop.row.error_message or "")
     shop.is_whole_again()

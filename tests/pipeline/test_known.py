@@ -354,7 +354,7 @@ def test_a_past_that_is_empty_is_no_catalog_that_is_known(tmp_path: Path) -> Non
 
             return query
 
-        with replaced("ccpr.matrixone.client.session", "Session.query", emptied):
+        with replaced("ccpr.matrixone.client.upstream_session", "Session.query", emptied):
             assert READ.items() <= sent(emulator, workspace).items()
 
 

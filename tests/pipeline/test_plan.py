@@ -7,7 +7,7 @@ import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client.catalog import Catalog
+from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
@@ -31,7 +31,7 @@ def rows(*objects: tuple[int, str, int]) -> pa.Table:
 
 
 def catalog(before: list[Table], after: list[Table], others: tuple[Table, ...] = ()) -> CatalogDiff:
-    found = Catalog("db", 1, Timestamp(1000), (*after, *others))
+    found = TableCatalog("db", 1, Timestamp(1000), (*after, *others))
     return CatalogDiff.of(found, {table.id: table for table in after}, diff_catalogs(before, after))
 
 

@@ -9,7 +9,7 @@ from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTa
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.policy import decide
-from ccpr.schema.table_changes import ChangeKind, TableChange
+from ccpr.schema.table_changes import CatalogChange, ChangeKind
 from ccpr.schema.table_diff import (
     ColumnAdded,
     ColumnDropped,
@@ -30,7 +30,7 @@ A = ColumnDefinition("a", ColumnType("int"))
 WIDE = replace(A, type=ColumnType("bigint"))
 INDEX = Index(IndexKind.KEY, "i", (KeyPart("a"),))
 TABLE = Table(1, 1, "d", "t", Kind.TABLE, ())
-ALTERED = TableChange(ChangeKind.ALTERED, TABLE, TABLE)
+ALTERED = CatalogChange(ChangeKind.ALTERED, TABLE, TABLE)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_each_change_is_applied_or_waits(step: DefinitionChange, additive: bool,
     [(ChangeKind.CREATED, True, False), (ChangeKind.DROPPED, False, True), (ChangeKind.REPLACED, False, True)],
 )
 def test_each_change_of_a_whole_table_is_applied_or_waits(kind: ChangeKind, additive: bool, destructive: bool):
-    change = TableChange(kind, TABLE, TABLE)
+    change = CatalogChange(kind, TABLE, TABLE)
     assert [decide(policy, change, []).applies for policy in DdlPolicy] == [additive, True, False]
     assert bool(decide(DdlPolicy.FULL, change, []).destructive) is destructive
 
 
 def test_an_alter_that_copied_the_table_is_not_a_truncate():
-    copied = TableChange(ChangeKind.REPLACED, TABLE, TABLE)
+    copied = CatalogChange(ChangeKind.REPLACED, TABLE, TABLE)
     decision = decide(DdlPolicy.ADDITIVE, copied, [ColumnAdded(A, None)])
     assert (decision.applies, decision.destructive) == (True, ())
 
@@ -81,7 +81,7 @@ def test_an_alter_that_copied_the_table_is_not_a_truncate():
 def test_a_truncate_with_a_change_that_copies_nothing_is_still_a_truncate():
     longer = ColumnDefinition("v", ColumnType("varchar", (5,))), ColumnDefinition("v", ColumnType("varchar", (9,)))
     text = longer[0], ColumnDefinition("v", ColumnType("text"))
-    change = TableChange(ChangeKind.REPLACED, TABLE, replace(TABLE, id=TABLE.id + 1))
+    change = CatalogChange(ChangeKind.REPLACED, TABLE, replace(TABLE, id=TABLE.id + 1))
     for step in (TableCommentChanged("", "new"), ColumnRetyped(*longer)):
         assert decide(DdlPolicy.ADDITIVE, change, (step,)).waiting, step
         assert decide(DdlPolicy.FULL, change, (step,)).destructive == ("d.t truncated",)

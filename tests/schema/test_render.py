@@ -21,12 +21,12 @@ from ccpr.matrixone.ddl.definition import (
 )
 from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.schema import FAKE_KEY, Column, Kind, SqlType, Table
-from ccpr.schema.alter import alter_table, rename_tables
+from ccpr.schema.alterations import alter_table, rename_tables
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.render import target_table
 from ccpr.schema.render_doris import create_table, doris_table
 from ccpr.schema.sync_mark import for_sync, release, restore
-from ccpr.schema.types import TargetUnfit
+from ccpr.schema.target_types import TargetUnfit
 from tests.matrixone.ddl.strategies import create_tables
 from tests.support.mariadb import MariaDb
 from tests.support.recorded import Snapshot, every_snapshot

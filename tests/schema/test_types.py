@@ -2,7 +2,7 @@
 
 from ccpr.matrixone.ddl.definition import ColumnType
 from ccpr.schema.dialects import Dialect
-from ccpr.schema.types import MAX_KEY_BYTES, target_type
+from ccpr.schema.target_types import MAX_KEY_BYTES, target_type
 
 
 def test_key_bytes_of_each_type_are_at_most_the_limit():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from tests.support.patching import replaced
 
 
@@ -24,7 +24,7 @@ def before_statements(action: Callable[[str], None]) -> Iterator[None]:
 
     with ExitStack() as held:
         for name in ("_run", "stream"):
-            held.enter_context(replaced("ccpr.matrixone.client.session", f"Session.{name}", first))
+            held.enter_context(replaced("ccpr.matrixone.client.upstream_session", f"Session.{name}", first))
         yield
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from ccpr.matrixone.client.objects import OBJECT_LIST_SCHEMA
+from ccpr.matrixone.client.object_answers import OBJECT_LIST_SCHEMA
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.pipeline.object_list import deduplicate, read_list
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ccpr.matrixone.client.catalog import tables_from_rows
-from ccpr.matrixone.client.session import Answer
+from ccpr.matrixone.client.table_catalog import tables_from_rows
+from ccpr.matrixone.client.upstream_session import Answer
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats, check_object_name
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -20,7 +20,7 @@ from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.schema.dialects import Dialect
-from ccpr.schema.types import TargetUnfit
+from ccpr.schema.target_types import TargetUnfit
 from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.dump import HEAD, DumpTable

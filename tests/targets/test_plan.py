@@ -13,8 +13,8 @@ from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from ccpr.schema.choices import DdlPolicy, MaxDrop
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.render import target_table
-from ccpr.schema.statements import shadow_name
 from ccpr.schema.sync_mark import for_sync
+from ccpr.schema.table_statements import shadow_name
 from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import Registered, TableState, TargetTable
 from ccpr.targets.plan import Alter, Build, Drop, TargetPlan, TargetRules, plan_target, renames, replaced

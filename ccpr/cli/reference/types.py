@@ -10,13 +10,13 @@ from ccpr.matrixone.objects.types import arrow_type
 from ccpr.matrixone.schema import Column
 from ccpr.pipeline.spark.tasks import spark_schema
 from ccpr.schema.dialects import Dialect
-from ccpr.schema.types import target_type
+from ccpr.schema.target_types import target_type
 
 _HEAD = """# Types
 
 Generated from the code by `make reference`; do not edit. The functions are
 `ccpr.matrixone.objects.types.arrow_type`, `ccpr.pipeline.spark.tasks.spark_schema` and
-`ccpr.schema.types.target_type`.
+`ccpr.schema.target_types.target_type`.
 
 ## Read from the mirror
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.timestamp import Timestamp
 
 _FIRST = 1024

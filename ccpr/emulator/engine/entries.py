@@ -10,7 +10,7 @@ from ccpr.emulator.engine.live_keys import FEW_ROWS, LiveKeys, has_exact_keys, u
 from ccpr.emulator.engine.partitioning import NoPartition, table_of
 from ccpr.emulator.engine.stored_table import ALIVE, NO_ROW, StoredTable, whole
 from ccpr.matrixone.objects import types
-from ccpr.matrixone.objects.writing.keys import packed_keys
+from ccpr.matrixone.objects.writing.packed_keys import packed_keys
 from ccpr.matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, SqlType
 
 INDEX_COLUMN, INDEX_KEY_COLUMN = "__mo_index_idx_col", "__mo_index_pri_col"

@@ -7,7 +7,7 @@ docs/upstream.md, "What differs by release".
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import (
     NO_ANSWER,
     AccountMissing,
@@ -23,7 +23,7 @@ from ccpr.matrixone.client.errors import (
 )
 
 if TYPE_CHECKING:  # the value is read wherever a state is shown; only asking needs these
-    from ccpr.matrixone.client.session import Session
+    from ccpr.matrixone.client.upstream_session import Session
     from ccpr.matrixone.objects.reader import ObjectFile
     from ccpr.matrixone.objects.timestamp import Timestamp
 
@@ -109,14 +109,14 @@ def check_interface(session: "Session") -> None:
     """Raises UpstreamTooOld if the upstream lacks what replication needs: the internal commands, or the column
     `rel_logical_id`."""
     try:
-        session.read(statements.snapshot_timestamp("ccpr_no_snapshot", "sys", "ccpr_no_publication"))
+        session.read(upstream_sql.snapshot_timestamp("ccpr_no_snapshot", "sys", "ccpr_no_publication"))
     except StatementUnknown as error:
         if "command format" not in error.text:
             raise _too_old(session, "the internal commands", error) from error
     except _ANSWERED:
         pass  # that there is no such snapshot, or no right to ask, is an answer
     try:
-        session.read(statements.probe_logical_id())
+        session.read(upstream_sql.probe_logical_id())
     except (StatementUnknown, StatementFailed) as error:
         if isinstance(error, StatementUnknown) or "rel_logical_id" in error.text:
             raise _too_old(session, "mo_tables.rel_logical_id", error) from error
@@ -131,20 +131,20 @@ def probe(session: "Session", known: Capabilities | None = None) -> Capabilities
     known or the others have other answers. Raises Transient errors only.
     """
     known = known or Capabilities()
-    version = (_cell(session, statements.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION] or None
-    zero_dates = _cell(session, statements.probe_zero_date()) == _ZERO_DATE
+    version = (_cell(session, upstream_sql.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION] or None
+    zero_dates = _cell(session, upstream_sql.probe_zero_date()) == _ZERO_DATE
     if None not in (known.flush, known.relay, known.checksums) and (version, zero_dates) == (
         known.version,
         known.zero_dates,
     ):
         return known
-    is_relay = _cell(session, statements.server_kind()) == _RELAY
+    is_relay = _cell(session, upstream_sql.server_kind()) == _RELAY
     flush, checksums = _may_flush(session), _gives_checksums(session)
     return replace(known, version=version, zero_dates=zero_dates, flush=flush, relay=is_relay, checksums=checksums)
 
 
 def _too_old(session: "Session", missing: str, error: UpstreamError) -> UpstreamTooOld:
-    version = (_cell(session, statements.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION]
+    version = (_cell(session, upstream_sql.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION]
     return UpstreamTooOld(
         f"this MatrixOne lacks the replication interface: it does not know {missing}",
         subject=f"upstream {session.endpoint.masked()}" + (f", which calls itself {version}" if version else ""),
@@ -156,7 +156,7 @@ def _too_old(session: "Session", missing: str, error: UpstreamError) -> Upstream
 def _may_flush(session: "Session") -> bool:
     """The privilege is checked before the words; the last of these is wrong, so that nothing is flushed."""
     try:
-        session.read(statements.probe_flush())
+        session.read(upstream_sql.probe_flush())
     except (NotPermitted, StatementUnknown):
         return False
     except (StatementFailed, TableMissing, DatabaseMissing):
@@ -166,10 +166,12 @@ def _may_flush(session: "Session") -> bool:
 
 def _gives_checksums(session: "Session") -> bool:
     try:
-        rows = session.read(statements.probe_checksum()).rows
+        rows = session.read(upstream_sql.probe_checksum()).rows
     except NO_ANSWER:
         return False
-    return len(rows) == 1 and len(rows[0]) == len(statements.SUM_COLUMNS) and len(rows[0][-1] or b"") == CHECKSUM_BYTES
+    return (
+        len(rows) == 1 and len(rows[0]) == len(upstream_sql.SUM_COLUMNS) and len(rows[0][-1] or b"") == CHECKSUM_BYTES
+    )
 
 
 def _cell(session: "Session", statement: str) -> bytes | None:

@@ -33,7 +33,7 @@ _NONE = np.empty((2, 0), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class AnswerColumns:
     """Some rows of a result set.
 
     Attributes
@@ -66,7 +66,7 @@ def column_places(columns: Sequence[str], names: Sequence[str]) -> tuple[int, ..
     return tuple(found[name.lower()] for name in names)
 
 
-def read_columns(stream: BufferedReader, longest: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Columns]:
+def read_columns(stream: BufferedReader, longest: int, block_bytes: int = BLOCK_BYTES) -> Iterator[AnswerColumns]:
     """The rows of the next answer, about `block_bytes` at a time. An empty answer is one block without rows.
 
     Raises AnswerTooLong for more than `longest` bytes; PyMySQL's error if the server reports one, also after some rows,
@@ -80,7 +80,7 @@ def read_columns(stream: BufferedReader, longest: int, block_bytes: int = BLOCK_
     while not blocks.ended:
         data, begins, ends = blocks.read()
         if len(begins) or (is_first and blocks.ended):
-            yield Columns(names, tuple(split_cells(data, begins, ends, len(names))))
+            yield AnswerColumns(names, tuple(split_cells(data, begins, ends, len(names))))
             is_first = False
 
 

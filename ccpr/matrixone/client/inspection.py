@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ccpr.matrixone.client import statements
-from ccpr.matrixone.client.catalog import TEMPORARY, kind_of, temporary_tables
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import (
     NO_ANSWER,
 )
-from ccpr.matrixone.client.partitions import PARTITION_PREFIX
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session, integer, text
+from ccpr.matrixone.client.table_catalog import TEMPORARY, kind_of, temporary_tables
+from ccpr.matrixone.client.table_partitions import PARTITION_PREFIX
+from ccpr.matrixone.client.upstream_session import Session, integer, text
 from ccpr.matrixone.schema import Kind
 
 
@@ -53,18 +53,18 @@ class DatabaseTables:
 
 def server_version(session: Session) -> str | None:
     """The server's version text, e.g. ``8.0.30-MatrixOne-v3.0.0``."""
-    return _word(session, statements.server_version())
+    return _word(session, upstream_sql.server_version())
 
 
 def current_role(session: Session) -> str | None:
     """The current role of the login."""
-    return _word(session, statements.current_role())
+    return _word(session, upstream_sql.current_role())
 
 
 def read_clock(session: Session, clock: Callable[[], float] = time.time) -> ClockReading | None:
     """The upstream's clock compared with ours (`clock`, seconds since 1970)."""
     before = clock()
-    found = _word(session, statements.server_time())
+    found = _word(session, upstream_sql.server_time())
     after = clock()
     try:
         theirs = None if found is None else datetime.fromisoformat(found).replace(tzinfo=UTC).timestamp()
@@ -79,7 +79,7 @@ def read_clock(session: Session, clock: Callable[[], float] = time.time) -> Cloc
 def read_tables(session: Session, publication: Publication, database: str) -> DatabaseTables | None:
     """The relations of the publisher's database at present."""
     try:
-        answer = session.read(statements.select_tables(publication.publisher_id, database))
+        answer = session.read(upstream_sql.select_tables(publication.publisher_id, database))
         found = [
             (
                 integer(number, "rel_id"),

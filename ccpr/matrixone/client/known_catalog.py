@@ -8,15 +8,15 @@ database, and who could as well drop what is in it.
 
 import logging
 
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.capabilities import CHECKSUM_BYTES
-from ccpr.matrixone.client.catalog import Catalog, kind_of, only_database
 from ccpr.matrixone.client.errors import (
     NO_ANSWER,
     BadAnswer,
 )
 from ccpr.matrixone.client.publication import Publication
-from ccpr.matrixone.client.session import Session, integer, text
+from ccpr.matrixone.client.table_catalog import TableCatalog, kind_of, only_database
+from ccpr.matrixone.client.upstream_session import Session, integer, text
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table
 
@@ -31,32 +31,32 @@ def catalog_checksum(session: Session, publication: Publication, database: str, 
     """
     what = publication.publisher_id, database, at.physical
     try:
-        found = [_sum_of(session, ask(*what)) for ask in (statements.checksum_tables, statements.checksum_columns)]
+        found = [_sum_of(session, ask(*what)) for ask in (upstream_sql.checksum_tables, upstream_sql.checksum_columns)]
     except NO_ANSWER as error:
         _logger.info("the catalog of %s is read as a whole: %s", database, error)
         return None
     return None if any(number == 0 for number, _ in found) else " ".join(f"{number}:{value}" for number, value in found)
 
 
-def read_names(session: Session, publication: Publication, database: str, at: Timestamp) -> Catalog:
+def read_names(session: Session, publication: Publication, database: str, at: Timestamp) -> TableCatalog:
     """What `read_catalog` reads, without columns, texts and logical ids: of a database that is known to have neither
     temporary nor partitioned tables then. Raises DatabaseMissing, BadCatalog."""
     owner, tables, others = publication.publisher_id, list[Table](), list[tuple[str, str]]()
-    number, _ = only_database(session.read(statements.select_databases(owner, database, at.physical)), at)
-    answer = session.read(statements.select_names(owner, database, at.physical))
-    for rel_id, relname, relkind in answer.select(*statements.NAME_COLUMNS):
+    number, _ = only_database(session.read(upstream_sql.select_databases(owner, database, at.physical)), at)
+    answer = session.read(upstream_sql.select_names(owner, database, at.physical))
+    for rel_id, relname, relkind in answer.select(*upstream_sql.NAME_COLUMNS):
         name, relation = text(relname, "relname"), text(relkind, "relkind")
         kind = kind_of(name, relation)
         tables.append(Table(integer(rel_id, f"rel_id of table {name}"), 0, database, name, kind, ()))
         if kind is Kind.OTHER:
             others.append((name, relation))
     tables.sort(key=lambda table: table.id)
-    return Catalog(database, number, at, tuple(tables), unreplicated=tuple(sorted(others)))
+    return TableCatalog(database, number, at, tuple(tables), unreplicated=tuple(sorted(others)))
 
 
 def _sum_of(session: Session, statement: str) -> tuple[int, str]:
     """The number of rows and their checksum in hexadecimal digits. Raises BadAnswer."""
-    rows = list(session.read(statement).select(*statements.SUM_COLUMNS))
+    rows = list(session.read(statement).select(*upstream_sql.SUM_COLUMNS))
     if len(rows) != 1 or len(rows[0][1] or b"") != CHECKSUM_BYTES:
         raise BadAnswer("it is not a number and a checksum of 16 bytes", subject="checksum of the catalog")
     number, value = rows[0]

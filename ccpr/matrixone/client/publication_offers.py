@@ -6,7 +6,7 @@ Source: docs/upstream.md 1 and 3; docs/requirements.md N4, N5 and O2.
 import logging
 from dataclasses import dataclass
 
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT
 from ccpr.matrixone.client.errors import (
     AccountMissing,
@@ -22,7 +22,7 @@ from ccpr.matrixone.client.errors import (
     UnsupportedTable,
 )
 from ccpr.matrixone.client.publication import EVERYTHING, Publication
-from ccpr.matrixone.client.session import Answer, Session, integer, text
+from ccpr.matrixone.client.upstream_session import Answer, Session, integer, text
 from ccpr.matrixone.objects.timestamp import Timestamp
 
 _EVERYBODY, _ALL = "all", "ALL"  # as stored, as written in statements
@@ -73,7 +73,7 @@ class Offer:
 
 def account_id(session: Session, name: str) -> int:
     """The number of an account. Raises AccountMissing; NotPermitted for a login that is not of account sys."""
-    rows = list(_read_as_sys(session, statements.select_account(name)).select("account_id"))
+    rows = list(_read_as_sys(session, upstream_sql.select_account(name)).select("account_id"))
     if not rows:
         raise AccountMissing(f"there is no account {name}", subject=f"account {name}")
     return integer(rows[0][0], f"account_id of {name}")
@@ -85,7 +85,7 @@ def find_publications(session: Session, database: str) -> list[Offer]:
 
     Raises NotPermitted for a login that is not of account sys: only that account can read the table.
     """
-    offers = _offers(_read_as_sys(session, statements.select_publications(database)))
+    offers = _offers(_read_as_sys(session, upstream_sql.select_publications(database)))
     return sorted(offers, key=lambda offer: (offer.publication.publisher, offer.publication.name))
 
 
@@ -132,7 +132,7 @@ def read_offer(session: Session, publication: Publication, at: Timestamp) -> Off
     """What the publication offered at a time; None if the server does not have such a table. Raises
     PublicationMissing."""
     try:
-        answer = session.read(statements.select_publication(publication.publisher, publication.name, at.physical))
+        answer = session.read(upstream_sql.select_publication(publication.publisher, publication.name, at.physical))
     except (StatementUnknown, TableMissing) as error:
         _log.debug("the coverage of the publication is not known: %s", error)
         return None
@@ -175,11 +175,11 @@ def _no_sys_login(
     publisher."""
     endpoint = session.endpoint
     owner, publication = publisher or endpoint.account, name or _new_name(database)
-    run = statements.create_publication(publication, database, table, _everybody_or_sys(owner))
+    run = upstream_sql.create_publication(publication, database, table, _everybody_or_sys(owner))
     if name is not None:
-        run = f"{statements.admit_account(name, SYS_ACCOUNT)} (unless it admits {SYS_ACCOUNT} already)"
+        run = f"{upstream_sql.admit_account(name, SYS_ACCOUNT)} (unless it admits {SYS_ACCOUNT} already)"
     source = f"FROM 'mysql://{SYS_ACCOUNT}#root:<password>@{endpoint.address}'"
-    offer = f"PUBLICATION {statements.identifier(publication)} OF {statements.identifier(owner)}"
+    offer = f"PUBLICATION {upstream_sql.identifier(publication)} OF {upstream_sql.identifier(owner)}"
     return NotPermitted(
         f"account {endpoint.account} may not take objects from the upstream: only logins of account sys with the role "
         "moadmin may",
@@ -196,10 +196,8 @@ def _everybody_or_sys(owner: str) -> str:
 
 
 def _several(offers: list[Offer], database: str, table: str | None) -> PublicationAmbiguous:
-    ways = [
-        f"PUBLICATION {statements.identifier(o.publication.name)} OF {statements.identifier(o.publication.publisher)}"
-        for o in offers
-    ]
+    named = upstream_sql.identifier
+    ways = [f"PUBLICATION {named(o.publication.name)} OF {named(o.publication.publisher)}" for o in offers]
     first = offers[0].publication
     return PublicationAmbiguous(
         f"{len(offers)} publications cover it",
@@ -222,7 +220,7 @@ def _none(
             return DatabaseMissing(f"account {publisher} has no database {database}", subject=f"database {database}")
         owners = [publisher]
     runs = [
-        _run_as(owner, statements.create_publication(_new_name(database), database, table, _everybody_or_sys(owner)))
+        _run_as(owner, upstream_sql.create_publication(_new_name(database), database, table, _everybody_or_sys(owner)))
         for owner in owners or ["<the databases' account>" if database == EVERYTHING else "<the database's account>"]
     ]
     return PublicationMissing(
@@ -232,8 +230,8 @@ def _none(
 
 def _owners(session: Session, database: str) -> list[str] | None:
     """The names of the accounts that have such a database; None if that cannot be looked up."""
-    owners = _probe(session, statements.select_owners(database))
-    accounts = _probe(session, statements.select_accounts())
+    owners = _probe(session, upstream_sql.select_owners(database))
+    accounts = _probe(session, upstream_sql.select_accounts())
     if owners is None or accounts is None:
         return None
     names = {
@@ -260,7 +258,7 @@ def _run_as(account: str, statement: str) -> str:
 
 def _offers(answer: Answer) -> list[Offer]:
     offers = []
-    for number, account, name, database, tables, accounts in answer.select(*statements.PUBLICATION_COLUMNS):
+    for number, account, name, database, tables, accounts in answer.select(*upstream_sql.PUBLICATION_COLUMNS):
         publication = Publication(text(name, "pub_name"), text(account, "account_name"), integer(number, "account_id"))
         offers.append(
             Offer(
@@ -291,7 +289,7 @@ def _probe(session: Session, statement: str) -> Answer | None:
 
 
 def _check_offer(session: Session, publication: Publication, database: str, table: str | None, *, listed: bool) -> None:
-    answer = _probe(session, statements.select_publication(publication.publisher, publication.name))
+    answer = _probe(session, upstream_sql.select_publication(publication.publisher, publication.name))
     if answer is None:
         _check_coverage(session, publication, database, table, listed=listed)
         return
@@ -307,11 +305,11 @@ def _check_offer(session: Session, publication: Publication, database: str, tabl
         raise PublicationMissing(
             f"account {publication.publisher} has no publication {publication.name}",
             subject=subject,
-            remedy=_as_admin(publication, statements.create_publication(publication.name, database, table, audience)),
+            remedy=_as_admin(publication, upstream_sql.create_publication(publication.name, database, table, audience)),
         )
     offer = offers[0]
     if not offer.admits(account):
-        change = statements.admit_account(publication.name, None if audience == _ALL else account)
+        change = upstream_sql.admit_account(publication.name, None if audience == _ALL else account)
         raise NotPermitted(
             f"the publication is not for account {account}",
             subject=subject,
@@ -333,7 +331,7 @@ def _check_coverage(
     """Checked by the only statement that every admitted account may run. It finds the publication by its name only
     (docs/upstream.md D3)."""
     try:
-        answer = session.read(statements.show_coverage(publication.name))
+        answer = session.read(upstream_sql.show_coverage(publication.name))
         covered = [(text(one, "Database"), text(other, "Table")) for one, other in answer.select("Database", "Table")]
     except (StatementUnknown, StatementFailed, BadAnswer) as error:
         _log.debug("the publication's coverage is not known: %s", error)
@@ -353,10 +351,12 @@ def _not_covered(offer: Offer, database: str, table: str | None, audience: str) 
     publication = offer.publication
     covered = f"{offer.database} ({offer.tables:.200})" if offer.database else "nothing"
     if table is not None and offer.database.lower() == database.lower():
-        change = statements.publish_tables(publication.name, database, [*filter(None, offer.tables.split(",")), table])
+        change = upstream_sql.publish_tables(
+            publication.name, database, [*filter(None, offer.tables.split(",")), table]
+        )
     else:
         name = f"{publication.name}_{'all' if database == EVERYTHING else database}"
-        change = statements.create_publication(name, database, table, audience)
+        change = upstream_sql.create_publication(name, database, table, audience)
     remedy = _as_admin(publication, change)
     if table is None and offer.tables and offer.names(database):
         remedy += (
@@ -377,14 +377,14 @@ def _as_admin(publication: Publication, statement: str) -> str:
 
 def _check_internal_commands(session: Session, publication: Publication, database: str) -> None:
     try:
-        session.read(statements.databases(publication.publisher, publication.name, database))
+        session.read(upstream_sql.databases(publication.publisher, publication.name, database))
     except (StatementUnknown, StatementFailed) as error:
         _log.debug("it is not known whether internal commands are permitted: %s", error)
 
 
 def _check_role(session: Session) -> None:
     """CREATE SNAPSHOT needs the account's administrator role as the current role (docs/upstream.md 4.2)."""
-    answer = _probe(session, statements.current_role())
+    answer = _probe(session, upstream_sql.current_role())
     if answer is None or len(answer.rows) != 1 or len(answer.rows[0]) != 1:
         return
     account, role = session.endpoint.account.lower(), text(answer.rows[0][0], "current role").lower()
@@ -402,7 +402,7 @@ def _check_role(session: Session) -> None:
 
 
 def _check_database(session: Session, publication: Publication, database: str) -> None:
-    answer = _probe(session, statements.select_databases(publication.publisher_id, database))
+    answer = _probe(session, upstream_sql.select_databases(publication.publisher_id, database))
     if answer is not None and not answer.rows:
         raise DatabaseMissing(
             f"account {publication.publisher} has no database {database}", subject=f"database {database}"
@@ -410,7 +410,7 @@ def _check_database(session: Session, publication: Publication, database: str) -
 
 
 def _check_table(session: Session, publication: Publication, database: str, table: str) -> None:
-    answer = _probe(session, statements.select_tables(publication.publisher_id, database, table=table))
+    answer = _probe(session, upstream_sql.select_tables(publication.publisher_id, database, table=table))
     if answer is None:
         return
     if not answer.rows:

@@ -59,7 +59,7 @@ def parse_create_table(
     catalog. The server does not quote them, so a text with quotes in it can be read for certain only with them.
     `subject` is what an error is about, e.g. ``table db.t``.
     """
-    return _Parser(text, comment, members or {}, subject).statement()
+    return _CreateTableParser(text, comment, members or {}, subject).statement()
 
 
 def table_comment(text: str) -> str:
@@ -104,7 +104,7 @@ def create_table_of(table: Table) -> CreateTable:
     return replace(created, database=table.database, name=table.name, columns=tuple(columns))
 
 
-class _Parser(Cursor):
+class _CreateTableParser(Cursor):
     """One statement, read once from its first word to its last."""
 
     def __init__(self, text: str, comment: str | None, members: Mapping[str, tuple[str, ...]], subject: str) -> None:
@@ -122,7 +122,7 @@ class _Parser(Cursor):
             self.expect("NOT")
             self.expect("EXISTS")
         database, name = self.qualified_name()
-        parts = _Parts()
+        parts = _ClauseParts()
         self.sign("(")
         while True:
             self._definition(parts)
@@ -155,7 +155,7 @@ class _Parser(Cursor):
 
     # Definitions
 
-    def _definition(self, parts: "_Parts") -> None:
+    def _definition(self, parts: "_ClauseParts") -> None:
         constraint = ""
         if self.take("CONSTRAINT") and not self.at("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
             constraint = self.name()
@@ -178,7 +178,7 @@ class _Parser(Cursor):
         else:
             self._column(parts)
 
-    def _column(self, parts: "_Parts") -> None:
+    def _column(self, parts: "_ClauseParts") -> None:
         name = self.name()
         column = ColumnDefinition(name, self._type(self._members.get(name, ())))
         while not self.at_sign(",") and not self.at_sign(")"):
@@ -188,7 +188,7 @@ class _Parser(Cursor):
             column = replace(column, default=None)
         parts.columns.append(column)
 
-    def _column_constraint(self, name: str, parts: "_Parts") -> bool:
+    def _column_constraint(self, name: str, parts: "_ClauseParts") -> bool:
         """A key or check that is written with a column, and is the table's; False if there is none here."""
         if self.take("PRIMARY"):
             self.expect("KEY")
@@ -327,7 +327,7 @@ class _Parser(Cursor):
 
     # Clauses of the table
 
-    def _clause(self, parts: "_Parts") -> None:
+    def _clause(self, parts: "_ClauseParts") -> None:
         if self.take("COMMENT"):
             parts.comment = self._table_comment()
         elif self.take("PARTITION"):
@@ -422,7 +422,7 @@ class _Parser(Cursor):
         return token.is_word("PROPERTIES", "CLUSTER") or token.is_sign(";")
 
 
-class _Parts:
+class _ClauseParts:
     """A statement's parts, as they are found."""
 
     def __init__(self) -> None:

@@ -93,7 +93,7 @@ class _Level:
 _NONE = np.empty(0, np.int64)
 
 
-class _Bytes:
+class _JsonBytes:
     """The data, readable at any position in several widths. The caller checks positions first."""
 
     def __init__(self, data: pa.Buffer, subject: str) -> None:
@@ -116,7 +116,7 @@ class _Bytes:
 def _texts(
     data: pa.Buffer | None, starts: np.ndarray, ends: np.ndarray, valid: np.ndarray, subject: str
 ) -> pa.StringArray:
-    source = _Bytes(data or pa.py_buffer(b""), subject)
+    source = _JsonBytes(data or pa.py_buffer(b""), subject)
     rows = np.flatnonzero(valid)
     if rows.size == 0:
         return pa.nulls(len(valid), pa.string())
@@ -130,7 +130,7 @@ def _texts(
     return text.take(pa.array(places, mask=~valid))
 
 
-def _descend(source: _Bytes, kind: np.ndarray, at: np.ndarray, end: np.ndarray) -> list[_Level]:
+def _descend(source: _JsonBytes, kind: np.ndarray, at: np.ndarray, end: np.ndarray) -> list[_Level]:
     budget = int((end - at).sum()) // _VALUE_ENTRY
     keyed = key_at = key_length = _NONE
     levels: list[_Level] = []
@@ -167,7 +167,7 @@ def _descend(source: _Bytes, kind: np.ndarray, at: np.ndarray, end: np.ndarray) 
         source.check((key_at >= behind[owner]) & (key_at + key_length <= stop[owner]), "a key outside its object")
 
 
-def _leaves(source: _Bytes, levels: list[_Level], size: int) -> tuple[pa.StringArray, pa.StringArray | None]:
+def _leaves(source: _JsonBytes, levels: list[_Level], size: int) -> tuple[pa.StringArray, pa.StringArray | None]:
     """Texts of all leaves (empty for containers) and of all keys with their colon (empty where there is none), level
     by level."""
     kind, at, end = (np.concatenate([getattr(level, name) for level in levels]) for name in ("kind", "at", "end"))
@@ -204,7 +204,7 @@ def _leaves(source: _Bytes, levels: list[_Level], size: int) -> tuple[pa.StringA
     return leaves, pa.concat_arrays([groups[0], keys]).take(pa.array(places))
 
 
-def _plain_texts(source: _Bytes, kind: int, at: np.ndarray, end: np.ndarray) -> pa.StringArray:
+def _plain_texts(source: _JsonBytes, kind: int, at: np.ndarray, end: np.ndarray) -> pa.StringArray:
     """Texts of leaves of one kind that are not strings."""
     if kind == LITERAL:
         codes = source.u1[at]
@@ -245,7 +245,7 @@ def _with_containers(level: _Level, text: pa.StringArray, below: pa.StringArray)
     return pc.replace_with_mask(text, pa.array(mask), whole)
 
 
-def _string_ranges(source: _Bytes, at: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _string_ranges(source: _JsonBytes, at: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Start and length of strings whose LEB128 length is at `at`."""
     length, open_ = np.zeros(len(at), np.int64), np.ones(len(at), bool)
     at = at.copy()
@@ -261,7 +261,7 @@ def _string_ranges(source: _Bytes, at: np.ndarray, end: np.ndarray) -> tuple[np.
     return at, length
 
 
-def _quoted(source: _Bytes, at: np.ndarray, length: np.ndarray) -> pa.StringArray:
+def _quoted(source: _JsonBytes, at: np.ndarray, length: np.ndarray) -> pa.StringArray:
     raw = gather(source.data, at, length)
     text = readable_text(raw)
     body = raw.buffers()[2]
@@ -274,7 +274,7 @@ def _quoted(source: _Bytes, at: np.ndarray, length: np.ndarray) -> pa.StringArra
     return pc.binary_join_element_wise(_scalar('"'), text, _scalar('"'), _scalar(""))
 
 
-def _float_text(values: np.ndarray, source: _Bytes) -> pa.StringArray:
+def _float_text(values: np.ndarray, source: _JsonBytes) -> pa.StringArray:
     """The shortest text that reads back equal: without an exponent from 1e-6 to below 1e21, else with an exponent of
     two digits or more."""
     source.check(np.isfinite(values), "a number that is not finite")

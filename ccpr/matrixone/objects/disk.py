@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectDamaged
-from ccpr.matrixone.objects.layout import MAGIC
+from ccpr.matrixone.objects.object_layout import MAGIC
 
 BLOCK_BYTES, CONTENT_BYTES = 2048, 2044
 _CRC_BYTES = BLOCK_BYTES - CONTENT_BYTES

@@ -104,7 +104,7 @@ def _batches(rows: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
 
 
 @dataclass(slots=True)
-class _Found:
+class _GeometryTexts:
     """Fragments and coordinates of some rows, as lists of arrays.
 
     Attributes
@@ -123,7 +123,7 @@ class _Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bytes:
+class _GeometryBytes:
     """Numbers at any place of the bytes; places must lie inside."""
 
     data: np.ndarray
@@ -147,7 +147,7 @@ class _Bytes:
 
 def _texts(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, width: int) -> tuple[pa.StringArray, np.ndarray]:
     """The texts of those values that are WKB with such coordinates, and which these are."""
-    source, found = _Bytes(data), _Found()
+    source, found = _GeometryBytes(data), _GeometryTexts()
     big, good = data[starts] == 0, np.zeros(len(starts), bool)
     whole = np.flatnonzero(ends - starts >= _HEAD + _COUNT)
     kinds = np.zeros(len(starts), np.int64)
@@ -162,7 +162,7 @@ def _texts(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, width: int) -
 
 
 def _read_points(
-    source: _Bytes, found: _Found, starts: np.ndarray, ends: np.ndarray, big: np.ndarray, width: int
+    source: _GeometryBytes, found: _GeometryTexts, starts: np.ndarray, ends: np.ndarray, big: np.ndarray, width: int
 ) -> np.ndarray:
     good = ends - starts == _HEAD + 2 * width
     found.points.append((starts[good], np.ones(int(good.sum()), bool), big[good]))
@@ -170,7 +170,7 @@ def _read_points(
 
 
 def _read_lines(
-    source: _Bytes, found: _Found, starts: np.ndarray, ends: np.ndarray, big: np.ndarray, width: int
+    source: _GeometryBytes, found: _GeometryTexts, starts: np.ndarray, ends: np.ndarray, big: np.ndarray, width: int
 ) -> np.ndarray:
     counts = source.counts(starts + _HEAD, big)
     good = ends - starts == _HEAD + _COUNT + 2 * width * counts
@@ -184,12 +184,12 @@ def _read_lines(
 
 
 def _read_polygons(
-    source: _Bytes, found: _Found, starts: np.ndarray, ends: np.ndarray, big: np.ndarray, width: int
+    source: _GeometryBytes, found: _GeometryTexts, starts: np.ndarray, ends: np.ndarray, big: np.ndarray, width: int
 ) -> np.ndarray:
     """Those of a few rings."""
     counts = source.counts(starts + _HEAD, big)
     places = starts + _HEAD + _COUNT
-    good, rings = counts <= _FEW_RINGS, _Found()
+    good, rings = counts <= _FEW_RINGS, _GeometryTexts()
     for number in range(int(min(counts.max(), _FEW_RINGS))):
         there = good & (counts > number)
         good &= ~there | (places + _COUNT <= ends)
@@ -232,11 +232,13 @@ class _Kept:
 # ---- parts one by one
 
 
-def _read_one_by_one(data: np.ndarray, found: _Found, starts: np.ndarray, ends: np.ndarray, width: int) -> np.ndarray:
+def _read_one_by_one(
+    data: np.ndarray, found: _GeometryTexts, starts: np.ndarray, ends: np.ndarray, width: int
+) -> np.ndarray:
     good, literals, runs, points = [], [], [], []
     raw = data.data
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        parts = _Parts(raw[start:end], start, width)
+        parts = _GeometryParts(raw[start:end], start, width)
         try:
             good.append(parts.geometry(0, _DEEPEST, 0) == end - start)
         except (_NotWkb, IndexError):
@@ -253,7 +255,7 @@ def _read_one_by_one(data: np.ndarray, found: _Found, starts: np.ndarray, ends: 
 
 
 @dataclass(slots=True)
-class _Parts:
+class _GeometryParts:
     """The fragments of one value, which lies at `base` of the bytes."""
 
     cell: memoryview
@@ -322,7 +324,7 @@ class _Parts:
 # ---- together
 
 
-def _joined(source: _Bytes, found: _Found, starts: np.ndarray, width: int) -> pa.StringArray:
+def _joined(source: _GeometryBytes, found: _GeometryTexts, starts: np.ndarray, width: int) -> pa.StringArray:
     """A text for each value; `starts` ascend."""
     if not len(starts):
         return pa.array([], pa.string())
@@ -360,7 +362,9 @@ def _columns(parts: list[_Rows]) -> _Rows:
     return first, second, third
 
 
-def _pairs(source: _Bytes, places: np.ndarray, number: np.ndarray, big: np.ndarray, width: int) -> pa.StringArray:
+def _pairs(
+    source: _GeometryBytes, places: np.ndarray, number: np.ndarray, big: np.ndarray, width: int
+) -> pa.StringArray:
     """`x y`, with a comma before all but the first of a line."""
     x, y = (number_texts(source.coordinates(places + shift, big, width)) for shift in (0, width))
     comma = pc.if_else(pa.array(number > 0), ",", "")

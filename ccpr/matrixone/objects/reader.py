@@ -18,7 +18,7 @@ from ccpr.matrixone.objects.errors import (
     ValueRefused,
 )
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, object_name
-from ccpr.matrixone.objects.layout import (
+from ccpr.matrixone.objects.object_layout import (
     TIMESTAMP_DTYPE,
     Block,
     Scratch,
@@ -67,7 +67,7 @@ class ObjectFile:
     ----------
     object_id : 18 bytes.
     rows : of all blocks, visible or not.
-    blocks : see `ccpr.matrixone.objects.layout.Block`.
+    blocks : see `ccpr.matrixone.objects.object_layout.Block`.
     appendable : rows are in order of arrival, each with a commit time.
     sort_key : seqnum of the column that the rows are sorted by (if the stats say sorted), or None.
     max_seqnum : largest number of an ordinary column; larger ones in a block are special (rowids, commit times), even

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ValueRefused
 from ccpr.matrixone.objects.identifiers import OBJECT_ID_SIZE, rowid_order
-from ccpr.matrixone.objects.layout import Block
+from ccpr.matrixone.objects.object_layout import Block
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.capabilities import Capabilities
-from ccpr.matrixone.client.definitions import (
+from ccpr.matrixone.client.database_definitions import (
     SEQUENCE,
     SYS,
     RowRules,

@@ -3,7 +3,7 @@
 import logging
 
 from ccpr.maintenance.sweeping import Swept
-from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.pipeline.iteration import Iteration
 
@@ -19,7 +19,7 @@ def drop_due_snapshots(iteration: Iteration) -> None:
     unanswered = [name for name, _ in context.late if name not in context.to_drop]
     for name in (*context.to_drop, *unanswered):
         try:
-            snapshots.drop_snapshot(iteration.sessions.session, name, publication)
+            upstream_snapshots.drop_snapshot(iteration.sessions.session, name, publication)
             dropped.add(name)
         except CcprError as error:
             _logger.warning("snapshot %s could not be dropped upstream, it will be tried again: %s", name, error)

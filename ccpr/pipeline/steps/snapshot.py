@@ -5,7 +5,7 @@ import logging
 from dataclasses import replace
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client import snapshots
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, probe
 from ccpr.matrixone.client.errors import SnapshotGone
 from ccpr.pipeline.databases import chosen_databases, still_there
@@ -39,7 +39,9 @@ def take_snapshot(iteration: Iteration) -> IterationRecord:
         )
     capabilities = _probed(iteration)
     if capabilities.relay:
-        age = snapshots.snapshot_age(iteration.sessions.session, found.name, iteration.subscription.publication)
+        age = upstream_snapshots.snapshot_age(
+            iteration.sessions.session, found.name, iteration.subscription.publication
+        )
         found = replace(found, taken_at=iteration.clock(), age=age)
     memory.context = replace(memory.context, open=found, capabilities=capabilities)
     iteration.lag.since(iteration.subscription.task_id, found)
@@ -90,11 +92,11 @@ def _read(iteration: Iteration, *, made_now: bool) -> SnapshotRef | None:
     assert ref is not None
     if ref.physical is None:
         _create(iteration, ref.name)
-        physical = snapshots.snapshot_timestamp(session, ref.name, publication).physical
+        physical = upstream_snapshots.snapshot_timestamp(session, ref.name, publication).physical
         when = taken_at(physical, iteration.clock(), context.current, made_now=made_now)
         return replace(ref, physical=physical, taken_at=when)
     try:
-        at = snapshots.snapshot_timestamp(session, ref.name, publication)
+        at = upstream_snapshots.snapshot_timestamp(session, ref.name, publication)
     except SnapshotGone:
         return None
     return ref if at == ref.at else None
@@ -103,11 +105,11 @@ def _read(iteration: Iteration, *, made_now: bool) -> SnapshotRef | None:
 def _create(iteration: Iteration, name: str) -> None:
     subscription, session = iteration.subscription, iteration.sessions.session
     if not subscription.of_account:
-        snapshots.create_snapshot(session, name, subscription.publication, subscription.database)
+        upstream_snapshots.create_snapshot(session, name, subscription.publication, subscription.database)
         return
     first = next(iter(chosen_databases(session, subscription)[0]))
     with still_there(subscription):
-        snapshots.create_account_snapshot(session, name, subscription.publication, first)
+        upstream_snapshots.create_account_snapshot(session, name, subscription.publication, first)
 
 
 def _probed(iteration: Iteration) -> Capabilities:

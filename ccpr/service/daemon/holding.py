@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.committing import Last
 from ccpr.service.daemon.kept_sessions import KeptSessions, Login

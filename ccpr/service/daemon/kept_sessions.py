@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 
 MOST_IDLE: Final = 256  # of all upstreams together
 IDLE_SECONDS: Final = 600.0  # after which one that nobody has used is closed

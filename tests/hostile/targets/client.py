@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ccpr.matrixone.client import snapshots
-from ccpr.matrixone.client.catalog import read_catalog
+from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.endpoint import Endpoint, Tls
-from ccpr.matrixone.client.objects import get_object, object_list
+from ccpr.matrixone.client.object_answers import get_object, object_list
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.retry import Retry
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.table_catalog import read_catalog
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.timestamp import Timestamp
 from tests.hostile.mutate import boundary, mutated, packed, unpacked
 
@@ -103,9 +103,9 @@ _ASKS: tuple[Callable[[Session], Any], ...] = (
     lambda session: list(session.stream("SELECT 1")),
     _ask_chunk,
     _ask_list,
-    lambda session: snapshots.snapshot_timestamp(session, "xr_1", _PUBLICATION),
+    lambda session: upstream_snapshots.snapshot_timestamp(session, "xr_1", _PUBLICATION),
     lambda session: read_catalog(session, _PUBLICATION, "db", "xr_1", Timestamp(5)),
-    lambda session: snapshots.drop_snapshot(session, "xr_1", _PUBLICATION),
+    lambda session: upstream_snapshots.drop_snapshot(session, "xr_1", _PUBLICATION),
 )
 _COLUMNS: tuple[tuple[bytes, ...], ...] = (
     (b"a",),

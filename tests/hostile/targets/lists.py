@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from ccpr.matrixone.client.column_stream import Columns
-from ccpr.matrixone.client.objects import object_list
+from ccpr.matrixone.client.column_stream import AnswerColumns
+from ccpr.matrixone.client.object_answers import object_list
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectDamaged
 from ccpr.matrixone.objects.stats import STATS_SIZE, ObjectStats, check_object_name, stats_columns
@@ -99,11 +99,11 @@ class _Upstream:
     def __init__(self, columns: list[str], rows: list[tuple[bytes | None, ...]]) -> None:
         self._columns, self._rows = tuple(columns), rows
 
-    def stream(self, sql: str, **_options: object) -> Iterator[Columns]:
+    def stream(self, sql: str, **_options: object) -> Iterator[AnswerColumns]:
         middle = len(self._rows) // 2
         for part in (self._rows[:middle], self._rows[middle:]):
             cells = ([row[place] for row in part] for place in range(len(self._columns)))
-            yield Columns(self._columns, tuple(pa.array(column, pa.binary()) for column in cells))
+            yield AnswerColumns(self._columns, tuple(pa.array(column, pa.binary()) for column in cells))
 
 
 class ObjectLists:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.matrixone.client.catalog import tables_from_rows
 from ccpr.matrixone.client.column_types import decode_type
 from ccpr.matrixone.client.defaults import default_cell, default_text
-from ccpr.matrixone.client.session import Answer
+from ccpr.matrixone.client.table_catalog import tables_from_rows
+from ccpr.matrixone.client.upstream_session import Answer
 from ccpr.matrixone.ddl.definition import enum_members
 from ccpr.matrixone.objects.bytejson import json_text
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -9,7 +9,7 @@ from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import UpstreamTooOld
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.server.faults import FailStatement
 from tests.support.recorded import snapshots

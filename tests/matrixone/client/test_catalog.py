@@ -7,15 +7,15 @@ import pytest
 
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from ccpr.matrixone.client.catalog import Catalog, index_tables, labels_of, read_catalog, tables_from_rows
 from ccpr.matrixone.client.column_types import decode_type
 from ccpr.matrixone.client.created import ddl_from_created
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import BadAnswer, BadCatalog, DatabaseMissing, SnapshotGone
-from ccpr.matrixone.client.partitions import Owners, with_partitions
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Answer, Session
-from ccpr.matrixone.client.snapshots import create_snapshot, snapshot_timestamp
+from ccpr.matrixone.client.table_catalog import TableCatalog, index_tables, labels_of, read_catalog, tables_from_rows
+from ccpr.matrixone.client.table_partitions import Owners, with_partitions
+from ccpr.matrixone.client.upstream_session import Answer, Session
+from ccpr.matrixone.client.upstream_snapshots import create_snapshot, snapshot_timestamp
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import COMPOSITE_KEY, FAKE_KEY, ROWID, Column, Kind, SqlType, Table
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 AT = Timestamp(1)
 
 
-def _catalog(snapshot: Snapshot) -> Catalog:
+def _catalog(snapshot: Snapshot) -> TableCatalog:
     names = ("mo_database", "mo_tables", "mo_columns", "ddl")
     database, tables, columns, ddl = (snapshot.answer(name) for name in names)
     return tables_from_rows(database, tables, columns, ddl, at=snapshot.at)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysql.connections import Connection, MySQLResult
 
-from ccpr.matrixone.client.column_stream import Columns, read_columns
+from ccpr.matrixone.client.column_stream import AnswerColumns, read_columns
 from ccpr.matrixone.client.errors import AnswerTooLong, BadAnswer
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.packets import MAX_FRAME, length_prefix
@@ -44,11 +44,13 @@ def stream(content: bytes, cuts: list[int]) -> io.BufferedReader:
     return io.BufferedReader(Pieces(content, cuts), 1 << 8)
 
 
-def read(content: bytes, cuts: list[int] | None = None, longest: int = ENOUGH, block: int = BLOCK) -> list[Columns]:
+def read(
+    content: bytes, cuts: list[int] | None = None, longest: int = ENOUGH, block: int = BLOCK
+) -> list[AnswerColumns]:
     return list(read_columns(stream(content, cuts or []), longest, block))
 
 
-def rows_of(found: list[Columns]) -> list[Cells]:
+def rows_of(found: list[AnswerColumns]) -> list[Cells]:
     return [cells for columns in found for cells in zip(*(array.to_pylist() for array in columns.arrays), strict=True)]
 
 

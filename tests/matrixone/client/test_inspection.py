@@ -16,7 +16,7 @@ from ccpr.matrixone.client.inspection import (
     server_version,
 )
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Answer
+from ccpr.matrixone.client.upstream_session import Answer
 
 pytestmark = pytest.mark.integration
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from ccpr.matrixone.client import statements
-from ccpr.matrixone.client.catalog import read_catalog
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import StatementUnknown
 from ccpr.matrixone.client.known_catalog import catalog_checksum, read_names
-from ccpr.matrixone.client.snapshots import create_snapshot, snapshot_timestamp
+from ccpr.matrixone.client.table_catalog import read_catalog
+from ccpr.matrixone.client.upstream_snapshots import create_snapshot, snapshot_timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.matrixone.server.catalog import checksum_of
 
@@ -29,10 +29,10 @@ def test_a_checksum_is_of_the_rows_that_would_be_read_and_names_are_those_of_the
         found = catalog_checksum(session, publication, database, at)
         parts = []
         for columns, statement in (
-            (statements.SUMMED_TABLE_COLUMNS, statements.select_tables(0, database, at.physical)),
-            (statements.SUMMED_COLUMN_COLUMNS, statements.select_columns(0, database, at.physical)),
+            (upstream_sql.SUMMED_TABLE_COLUMNS, upstream_sql.select_tables(0, database, at.physical)),
+            (upstream_sql.SUMMED_COLUMN_COLUMNS, upstream_sql.select_columns(0, database, at.physical)),
         ):
-            names = ", ".join(map(statements.identifier, columns))
+            names = ", ".join(map(upstream_sql.identifier, columns))
             rows = session.query(f"SELECT {names} {statement[statement.index('FROM') :]}").rows
             parts.append(f"{len(rows)}:{checksum_of(rows, range(len(columns))).hex()}")
         assert found == " ".join(parts)
@@ -62,7 +62,7 @@ def test_a_checksum_is_of_the_rows_that_would_be_read_and_names_are_those_of_the
 def test_another_expression_is_refused_and_not_answered_with_this_one(
     play: Callable[..., Any], old: str, new: str
 ) -> None:
-    statement = statements.checksum_tables(0, "gd_dml", 1)
+    statement = upstream_sql.checksum_tables(0, "gd_dml", 1)
     assert old in statement
     with pytest.raises(StatementUnknown):
         play("dml").connect().query(statement.replace(old, new, 1))

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from ccpr.matrixone.client.endpoint import Endpoint, Tls
 from ccpr.matrixone.client.errors import AccessDenied, UpstreamUnreachable
-from ccpr.matrixone.client.session import Session
+from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.database import create_engine, transaction
 from ccpr.state.errors import StateUnreadable

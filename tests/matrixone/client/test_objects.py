@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ccpr.matrixone.client import session as session_module
-from ccpr.matrixone.client.column_stream import Columns, read_columns
+from ccpr.matrixone.client import upstream_session as session_module
+from ccpr.matrixone.client.column_stream import AnswerColumns, read_columns
 from ccpr.matrixone.client.errors import (
     BadAnswer,
     ConnectionLost,
@@ -20,10 +20,10 @@ from ccpr.matrixone.client.errors import (
     StaleRead,
     UnreadableObjectList,
 )
-from ccpr.matrixone.client.objects import OBJECT_LIST_SCHEMA, get_object, object_list
+from ccpr.matrixone.client.object_answers import OBJECT_LIST_SCHEMA, get_object, object_list
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Answer
-from ccpr.matrixone.client.snapshots import create_snapshot
+from ccpr.matrixone.client.upstream_session import Answer
+from ccpr.matrixone.client.upstream_snapshots import create_snapshot
 from ccpr.matrixone.objects.errors import BadObjectName
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.server.faults import (
@@ -149,10 +149,10 @@ class Scripted:
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)
 
-    def stream(self, _sql: str, **_options: object) -> Iterator[Columns]:
+    def stream(self, _sql: str, **_options: object) -> Iterator[AnswerColumns]:
         for answer in self._answers:
             cells = zip(*answer.rows, strict=True)
-            yield Columns(answer.columns, tuple(pa.array(column, pa.binary()) for column in cells))
+            yield AnswerColumns(answer.columns, tuple(pa.array(column, pa.binary()) for column in cells))
 
     def read_row(self, _sql: str, *, longest: int) -> dict[str, memoryview | None]:
         answer = self._answers.pop(0)

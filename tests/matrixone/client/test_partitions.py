@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ccpr.matrixone.client.messages import number_field, varint
-from ccpr.matrixone.client.partitions import Owners, with_partitions
+from ccpr.matrixone.client.table_partitions import Owners, with_partitions
 from ccpr.matrixone.objects.types import INT32
 from ccpr.matrixone.schema import Column, Kind, Partition, SqlType, Table
 

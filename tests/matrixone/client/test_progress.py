@@ -6,7 +6,7 @@ import pytest
 
 from ccpr.matrixone.client.errors import BadLimit
 from ccpr.matrixone.client.limits import ListLimit, StallLimit, list_limit, stall_limit
-from ccpr.matrixone.client.progress import Stalled, WatchedReader
+from ccpr.matrixone.client.watched_reader import Stalled, WatchedReader
 
 DAY = 86_400.0
 

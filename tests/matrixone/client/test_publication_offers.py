@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import (
     AccountMissing,
@@ -27,8 +27,8 @@ from ccpr.matrixone.client.publication_offers import (
     choose_publication,
     find_publications,
 )
-from ccpr.matrixone.client.session import Answer
-from ccpr.matrixone.client.snapshots import create_snapshot
+from ccpr.matrixone.client.upstream_session import Answer
+from ccpr.matrixone.client.upstream_snapshots import create_snapshot
 from ccpr.matrixone.server.faults import CutStatement, FailStatement
 
 UNKNOWN = {"number": 1064, "text": "SQL parser error: You have an error in your SQL syntax", "times": 0}
@@ -211,7 +211,7 @@ class Speaking:
         self._role = role
 
     def read(self, sql: str) -> Answer:
-        if sql != statements.current_role():
+        if sql != upstream_sql.current_role():
             raise StatementUnknown("unknown", subject=sql)
         return Answer(("current_role_name()",), (253,), [(self._role,)])
 
@@ -319,7 +319,7 @@ class Catalogs:
     def read(self, sql: str) -> Answer:
         if "mo_pubs" in sql:
             rows = [(b"%d" % number, account, name, b"d", b"*", b"all") for number, account, name in self._offers]
-            return Answer(statements.PUBLICATION_COLUMNS, (253,) * 6, rows)
+            return Answer(upstream_sql.PUBLICATION_COLUMNS, (253,) * 6, rows)
         if "mo_database" in sql:
             return Answer(("account_id",), (8,), [(b"%d" % number,) for number in self._owners])
         return Answer(("account_id", "account_name"), (8, 253), [(b"0", b"sys"), (b"7", b"acc")])

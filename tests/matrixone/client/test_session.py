@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from ccpr.matrixone.client import session as session_module
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_session as session_module
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.column_stream import read_columns
 from ccpr.matrixone.client.endpoint import Endpoint, Tls
 from ccpr.matrixone.client.errors import (
@@ -32,8 +32,8 @@ from ccpr.matrixone.client.errors import (
     TlsFailed,
     UpstreamUnreachable,
 )
-from ccpr.matrixone.client.session import Answer, Session, integer, text
-from ccpr.matrixone.client.snapshots import create_snapshot
+from ccpr.matrixone.client.upstream_session import Answer, Session, integer, text
+from ccpr.matrixone.client.upstream_snapshots import create_snapshot
 from ccpr.matrixone.server.answers import BIGINT, ResultColumn, ResultSet
 from ccpr.matrixone.server.faults import CutObjectList, CutStatement, Delay, FailStatement
 from ccpr.matrixone.server.server import Server
@@ -46,8 +46,8 @@ pytestmark = pytest.mark.integration
 def test_cells_arrive_as_bytes_whatever_their_type(play: Callable[..., Any]):
     upstream = play("dml")
     session = upstream.connect()
-    answer = session.query(statements.select_tables(0, upstream.database))
-    assert answer.columns == statements.TABLE_COLUMNS
+    answer = session.query(upstream_sql.select_tables(0, upstream.database))
+    assert answer.columns == upstream_sql.TABLE_COLUMNS
     assert len(answer.types) == len(answer.columns)
     assert all(isinstance(cell, bytes) for row in answer.rows for cell in row)
 
@@ -241,8 +241,8 @@ def test_after_a_broken_answer_the_next_statement_connects_again(play: Callable[
     session = upstream.connect()
     upstream.emulator.inject(CutStatement("select_mo_tables"))
     with pytest.raises(ConnectionLost):
-        session.query(statements.select_tables(0, upstream.database))
-    assert session.query(statements.select_tables(0, upstream.database)).rows
+        session.query(upstream_sql.select_tables(0, upstream.database))
+    assert session.query(upstream_sql.select_tables(0, upstream.database)).rows
     assert upstream.emulator.status().sessions_opened == 2
 
 
@@ -252,7 +252,7 @@ def test_an_upstream_that_falls_silent_is_an_error_after_the_read_timeout(play: 
     upstream.emulator.inject(Delay("select_mo_tables", seconds=1.5))
     with Session.connect(upstream.endpoint(), PASSWORD, read_timeout=0.2) as session:
         with pytest.raises(ConnectionLost):  # a longer wait would get the answer
-            session.query(statements.select_tables(0, upstream.database))
+            session.query(upstream_sql.select_tables(0, upstream.database))
         assert session.query("SELECT 1").rows == [(b"1",)]
 
 
@@ -261,11 +261,11 @@ def test_a_read_is_repeated_after_a_lost_connection_and_fails_after_the_last_att
     upstream = play("dml")
     session = upstream.connect()
     upstream.emulator.inject(CutStatement("select_mo_tables", times=2))
-    assert session.read(statements.select_tables(0, upstream.database)).rows
+    assert session.read(upstream_sql.select_tables(0, upstream.database)).rows
     assert upstream.sent("select_mo_tables") == 3
     upstream.emulator.inject(CutStatement("select_mo_tables", times=0))
     with pytest.raises(ConnectionLost):
-        session.read(statements.select_tables(0, upstream.database))
+        session.read(upstream_sql.select_tables(0, upstream.database))
     assert upstream.sent("select_mo_tables") == 3 + 5
 
 
@@ -275,7 +275,7 @@ def test_a_terminal_error_is_not_repeated(play: Callable[..., Any]):
     session = upstream.connect()
     upstream.emulator.inject(FailStatement("select_mo_tables", times=0))
     with pytest.raises(StatementFailed):
-        session.read(statements.select_tables(0, upstream.database))
+        session.read(upstream_sql.select_tables(0, upstream.database))
     assert upstream.sent("select_mo_tables") == 1
 
 
@@ -294,7 +294,7 @@ def test_an_answer_longer_than_allowed_is_cut_off(play: Callable[..., Any]):
     session = upstream.connect()
     with pytest.raises(AnswerTooLong, match="longer"):
         session.query(
-            statements.select_columns(0, upstream.database, upstream.emulator.recording.snapshots[0].ts), longest=100
+            upstream_sql.select_columns(0, upstream.database, upstream.emulator.recording.snapshots[0].ts), longest=100
         )
     assert session.query("SELECT 1", longest=1000).rows == [(b"1",)]
 
@@ -310,14 +310,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stream_comes_in_blocks_and_says_its_columns_even_when_empty(play: Callable[..., Any]):
     upstream = play("many_tables")
     session = upstream.connect()
-    statement = statements.select_columns(0, upstream.database, upstream.emulator.recording.snapshots[0].ts)
+    statement = upstream_sql.select_columns(0, upstream.database, upstream.emulator.recording.snapshots[0].ts)
     blocks = list(session.stream(statement))
     whole = session.query(statement)
     assert len(blocks) > 1
     rows = [row for block in blocks for row in zip(*(array.to_pylist() for array in block.arrays), strict=True)]
     assert rows == whole.rows
-    (empty,) = session.stream(statements.select_tables(0, "nowhere"))
-    assert (empty.names, empty.rows) == (statements.TABLE_COLUMNS, 0)
+    (empty,) = session.stream(upstream_sql.select_tables(0, "nowhere"))
+    assert (empty.names, empty.rows) == (upstream_sql.TABLE_COLUMNS, 0)
     assert upstream.emulator.status().sessions_opened == 1
 
 
@@ -327,7 +327,7 @@ def test_a_stream_comes_in_blocks_and_says_its_columns_even_when_empty(play: Cal
 def test_a_stream_that_is_closed_early_drops_its_connection_and_the_session_goes_on(play: Callable[..., Any]):
     upstream = play("many_tables")
     session = upstream.connect()
-    stream = session.stream(statements.select_tables(0, upstream.database))
+    stream = session.stream(upstream_sql.select_tables(0, upstream.database))
     assert next(stream).rows
     with pytest.raises(RuntimeError, match="still being read"):
         session.query("SELECT 1")
@@ -345,7 +345,7 @@ def test_a_stream_that_breaks_raises_and_the_session_goes_on(play: Callable[...,
     create_snapshot(session, "xr_1", upstream.publication, upstream.database)
     session.query("SELECT mo_ctl('dn','checkpoint','')")
     upstream.emulator.inject(CutObjectList(after_rows=30))
-    statement = statements.object_list("xr_1", None, upstream.publication.publisher, upstream.publication.name)
+    statement = upstream_sql.object_list("xr_1", None, upstream.publication.publisher, upstream.publication.name)
     stream = session.stream(statement)
     assert 0 < next(stream).rows <= 30
     with pytest.raises(ConnectionLost):
@@ -410,7 +410,8 @@ def endpoint() -> Iterator[Endpoint]:
 
 def broken(member: str, purpose: str) -> str:
     release = f"PyMySQL {pymysql.VERSION_STRING} has no `{member}` that works as before."
-    return f"{release} ccpr/matrixone/client/session.py needs it to {purpose}: see the list above `_Connection` there."
+    needed = f"ccpr/matrixone/client/upstream_session.py needs it to {purpose}"
+    return f"{release} {needed}: see the list above `_Connection` there."
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ccpr.matrixone.client.errors import (
     UpstreamUnreachable,
 )
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.snapshots import (
+from ccpr.matrixone.client.upstream_snapshots import (
     CHECKPOINT_FROM_TABLES,
     create_snapshot,
     drop_snapshot,
@@ -286,7 +286,7 @@ def test_the_end_of_a_process_does_not_wait_for_a_request_under_way():
 import subprocess
 import sys
 import threading
-from ccpr.matrixone.client.snapshots import flush_tables
+from ccpr.matrixone.client.upstream_snapshots import flush_tables
 
 asked = threading.Event()
 

@@ -1,4 +1,4 @@
-from ccpr.matrixone.ddl.script import script_of
+from ccpr.matrixone.ddl.database_script import script_of
 from ccpr.matrixone.definitions import Definitions, SequenceState, Unreadable, View
 
 

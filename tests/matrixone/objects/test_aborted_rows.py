@@ -7,7 +7,7 @@ import pytest
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, count_deletions, visible_batches

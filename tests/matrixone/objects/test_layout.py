@@ -3,7 +3,7 @@ import pytest
 
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
-from ccpr.matrixone.objects.layout import Scratch, inflate
+from ccpr.matrixone.objects.object_layout import Scratch, inflate
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import Extent
 from tests.matrixone.objects.building import column_entry, object_file

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
-from ccpr.matrixone.objects.layout import COLUMN_META_DTYPE, Block
+from ccpr.matrixone.objects.object_layout import COLUMN_META_DTYPE, Block
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Column, SqlType

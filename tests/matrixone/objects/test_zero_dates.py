@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US, ZERO_DATE
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.writing.writer import write_data
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table

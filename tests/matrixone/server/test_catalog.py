@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccpr.emulator.recorded_upstream import RecordedUpstream
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from tests.support.wire_client import Connect, folder_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]
@@ -107,9 +107,9 @@ def test_publications_are_listed_where_they_are(recordings: Path, connect: Conne
 def test_a_publication_that_is_accepted_is_also_found(recordings: Path, connect: Connect) -> None:
     with RecordedUpstream(recordings / "dml") as emulator:
         client = connect(emulator.port)
-        assert [row[2] for row in client.rows(statements.select_publication("sys", "mine"))] == [b"mine"]
-        assert [row[2] for row in client.rows(statements.select_publications("gd_dml"))] == [b"pub_dml"]
-        assert client.rows(statements.select_publication("acc9", "mine")) == []
+        assert [row[2] for row in client.rows(upstream_sql.select_publication("sys", "mine"))] == [b"mine"]
+        assert [row[2] for row in client.rows(upstream_sql.select_publications("gd_dml"))] == [b"pub_dml"]
+        assert client.rows(upstream_sql.select_publication("acc9", "mine")) == []
 
 
 def test_an_account_sees_its_own_rows(recordings: Path, connect: Connect) -> None:

@@ -13,7 +13,7 @@ import pytest
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import ObjectMismatch
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE, object_name
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import NotWritable
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.stats import ObjectStats, object_id_of
-from ccpr.matrixone.objects.writing.filters import fixed_hashes, plain_filters, rowid_filters, xxhash64
-from ccpr.matrixone.objects.writing.layout import (
+from ccpr.matrixone.objects.writing.column_encoding import encode
+from ccpr.matrixone.objects.writing.encoded_columns import EncodedColumn
+from ccpr.matrixone.objects.writing.fuse_filters import fixed_hashes, plain_filters, rowid_filters, xxhash64
+from ccpr.matrixone.objects.writing.object_parts import (
     HYBRID_FILTER,
     PLAIN_FILTER,
     ObjectParts,
@@ -26,8 +28,6 @@ from ccpr.matrixone.objects.writing.layout import (
     StoredColumn,
     object_content,
 )
-from ccpr.matrixone.objects.writing.values import encode
-from ccpr.matrixone.objects.writing.vectors import EncodedColumn
 from ccpr.matrixone.objects.writing.zonemaps import block_zonemap, object_zonemap, rowid_order_columns
 from ccpr.matrixone.objects.zonemap import ZONEMAP_SIZE
 from ccpr.matrixone.schema import Column, SqlType, Table

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.identifiers import ROWID_SIZE
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
-from ccpr.matrixone.objects.writing.vectors import EncodedColumn
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.writing.encoded_columns import EncodedColumn
 from ccpr.matrixone.objects.zonemap import ZONEMAP_SIZE
 
 _HALF, _MAX_AT = 30, 31

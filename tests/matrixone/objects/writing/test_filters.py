@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.matrixone.objects.writing.filters import plain_filters, rowid_filters, xxhash64
+from ccpr.matrixone.objects.writing.fuse_filters import plain_filters, rowid_filters, xxhash64
 from tests.matrixone.objects import filter_reading
 from tests.matrixone.objects.filter_reading import contains, hybrid_parts
 

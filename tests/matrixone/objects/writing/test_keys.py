@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import NotWritable
 from ccpr.matrixone.objects.invalid_text import original
-from ccpr.matrixone.objects.writing.keys import packed_keys
-from ccpr.matrixone.objects.writing.values import encode
+from ccpr.matrixone.objects.writing.column_encoding import encode
+from ccpr.matrixone.objects.writing.packed_keys import packed_keys
 from ccpr.matrixone.schema import Column, SqlType
 from tests.matrixone.objects.generated_rows import Generated, generated
 from tests.support.packed_keys import unpack_key

@@ -7,7 +7,7 @@ import pytest
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import NotWritable
 from ccpr.matrixone.objects.types import arrow_type
-from ccpr.matrixone.objects.writing.values import encode
+from ccpr.matrixone.objects.writing.column_encoding import encode
 from ccpr.matrixone.objects.writing.writer import write_data
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 

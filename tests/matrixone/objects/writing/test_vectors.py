@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpr.matrixone.objects import types
-from ccpr.matrixone.objects.writing.vectors import varlena_column
+from ccpr.matrixone.objects.writing.encoded_columns import varlena_column
 from ccpr.matrixone.schema import SqlType
 
 

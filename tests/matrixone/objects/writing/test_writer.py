@@ -8,8 +8,8 @@ import pytest
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import BadObjectName, NotWritable, ObjectUnsupported
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
-from ccpr.matrixone.objects.writing.values import encode
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.writing.column_encoding import encode
 from ccpr.matrixone.objects.writing.writer import write_data, write_tombstones
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 

@@ -30,9 +30,9 @@ from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.vectors import varlena_array
-from ccpr.matrixone.objects.writing import layout as encode_layout
-from ccpr.matrixone.objects.writing.keys import packed_keys
-from ccpr.matrixone.objects.writing.layout import ObjectParts, StoredBlock, StoredColumn, object_content
+from ccpr.matrixone.objects.writing import object_parts as encode_layout
+from ccpr.matrixone.objects.writing.object_parts import ObjectParts, StoredBlock, StoredColumn, object_content
+from ccpr.matrixone.objects.writing.packed_keys import packed_keys
 from ccpr.matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
 from ccpr.matrixone.schema import CLUSTER_KEY_PREFIX, COMPOSITE_KEY, Column, SqlType, Table
 from tests.matrixone.objects.filter_reading import contains, hybrid_parts

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE
-from ccpr.matrixone.objects.layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.objects.writing.writer import cut_blocks, sorted_blocks, write_data, write_tombstones

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpr.matrixone.objects import types
-from ccpr.matrixone.objects.writing.values import encode
-from ccpr.matrixone.objects.writing.vectors import varlena_column
+from ccpr.matrixone.objects.writing.column_encoding import encode
+from ccpr.matrixone.objects.writing.encoded_columns import varlena_column
 from ccpr.matrixone.objects.writing.zonemaps import block_zonemap, object_zonemap
 from ccpr.matrixone.schema import Column, SqlType
 

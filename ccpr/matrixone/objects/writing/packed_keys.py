@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import NotWritable
 from ccpr.matrixone.objects.identifiers import fixed_offsets
-from ccpr.matrixone.objects.writing.values import encode
-from ccpr.matrixone.objects.writing.vectors import EncodedColumn
+from ccpr.matrixone.objects.writing.column_encoding import encode
+from ccpr.matrixone.objects.writing.encoded_columns import EncodedColumn
 from ccpr.matrixone.schema import Column
 
 _NULL, _FALSE, _TRUE = 0x00, 0x26, 0x27  # codes of the values themselves; all others are codes of types

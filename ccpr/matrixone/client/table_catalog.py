@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.column_types import decode_type
 from ccpr.matrixone.client.created import creates_ordinary_table, ddl_from_created, has_temporary_name
 from ccpr.matrixone.client.defaults import default_text
@@ -21,9 +21,9 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
     UnsupportedTable,
 )
-from ccpr.matrixone.client.partitions import Owners, with_partitions
 from ccpr.matrixone.client.publication import EVERYTHING, Publication
-from ccpr.matrixone.client.session import Answer, Session, integer, text
+from ccpr.matrixone.client.table_partitions import Owners, with_partitions
+from ccpr.matrixone.client.upstream_session import Answer, Session, integer, text
 from ccpr.matrixone.ddl.definition import enum_members
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import TEXT_TYPES
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
+class TableCatalog:
     """One database at one snapshot; or several, see `joined_catalogs`.
 
     Attributes
@@ -70,16 +70,16 @@ def read_catalog(
     at: Timestamp,
     *,
     with_ddl: bool = True,
-) -> Catalog:
+) -> TableCatalog:
     """The database at the snapshot, whose timestamp is `at`. Raises DatabaseMissing, SnapshotGone, BadCatalog."""
     owner = publication.publisher_id
-    database_rows = session.read(statements.select_databases(owner, database, at.physical))
-    table_rows = session.read(statements.select_tables(owner, database, at.physical))
-    column_rows = session.read(statements.select_columns(owner, database, at.physical))
+    database_rows = session.read(upstream_sql.select_databases(owner, database, at.physical))
+    table_rows = session.read(upstream_sql.select_tables(owner, database, at.physical))
+    column_rows = session.read(upstream_sql.select_columns(owner, database, at.physical))
     ddl_rows = _read_ddl(session, publication, database, snapshot_name, table_rows) if with_ddl else None
     created_rows = None
     if _has_temporary_names(table_rows, database) or (with_ddl and _lacks_ddl(table_rows, ddl_rows)):
-        created_rows = session.read(statements.select_created(owner, database, at.physical))
+        created_rows = session.read(upstream_sql.select_created(owner, database, at.physical))
     catalog = tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, created_rows, at=at, with_ddl=with_ddl)
     if not catalog.partitioned:
         return catalog
@@ -97,11 +97,11 @@ def read_catalog(
 def _read_owners(session: Session, publication: Publication, database: str, at: Timestamp) -> Owners:
     """Whose partitions and index tables the database's tables are; nothing where the server does not say it."""
     try:
-        answer = session.read(statements.select_extra(publication.publisher_id, database, at.physical))
+        answer = session.read(upstream_sql.select_extra(publication.publisher_id, database, at.physical))
     except StatementFailed as error:
         _log.info("only the names of the partitions of %s show their table: %s", database, error.text)
         return Owners()
-    rows = answer.select(*statements.EXTRA_COLUMNS)
+    rows = answer.select(*upstream_sql.EXTRA_COLUMNS)
     return Owners.of((integer(number, "rel_id"), message or b"") for number, message in rows)
 
 
@@ -109,7 +109,7 @@ def table_ids(session: Session, publication: Publication, database: str, at: Tim
     """The ids of everything in the database, at a time or now, that has one, by name: tables, index tables, views,
     sequences. Raises BadAnswer, SnapshotGone."""
     physical = None if at is None else at.physical
-    answer = session.read(statements.select_tables(publication.publisher_id, database, physical))
+    answer = session.read(upstream_sql.select_tables(publication.publisher_id, database, physical))
     return {text(name, "relname"): integer(number, "rel_id") for name, number in answer.select("relname", "rel_id")}
 
 
@@ -125,7 +125,7 @@ class TableVersion:
 
 def table_versions(session: Session, publication: Publication, database: str, at: Timestamp) -> list[TableVersion]:
     """Of everything in the database at a time, as `table_ids`."""
-    answer = session.read(statements.select_versions(publication.publisher_id, database, at.physical))
+    answer = session.read(upstream_sql.select_versions(publication.publisher_id, database, at.physical))
     return [
         TableVersion(
             integer(number, "rel_id"),
@@ -133,18 +133,18 @@ def table_versions(session: Session, publication: Publication, database: str, at
             integer(version, "rel_version"),
             _flag(partitioned, f"partitioned of {name!r}"),
         )
-        for number, name, version, partitioned in answer.select(*statements.VERSION_COLUMNS)
+        for number, name, version, partitioned in answer.select(*upstream_sql.VERSION_COLUMNS)
     ]
 
 
-def joined_catalogs(catalogs: Iterable[Catalog], at: Timestamp) -> Catalog:
+def joined_catalogs(catalogs: Iterable[TableCatalog], at: Timestamp) -> TableCatalog:
     """The catalogs of several databases at a time as one, in which what is not a table has its full name."""
     found = list(catalogs)
 
     def named(pairs: Iterable[tuple[str, str]], database: str) -> list[tuple[str, str]]:
         return [(f"{database}.{name}", kind) for name, kind in pairs]
 
-    return Catalog(
+    return TableCatalog(
         database=EVERYTHING,
         database_id=0,
         at=at,
@@ -159,7 +159,7 @@ def temporary_tables(session: Session, publication: Publication, database: str, 
     """The ids of temporary tables and their index tables among the database's rows of `mo_tables` of the present."""
     if not _has_temporary_names(table_rows, database):
         return frozenset()
-    created = session.read(statements.select_created(publication.publisher_id, database))
+    created = session.read(upstream_sql.select_created(publication.publisher_id, database))
     return _temporary(table_rows, database, _created_by_id(created))
 
 
@@ -174,7 +174,7 @@ def index_rows(
     session: Session, publication: Publication, table_id: int, snapshot_name: str
 ) -> tuple[tuple[str, str, str], ...]:
     """A table's indexes as `ccpr.matrixone.schema.Table.indexes` has them. Call it soon after the snapshot."""
-    answer = session.read(statements.indexes(table_id, publication.publisher, publication.name, snapshot_name))
+    answer = session.read(upstream_sql.indexes(table_id, publication.publisher, publication.name, snapshot_name))
     names = ("name", "algo_table_type", "index_table_name")
     rows = [
         tuple(text(cell or b"", name) for cell, name in zip(row, names, strict=True)) for row in answer.select(*names)
@@ -191,7 +191,7 @@ def tables_from_rows(
     *,
     at: Timestamp,
     with_ddl: bool = True,
-) -> Catalog:
+) -> TableCatalog:
     """The catalog from rows of mo_database, mo_tables, mo_columns, get_ddl and, where a table has a temporary one's
     name or no DDL text, `select_created`. Columns are found by name; additional ones are ignored."""
     database_id, database = only_database(database_rows, at)
@@ -209,7 +209,7 @@ def tables_from_rows(
         if table.kind is Kind.OTHER:
             unreplicated.append((table.name, relkind))
     tables.sort(key=lambda table: table.id)
-    return Catalog(
+    return TableCatalog(
         database=database,
         database_id=database_id,
         at=at,
@@ -307,7 +307,7 @@ def _tables(
 def _columns_by_id(rows: Answer, ddl: Mapping[int, str]) -> dict[int, tuple[Column, ...]]:
     """Table id -> its stored columns: the user's in declared order, then hidden ones; without the row id, which is
     computed."""
-    names = (name for name in statements.COLUMN_COLUMNS if name != "att_relname")
+    names = (name for name in upstream_sql.COLUMN_COLUMNS if name != "att_relname")
     declared: dict[int, dict[str, tuple[str, ...]]] = {}
     found: dict[int, list[tuple[bool, int, Column]]] = defaultdict(list)
     for rel_id, attname, atttyp, attnum, not_null, dropped, is_hidden, seqnum, stored, default in rows.select(*names):
@@ -354,7 +354,7 @@ def _ddl_by_id(rows: Answer | None) -> dict[int, str]:
 def _created_by_id(rows: Answer | None) -> dict[int, str]:
     if rows is None:
         return {}
-    return {integer(number, "rel_id"): _ddl_text(cell) for number, cell in rows.select(*statements.CREATED_COLUMNS)}
+    return {integer(number, "rel_id"): _ddl_text(cell) for number, cell in rows.select(*upstream_sql.CREATED_COLUMNS)}
 
 
 def _ddl_text(cell: bytes | None) -> str:
@@ -379,10 +379,10 @@ def _read_ddl(
     Their text is derived from the statement that created them, where that is possible (`ddl_from_created`). Types and
     columns come from the catalog in any case.
     """
-    passable = statements.can_be_word(database)
+    passable = upstream_sql.can_be_word(database)
     ask = (snapshot, publication.publisher, publication.name)
     try:
-        return session.read(statements.ddl(*ask, database if passable else None, None))
+        return session.read(upstream_sql.ddl(*ask, database if passable else None, None))
     except (UnsupportedTable, StatementFailed) as error:
         _log.info("the DDL of %s is read table by table: %s", database, error.text)
     if not passable:
@@ -391,10 +391,10 @@ def _read_ddl(
     for relname, relkind in table_rows.select("relname", "relkind"):
         name = text(relname, "relname")
         has_ddl = kind_of(name, text(relkind, "relkind")) in _WITH_DDL
-        if not has_ddl or not statements.can_be_table_word(name):
+        if not has_ddl or not upstream_sql.can_be_table_word(name):
             continue
         try:
-            answers.append(session.read(statements.ddl(*ask, database, name)))
+            answers.append(session.read(upstream_sql.ddl(*ask, database, name)))
         except (UnsupportedTable, TableMissing, StatementFailed) as error:
             _log.info("table %s has no DDL text: %s", name, error.text)
     if not answers:

@@ -1,5 +1,5 @@
-"""The file around encoded columns: header, areas, metadata, footer. The inverse of `ccpr.matrixone.objects.layout`.
-docs/format/object-file.md 2, 11."""
+"""The file around encoded columns: header, areas, metadata, footer. The inverse of
+`ccpr.matrixone.objects.object_layout`. docs/format/object-file.md 2, 11."""
 
 import struct
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ccpr.matrixone.objects.errors import NotWritable
-from ccpr.matrixone.objects.layout import (
+from ccpr.matrixone.objects.object_layout import (
     BLOCK_HEADER_SIZE,
     COLUMN_META_DTYPE,
     FORMAT_VERSION,
@@ -133,7 +133,7 @@ def object_content(parts: ObjectParts) -> ObjectContent:
     metas = 1 + max(parts.seqnums, default=-1)
     if metas > _COLUMNS_LIMIT:
         raise NotWritable(f"a column of number {metas - 1}", subject=subject)
-    file = _File()
+    file = _ObjectFile()
     columns, whole = _column_data(file, parts, metas, subject)
     filters = file.put(_filter_area(parts.blocks), compressed=False)
     zonemaps = file.put(_zonemap_area(columns), compressed=True)
@@ -169,7 +169,7 @@ def object_content(parts: ObjectParts) -> ObjectContent:
     return file.finished(meta, parts.schema_version)
 
 
-class _File:
+class _ObjectFile:
     """Pieces of the content after the header, one after the other."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class _File:
         return ObjectContent(content, Extent(*meta), self._origin + len(_FOOTER))
 
 
-def _column_data(file: _File, parts: ObjectParts, metas: int, subject: str) -> tuple[np.ndarray, np.ndarray]:
+def _column_data(file: _ObjectFile, parts: ObjectParts, metas: int, subject: str) -> tuple[np.ndarray, np.ndarray]:
     """Write all columns. Returns the column metas of the blocks (blocks, metas) and of the object (metas,)."""
     columns = np.zeros((len(parts.blocks), metas), COLUMN_META_DTYPE)
     whole = np.zeros(metas, COLUMN_META_DTYPE)

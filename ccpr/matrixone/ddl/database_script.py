@@ -17,7 +17,7 @@ _NEVER = "Never in it: users, their passwords and roles, stored procedures, exte
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class DatabaseScript:
     """
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Script:
     left_out: tuple[Unreadable, ...]
 
 
-def whole_script_of(tables: Iterable[Table], found: Definitions | None, database: str, title: str) -> Script:
+def whole_script_of(tables: Iterable[Table], found: Definitions | None, database: str, title: str) -> DatabaseScript:
     """`script_of`, with the statements of tables before. A table whose statement is not known is left out."""
     lines, written = [f"USE {quote_name(database)};", "SET foreign_key_checks = 0;", ""], 0
     left_out: list[Unreadable] = []
@@ -45,10 +45,10 @@ def whole_script_of(tables: Iterable[Table], found: Definitions | None, database
     lines += [_comment(f"not in it: {left.shown()}: {left.reason}") for left in left_out]
     besides = script_of(found, database, title)
     text = "\n".join([_comment(title), *lines, besides.text])
-    return Script(text, written + besides.statements, (*left_out, *besides.left_out))
+    return DatabaseScript(text, written + besides.statements, (*left_out, *besides.left_out))
 
 
-def script_of(found: Definitions | None, database: str, title: str) -> Script:
+def script_of(found: Definitions | None, database: str, title: str) -> DatabaseScript:
     """In an order that can be run: functions, sequences with their value, views, each after those that it needs,
     grants and row rules.
 
@@ -61,7 +61,7 @@ def script_of(found: Definitions | None, database: str, title: str) -> Script:
     lines, written = [_comment(title), _comment(_NEVER), ""], 0
     if not found:
         lines.append(_comment("The point has nothing besides tables."))
-        return Script("\n".join([*lines, ""]), 0, ())
+        return DatabaseScript("\n".join([*lines, ""]), 0, ())
     left_out = list(found.unreadable)
     used = ""
     for one in found.all():
@@ -82,7 +82,7 @@ def script_of(found: Definitions | None, database: str, title: str) -> Script:
         if isinstance(one, SequenceState) and not one.value_can_be_set:
             left_out.append(Unreadable("value of sequence", one.name, f"{one.last}: SETVAL takes no quoted names"))
     lines += [_comment(f"not in it: {left.shown()}: {left.reason}") for left in left_out]
-    return Script("\n".join([*lines, ""]), written, tuple(left_out))
+    return DatabaseScript("\n".join([*lines, ""]), written, tuple(left_out))
 
 
 def _remarks(one: Written, before: str, database: str) -> Iterator[str]:

@@ -16,14 +16,14 @@ from pymysql.constants import COMMAND, CR
 
 from ccpr.matrixone.client.answer_packets import too_long
 from ccpr.matrixone.client.classification import classify
-from ccpr.matrixone.client.column_stream import Columns, column_places, read_columns
+from ccpr.matrixone.client.column_stream import AnswerColumns, column_places, read_columns
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import BadAnswer, UpstreamError, UpstreamUnreachable
 from ccpr.matrixone.client.limits import StallLimit, stall_limit
 from ccpr.matrixone.client.login_guard import NOT_THE_PROTOCOL, GuardedConnection, out_of_step, tls_arguments
-from ccpr.matrixone.client.progress import WatchedReader
 from ccpr.matrixone.client.retry import DEFAULT_RETRY, Policy, with_retry
 from ccpr.matrixone.client.single_row import Cells, read_single_row
+from ccpr.matrixone.client.watched_reader import WatchedReader
 from ccpr.matrixone.errors import Terminal
 
 Row = tuple[bytes | None, ...]
@@ -203,7 +203,7 @@ class Session:
                 self._drop()
         return result
 
-    def stream(self, sql: str, *, longest: int = LONGEST_ANSWER) -> Iterator[Columns]:
+    def stream(self, sql: str, *, longest: int = LONGEST_ANSWER) -> Iterator[AnswerColumns]:
         """Run one statement, without retries, and yield its answer as columns, some MB at a time: no more is in
         memory. An empty answer is one piece without rows. Raises AnswerTooLong for more than `longest` bytes.
 
@@ -368,7 +368,7 @@ class _Connection(GuardedConnection):
         with self._answer_to(sql) as stream:
             return read_single_row(stream, longest)
 
-    def read_columns(self, sql: str, longest: int) -> Iterator[Columns]:
+    def read_columns(self, sql: str, longest: int) -> Iterator[AnswerColumns]:
         with self._answer_to(sql) as stream:
             yield from read_columns(stream, longest)
 

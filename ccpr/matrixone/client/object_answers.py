@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import (
     AnswerTooLong,
     BadAnswer,
@@ -16,8 +16,8 @@ from ccpr.matrixone.client.errors import (
 )
 from ccpr.matrixone.client.limits import ListLimit
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session, integer
 from ccpr.matrixone.client.single_row import Cells
+from ccpr.matrixone.client.upstream_session import Session, integer
 from ccpr.matrixone.objects.stats import STATS_SIZE, check_object_name, without_delete_mark
 
 CHUNK_BYTES = 100 << 20
@@ -52,7 +52,7 @@ def object_list(
     call it again. Raises SnapshotGone, StaleRead, PartitionedTable, UnreadableObjectList; ObjectListTooLong for an
     answer of more than `longest` bytes.
     """
-    statement = statements.object_list(snapshot, against, publication.publisher, publication.name)
+    statement = upstream_sql.object_list(snapshot, against, publication.publisher, publication.name)
     try:
         for columns in session.stream(statement, longest=longest):
             cells = columns.select(*_LIST_COLUMNS)
@@ -157,7 +157,7 @@ def get_object(session: Session, publication: Publication, name: str, size: int)
         raise ObjectSizeMismatch(f"an object cannot be {size} bytes long", subject=subject)
     done, chunk, chunks, full = 0, 1, 1, 0
     while chunk <= chunks:
-        statement = statements.get_object(publication.publisher, publication.name, name, chunk)
+        statement = upstream_sql.get_object(publication.publisher, publication.name, name, chunk)
         try:
             row = session.read_row(statement, longest=min(size - done, CHUNK_BYTES) + _OVERHEAD_BYTES)
         except AnswerTooLong as error:

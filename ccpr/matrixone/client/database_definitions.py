@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.column_types import decode_type
 from ccpr.matrixone.client.errors import BadAnswer, StatementFailed, StatementUnknown, TableMissing
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Row, Session, integer, text
+from ccpr.matrixone.client.upstream_session import Row, Session, integer, text
 from ccpr.matrixone.ddl.view import view_of
 from ccpr.matrixone.definitions import (
     Definitions,
@@ -35,7 +35,7 @@ from ccpr.matrixone.sql.errors import DdlUnreadable
 VIEW, SEQUENCE = "v", "S"  # relkind
 OF_ANOTHER_ACCOUNT = "it is of another account, whose rows the login cannot read"
 SYS = 0  # the account whose rows the login can read
-_OBJECT = statements.GRANT_COLUMNS.index("obj_id")
+_OBJECT = upstream_sql.GRANT_COLUMNS.index("obj_id")
 _TYPES = {
     types.INT8: "tinyint",
     types.INT16: "smallint",
@@ -149,7 +149,7 @@ def _of_database(
     for name, table in sorted(named[SEQUENCE].items()):
         state = partial(_sequence, session, database, name, known.get(table.id), at)
         sequences += _list(_or_note(unreadable, "sequence", name, state))
-    rows = partial(_rows, session, statements.select_functions(database, at.physical), statements.FUNCTION_COLUMNS)
+    rows = partial(_rows, session, upstream_sql.select_functions(database, at.physical), upstream_sql.FUNCTION_COLUMNS)
     for row in _or_note(unreadable, "function", "", rows) or ():
         name = (row[0] or b"").decode("utf-8", "replace")
         functions += _list(_or_note(unreadable, "function", name, partial(_function, *row)))
@@ -164,7 +164,7 @@ def _granted(
     problems: list[Unreadable] = []
     if publication.publisher_id != SYS:
         return {}, [Unreadable("grant", "", OF_ANOTHER_ACCOUNT)]
-    rows = partial(_rows, session, statements.select_grants(at.physical), statements.GRANT_COLUMNS)
+    rows = partial(_rows, session, upstream_sql.select_grants(at.physical), upstream_sql.GRANT_COLUMNS)
     found: dict[int, list[Row]] = {}
     for row in _or_note(problems, "grant", "", rows) or ():
         number = _or_note(problems, "grant", "", partial(integer, row[_OBJECT], "obj_id"))
@@ -176,10 +176,12 @@ def _granted(
 def _row_rules(session: Session, physical: int | None) -> dict[str, list[tuple[bytes | None, bytes | None]]]:
     """As in `RowRules`. DROP ROLE leaves the rules of a role, which then count for nobody."""
     try:
-        rows = _rows(session, statements.select_row_rules(physical), statements.ROW_RULE_COLUMNS)
+        rows = _rows(session, upstream_sql.select_row_rules(physical), upstream_sql.ROW_RULE_COLUMNS)
         if not rows:
             return {}
-        roles = {row[0]: row[1] for row in _rows(session, statements.select_roles(physical), statements.ROLE_COLUMNS)}
+        roles = {
+            row[0]: row[1] for row in _rows(session, upstream_sql.select_roles(physical), upstream_sql.ROLE_COLUMNS)
+        }
     except (TableMissing, StatementUnknown):
         return {}
     except StatementFailed as error:  # such as of a column that a later release has not: no reason to stop for
@@ -216,7 +218,7 @@ def _or_note(unreadable: list[Unreadable], kind: str, name: str, read: Callable[
 def _views(session: Session, publication: Publication, database: str, at: Timestamp) -> dict[str, tuple[bytes, bytes]]:
     """By name, in its order: `rel_createsql` and `viewdef`."""
     rows = _rows(
-        session, statements.select_views(publication.publisher_id, database, at.physical), statements.VIEW_COLUMNS
+        session, upstream_sql.select_views(publication.publisher_id, database, at.physical), upstream_sql.VIEW_COLUMNS
     )
     found = {text(name, "relname"): (created or b"", definition or b"") for name, created, definition in rows}
     return dict(sorted(found.items()))
@@ -239,8 +241,8 @@ def _view(name: str, created: bytes, definition: bytes) -> View:
 
 def _sequence_types(session: Session, publication: Publication, database: str, at: Timestamp) -> dict[int, str]:
     """By the id of the sequence: a catalog that is known to be the last point's has no columns."""
-    column = statements.SEQUENCE_COLUMNS[0]
-    query = statements.select_columns(publication.publisher_id, database, at.physical, column)
+    column = upstream_sql.SEQUENCE_COLUMNS[0]
+    query = upstream_sql.select_columns(publication.publisher_id, database, at.physical, column)
     found = session.read(query).select("att_relname_id", "atttyp")
     types = {integer(number, "att_relname_id"): decode_type(cell, f"column {column}") for number, cell in found}
     return {number: _TYPES[one.oid] for number, one in types.items() if one.oid in _TYPES}
@@ -256,7 +258,7 @@ def sequence_moved(session: Session, database: str, before: SequenceState | None
 
 def _sequence(session: Session, database: str, name: str, kind: str | None, at: Timestamp) -> SequenceState:
     subject = f"sequence {name}"
-    rows = _rows(session, statements.select_sequence(database, name, at.physical), statements.SEQUENCE_COLUMNS)
+    rows = _rows(session, upstream_sql.select_sequence(database, name, at.physical), upstream_sql.SEQUENCE_COLUMNS)
     if len(rows) != 1 or kind is None:
         raise BadAnswer(f"it has {len(rows)} rows, or its type is not a whole number", subject=subject)
     *numbers, cycle, called = (integer(cell, f"{subject}, a cell", greatest=2**64 - 1) for cell in rows[0])

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from ccpr.matrixone.client import statements
+from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT
 from ccpr.matrixone.client.errors import (
@@ -30,7 +30,7 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
 )
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.session import Session, integer, text
+from ccpr.matrixone.client.upstream_session import Session, integer, text
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
 
@@ -53,14 +53,14 @@ def create_snapshot(
     server waits for a lock: it creates what was given up when the lock is free, with the time of then, and the last
     attempt finds that. SnapshotOutcomeUnknown and SnapshotWaits are raised only if no attempt was answered.
     """
-    _create(session, name, statements.create_snapshot(name, database, publication.publisher, publication.name, table))
+    _create(session, name, upstream_sql.create_snapshot(name, database, publication.publisher, publication.name, table))
 
 
 def create_account_snapshot(session: Session, name: str, publication: Publication, database: str) -> None:
     """Create the snapshot of the publisher's account, and before it the one with whose time lists are compared, of a
     database. As `create_snapshot`."""
     create_snapshot(session, marker_of(name), publication, database)
-    _create(session, name, statements.create_account_snapshot(name, publication.publisher))
+    _create(session, name, upstream_sql.create_account_snapshot(name, publication.publisher))
 
 
 def _create(session: Session, name: str, statement: str) -> None:
@@ -75,23 +75,23 @@ def drop_snapshot(session: Session, name: str, publication: Publication) -> None
     the account that has the snapshot, without it. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as
     `create_snapshot` does; PublicationMissing."""
     if is_of_account(name):
-        session.read(statements.drop_own_snapshot(name), also=(SnapshotOutcomeUnknown,))
-    statement = statements.drop_snapshot(marker_of(name), publication.publisher, publication.name)
+        session.read(upstream_sql.drop_own_snapshot(name), also=(SnapshotOutcomeUnknown,))
+    statement = upstream_sql.drop_snapshot(marker_of(name), publication.publisher, publication.name)
     try:
         session.read(statement, also=(SnapshotOutcomeUnknown,))
     except PublicationMissing:
         # In another account's session IF EXISTS would hide that it is not among that account's snapshots.
         if session.endpoint.account.lower() != publication.publisher.lower():
             raise
-        session.read(statements.drop_own_snapshot(marker_of(name)), also=(SnapshotOutcomeUnknown,))
+        session.read(upstream_sql.drop_own_snapshot(marker_of(name)), also=(SnapshotOutcomeUnknown,))
 
 
 def drop_statements(name: str, publication: Publication, *, published: bool = True) -> tuple[str, ...]:
     """What drops the snapshot by hand; without the publication its account has to do it."""
-    own = (f"{statements.drop_own_snapshot(name)}; -- as account {SYS_ACCOUNT}",) if is_of_account(name) else ()
+    own = (f"{upstream_sql.drop_own_snapshot(name)}; -- as account {SYS_ACCOUNT}",) if is_of_account(name) else ()
     if not published:
-        return (*own, f"{statements.drop_own_snapshot(marker_of(name))}; -- as account {publication.publisher}")
-    return (*own, statements.drop_snapshot(marker_of(name), publication.publisher, publication.name) + ";")
+        return (*own, f"{upstream_sql.drop_own_snapshot(marker_of(name))}; -- as account {publication.publisher}")
+    return (*own, upstream_sql.drop_snapshot(marker_of(name), publication.publisher, publication.name) + ";")
 
 
 def snapshot_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
@@ -112,20 +112,20 @@ def snapshot_age(session: Session, name: str, publication: Publication) -> float
     """How old the data of a relay's snapshot is, in seconds: since it was last known to be the source's. Raises
     SnapshotGone, BadAnswer; StatementUnknown if it is no relay."""
     what = f"age of snapshot {name}"
-    answer = session.read(statements.snapshot_age(name, publication.publisher, publication.name))
+    answer = session.read(upstream_sql.snapshot_age(name, publication.publisher, publication.name))
     return max(0, integer(_single(answer.rows, what), what)) / 1e9
 
 
 def account_snapshot_timestamp(session: Session, name: str) -> Timestamp:
     """The time of an account's snapshot. Raises SnapshotGone."""
-    rows = session.read(statements.own_snapshot_timestamp(name)).rows
+    rows = session.read(upstream_sql.own_snapshot_timestamp(name)).rows
     if not rows:
         raise SnapshotGone("account sys has no such snapshot", subject=f"snapshot {name}")
     return _timestamp(rows, name)
 
 
 def _published_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
-    answer = session.read(statements.snapshot_timestamp(name, publication.publisher, publication.name))
+    answer = session.read(upstream_sql.snapshot_timestamp(name, publication.publisher, publication.name))
     return _timestamp(answer.rows, name)
 
 
@@ -138,7 +138,7 @@ def _timestamp(rows: list[tuple[bytes | None, ...]], name: str) -> Timestamp:
 
 def own_snapshots(session: Session, prefix: str) -> set[str]:
     """The names of the login's own account that begin with `prefix`. Another account's are not visible."""
-    answer = session.read(statements.select_snapshots(prefix))
+    answer = session.read(upstream_sql.select_snapshots(prefix))
     names = {text(cell, "sname") for (cell,) in answer.select("sname")}
     return {name for name in names if name.startswith(prefix)}
 
@@ -146,7 +146,7 @@ def own_snapshots(session: Session, prefix: str) -> set[str]:
 def is_flushed(session: Session, name: str, publication: Publication) -> bool:
     """Whether all rows up to the snapshot are in objects; before that its object list is incomplete. Raises
     SnapshotGone."""
-    answer = session.read(statements.snapshot_flushed(name, publication.publisher, publication.name))
+    answer = session.read(upstream_sql.snapshot_flushed(name, publication.publisher, publication.name))
     cell = _single(answer.rows, f"flushed state of snapshot {name}")
     flushed = {b"1": True, b"true": True, b"0": False, b"false": False}.get(cell or b"")
     if flushed is None:
@@ -186,7 +186,7 @@ def flush_everything(connect: Callable[[], Session], _enough: threading.Event) -
     `flush_tables` then."""
     try:
         with connect() as session:
-            session.read(statements.checkpoint())
+            session.read(upstream_sql.checkpoint())
     except (NotPermitted, StatementFailed, StatementUnknown, Transient) as error:
         _log.info("no checkpoint: %s", error)
         return False
@@ -236,7 +236,7 @@ def _flush(connect: Callable[[], Session], table_ids: Sequence[int], enough: thr
 
 def _flush_table(session: Session, table_id: int) -> None:
     try:
-        session.read(statements.flush(table_id))
+        session.read(upstream_sql.flush(table_id))
     except (StatementFailed, TableMissing, DatabaseMissing, ObjectGone) as error:
         _log.info("table %d was not flushed: %s", table_id, error)
 
