@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -93,7 +94,8 @@ def by_id(rows: list[dict[str, Any]]) -> dict[int, tuple[str | None, str]]:
 
 
 def test_the_version_is_the_projects(core: Core) -> None:
-    assert core.ccpr("--version").stdout.startswith("ccpr 0.1.0, Python 3.")
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert core.ccpr("--version").stdout.startswith(f"ccpr {project['version']}, Python 3.")
 
 
 def test_two_names_are_installed_and_no_package_of_an_extra(core: Core) -> None:
