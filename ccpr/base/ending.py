@@ -3,7 +3,7 @@
 The kernel may hand a signal to any thread, and does so to one that is just starting another. Python runs the handler in
 the main thread, when that executes: while it waits for a lock, as in `threading.Event.wait`, it does not. And a handler
 that sets the event for which the main thread waits may wait for the event's own lock for ever. So the main thread waits
-for a byte, which Python writes at each signal, whichever thread has it (decision a-signal-wakes-the-main-thread).
+for a byte, which Python writes at each signal, whichever thread has it (decision loops-survive-an-item).
 """
 
 import os

@@ -1,6 +1,6 @@
 """When a program that starts often collects garbage: not while it imports. Imports make 140,000 objects that live as
 long as the process; to look through them again and again, and twice more at its end, takes a third of a small command's
-time (decision collect-garbage-late)."""
+time."""
 
 import atexit
 import gc

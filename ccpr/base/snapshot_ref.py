@@ -20,7 +20,7 @@ class SnapshotRef:
     lsn, attempt : the iteration, and how many names it had used before.
     physical : its time on the upstream's clock in nanoseconds, None until it was read.
     taken_at : when it was created, in seconds since 1970 on our clock. `taken_at - physical` is the offset of the two
-        clocks (decision two-clocks).
+        clocks (decision lag-is-age).
     age : how old its data was then, in seconds, of a relay's, which may have had nothing new for long; else None.
     """
 

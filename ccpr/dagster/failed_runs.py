@@ -1,6 +1,6 @@
 """Failures as Dagster shows them: a failed run. An iteration that a tick, `ccpr serve` or a command made and that
 failed is recorded as a run that failed, once for all failures in a row. So the partition, the graph, the timeline and
-alerts on failed runs show it, and no process is started for it (decision failures-are-recorded-runs).
+alerts on failed runs show it, and no process is started for it (decision health-is-not-partitioned).
 
 What ends it is the next materialization of the partition.
 """

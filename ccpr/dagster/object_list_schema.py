@@ -1,5 +1,5 @@
 """The schema of an object list for pandera, by which Dagster's assets and the sensor check it. What it accepts and
-refuses is what `ccpr.pipeline.list_check` does (decision object-list-schema)."""
+refuses is what `ccpr.pipeline.list_check` does."""
 
 from functools import cache
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 """Files of the mirror that nothing names: what attempts left that did not become a point. They are recorded for
-deletion; until then readers and a later attempt may use them (decision orphan-files-are-looked-for).
+deletion; until then readers and a later attempt may use them (decision files-go-an-hour-later).
 
 A mirror has millions of objects, so neither the names in its store nor those in the ledger are held: the store is
 listed in pages, and the state database is asked for the names of each.

@@ -1,7 +1,7 @@
 """Which points stay readable. Read from the catalog database alone (`ccpr.maintenance.sweeping` drops the others).
 
 All times are the upstream's: those of its snapshots, which are in the order of the iterations. Our clock may jump, and
-nothing expires by it (decision expiry-by-upstream-clock).
+nothing expires by it (decision files-go-an-hour-later).
 """
 
 from collections.abc import Collection, Iterable, Sequence

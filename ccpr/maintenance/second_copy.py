@@ -4,7 +4,7 @@ A point's file is written after all that it names, and the head after the point:
 that the rest is, and a copy that was killed goes on. What the mirror does not name any more goes from the copy when the
 mirror has deleted it, too; what the mirror has lost stays. A mirror notes which points it brings to a copy before they
 are seen there, so that it is known for its own history when it has dropped them. Source: decisions
-a-second-copy-has-the-same-files, a-copy-goes-on-with-its-history, a-place-is-claimed.
+a-second-copy-has-the-same-files, a-place-is-claimed.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Verifies a mirror: compares every object with the ledger, and every file of its own with the digest that vouches for
 it. Damaged objects are fetched again; head, identity and points are written again from the catalog database.
-Source: docs/requirements.md B2, B3; decisions ledger-per-point, a-name-has-its-digest.
+Source: docs/requirements.md B2, B3; decisions reads-prove-themselves, a-name-has-its-digest.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator

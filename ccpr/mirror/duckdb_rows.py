@@ -2,7 +2,7 @@
 what Arrow has not (BIT, BIGNUM, a time of day with a zone) as text.
 
 A TIME is an INTERVAL in DuckDB. Its way to Arrow counts nanoseconds, and 64 bits of these hold 292 years: a longer TIME
-would come out as another one. So it is asked for in microseconds (decision answers-do-not-depend-on-the-machine).
+would come out as another one. So it is asked for in microseconds (decision one-text-of-a-value).
 """
 
 import re

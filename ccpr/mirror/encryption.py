@@ -4,8 +4,7 @@ A file is a header and segments: a key is derived for the file (HKDF-SHA256, by 
 and the file's name), and each segment of 64 KiB is sealed with AES-256-GCM under it, with its number and whether it is
 the last as nonce. So segments cannot be moved, left out or taken from another file, name or mirror, and each can be
 opened alone. It is the construction STREAM (Hoang, Reyhanitabar, Rogaway, Vizár 2015), as Tink's
-AES-GCM-HKDF-streaming has it. Source: docs/format/mirror.md, "Encrypted mirrors"; decisions encrypted-before-it-leaves,
-keys-are-for-one-mirror.
+AES-GCM-HKDF-streaming has it. Source: docs/format/mirror.md, "Encrypted mirrors"; decision encrypted-before-it-leaves.
 """
 
 import secrets

@@ -3,7 +3,7 @@ published format of protobuf (https://substrait.io, messages `ExtendedExpression
 columns, constants and calls.
 
 What is written in another way than is known here, by this release of Arrow or a later one, is `OPAQUE`, never
-something else. Source: decision queries-ask-for-what-they-need.
+something else. Source: decision filters-leave-out-blocks.
 """
 
 from collections import defaultdict

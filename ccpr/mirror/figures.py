@@ -1,6 +1,6 @@
 """Figures of a table's rows: how many there are, and a sum that does not depend on their order, so that parts can be
 summed by their readers, and added. Two tables with the same figures have the same rows; it is no signature, and
-finds damage, not malice. Source: docs/format/mirror.md, "Figures"; decision figures-beside-the-mirror.
+finds damage, not malice. Source: docs/format/mirror.md, "Figures"; decision a-restore-is-tried.
 
 Each value has a hash of 64 bits by its stored bytes and the place of its column; the hashes of a row are mixed into two
 of 64 bits, and these are added over all rows, modulo 2^64. Vectorised: no loop over rows. As the sums are stored, what

@@ -17,7 +17,7 @@ Layout below the mirror's store, all immutable but `head.json`, `mirror.json` an
 
 A reader needs this folder only, no state database. Everything that reads rows calls `Mirror.rows`: `Mirror.read`,
 exports, the tasks of `ccpr.mirror.table_read`. Source: docs/architecture.md, "One commit"; decisions
-mirror-is-the-first-destination, identity-by-id, objects-born-and-gone.
+mirror-is-the-first-destination, identity-by-id.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

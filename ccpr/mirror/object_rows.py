@@ -95,7 +95,7 @@ def as_manifest(listed: pa.Table) -> pa.Table:
 
 def are_of(rows: pa.Table, others: pa.Table) -> pa.ChunkedArray:
     """Which objects of a table are among others of it, by the ids in their stats, from which names are derived: nothing
-    else is decoded (decision undecoded-manifests)."""
+    else is decoded (decision manifests-have-parts)."""
     return pc.is_in(object_ids(rows), value_set=object_ids(others).combine_chunks(), skip_nulls=True)
 
 

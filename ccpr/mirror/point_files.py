@@ -3,7 +3,7 @@
 A point's file names the files of points before it: the one directly before, and those 2, 4, 8, … before. So any point
 is found by reading few files, none is taken that another history left in the folder, and the folder is never listed.
 Such a chain has no gap; points before it, which stay by themselves, are in a list that the head names. Source:
-docs/format/mirror.md; decisions points-name-those-before, kept-points-are-listed.
+docs/format/mirror.md; decisions a-name-has-its-digest, kept-points-are-listed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

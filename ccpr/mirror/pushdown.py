@@ -3,7 +3,7 @@ which it is true need not be read.
 
 Each filter is true of each row that satisfies the expression; if they do not say all of it, Arrow applies it to the
 rows. Values are compared as they are shown, and filters compare what is stored: a column whose two forms may
-differ gives no filter. Source: decision queries-ask-for-what-they-need.
+differ gives no filter. Source: decision filters-leave-out-blocks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

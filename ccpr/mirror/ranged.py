@@ -2,7 +2,7 @@
 
 A file of up to WHOLE_BYTES is read at once, as one request costs more than its bytes. Of a larger one blocks of
 BLOCK_BYTES are read, since what is asked for lies close together: the metadata at the end, a column's blocks one after
-the other. What is longer than a block is read as it is and not kept. Source: decision large-files-by-ranges.
+the other. What is longer than a block is read as it is and not kept.
 """
 
 from collections import OrderedDict

@@ -1,11 +1,12 @@
 """A mirror's files in an object store with the S3 protocol, through `pyarrow.fs`. The interface is that of
 `ccpr.mirror.store`.
 
-A file appears by one upload of its whole content and is never moved. The content is first written to a local temporary
+A file appears by one upload of its whole content and is never moved: closing a stream of pyarrow's would complete an
+object even after an error. The content is first written to a local temporary
 file (under TMPDIR), so that checks get all of it before it is uploaded, and little memory is used. An upload of more
 than 10 MB is sent in parts; the object does not exist until the last part has arrived. Parts of an upload that was
 killed cannot be seen here. They use storage until the bucket's rule `AbortIncompleteMultipartUpload` removes them;
-`sweep` cannot, because pyarrow has no call for it. Source: decision one-upload-per-file.
+`sweep` cannot, because pyarrow has no call for it.
 """
 
 import hashlib

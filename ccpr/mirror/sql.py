@@ -2,7 +2,7 @@
 only the columns and blocks are read that it needs.
 
 DuckDB says what it needs to objects of Arrow's datasets (`Dataset.scanner`), with the filters as Arrow's expressions.
-Source: decision queries-ask-for-what-they-need.
+Source: decision filters-leave-out-blocks.
 """
 
 import re

@@ -3,7 +3,7 @@ later and what was rolled back; of these, with filters, the rows that satisfy al
 
 As few columns as possible are read: of an object its metadata, of tombstones the row ids, of appendable objects the
 commit times. With filters their columns, only in those blocks whose zone maps say neither that no
-row satisfies them nor that each does. Source: decision counting-decodes-no-rows.
+row satisfies them nor that each does.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """How many tables a point changes, as users see it: those that are new, gone or defined differently, and those whose
 rows differ. The upstream merges objects all the time: then a table has other files, a manifest and a row in the point,
-and the same rows. Source: decision merges-are-no-changes."""
+and the same rows. The object list does not tell: an update that was merged away leaves as many rows and no
+tombstone."""
 
 from collections.abc import Collection, Iterable, Mapping
 

@@ -1,5 +1,5 @@
 """How many rows the tables have that a point changes, as far as that is known at once: for a later drill to compare
-with (decision figures-beside-the-mirror)."""
+with (decision a-restore-is-tried)."""
 
 import logging
 from collections.abc import Iterable

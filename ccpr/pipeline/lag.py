@@ -1,5 +1,5 @@
 """How old the replica is: one computation for command line, Dagster's metadata and scripts
-(docs/requirements.md B8, decision two-clocks).
+(docs/requirements.md B8, decision lag-is-age).
 
 The lag is the age of the last verified point: the time since the last iteration's snapshot was taken, by our clock; an
 idle one counts. So it grows while the upstream is silent, and needs no answer of the upstream; a relay adds how old

@@ -2,7 +2,7 @@
 
 Arrow alone does it: most lists are short and sound, and the import of a library for it would take longer than the rest
 of an iteration. Dagster's assets ask pandera the same (`ccpr.dagster.object_list_schema`), and a test asks both.
-Source: docs/requirements.md N2 (step 2), docs/format/object-file.md 9.5; decision object-list-schema.
+Source: docs/requirements.md N2 (step 2), docs/format/object-file.md 9.5.
 """
 
 from collections.abc import Callable, Iterator

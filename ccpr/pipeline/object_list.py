@@ -188,7 +188,7 @@ def diff_objects(listed: pa.Table, known: pa.Table, *, complete: set[int]) -> Ob
         gone.
 
     An object that was born and is gone within the interval is in neither result and is never fetched (decision
-    objects-born-and-gone). A row that repeats what the last point already knows (the interval is closed at both ends)
+    identity-by-id). A row that repeats what the last point already knows (the interval is closed at both ends)
     changes nothing.
     """
     if not (listed.num_rows or complete):

@@ -1,6 +1,6 @@
 """Objects on their way into the store: written, hashed and checked on threads of their own, while the next bytes are
-read from upstream; and on others they are waited for, until the disk or the bucket has them, as that needs no processor
-(decision copy-on-threads).
+read from upstream; and on others they are waited for, until the disk or the bucket has them, as that needs none:
+threads that write and also wait fall into step, since one commit of the file system's journal ends the fsyncs of all.
 
 The memory of it is bounded: what is read ahead of the writing is at most AHEAD_BYTES. A larger chunk is written before
 the next is asked for. So are the files that are written and not on disk yet (UNFINISHED).

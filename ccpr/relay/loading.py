@@ -5,7 +5,7 @@ For the time of the copy a relay serves the one point under a name of its own, w
 so that the tables are ordinary ones afterwards. What was loaded is compared with the point before the subscription
 there is dropped: until then the copy is known by its task, and the same command, typed again, drops it and begins
 again. A kill at any statement leaves either nothing, or a database with a task of this name (decision
-loaded-under-its-own-name).
+followers-are-rows).
 """
 
 import hashlib

@@ -1,5 +1,5 @@
 """Looks after followers: asks each cluster about its subscription, keeps the answer for `ccpr status`, and, where the
-relay serves in the same process, resumes what has stopped for a reason that is gone (decision resumed-where-it-helps).
+relay serves in the same process, resumes what has stopped for a reason that is gone (decision followers-are-rows).
 """
 
 import logging

@@ -2,7 +2,6 @@
 vectors, and commits once.
 
 Only where Spark's executors are on other machines: on this one threads of the process do the same without Java.
-Source: decision lake-in-tasks.
 """
 
 import logging

@@ -2,7 +2,7 @@
 released, so that nothing of ours is left. Neither the upstream nor the catalog database is asked for them.
 
 Interrupted, the same command goes on where it stopped: what a database has of an attempt is known by a number that
-follows from the mirror, the point and the database. Source: decision restored-as-a-target.
+follows from the mirror, the point and the database. Source: decision a-restore-is-tried.
 """
 
 import tempfile

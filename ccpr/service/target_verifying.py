@@ -1,5 +1,5 @@
 """Asks targets that have nothing to do where they are, so that one which is away, or was restored from a copy, does not
-look current until the next change (decision quiet-targets-are-asked)."""
+look current until the next change (decision registry-tells-what-lacks)."""
 
 from collections.abc import Iterable
 from contextlib import suppress

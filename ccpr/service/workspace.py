@@ -1,5 +1,5 @@
 """The state folder with its catalog database, key and mirrors, and what a run opens from there: iterations and sessions
-with an upstream (decisions catalog-by-sqlalchemy, sealed-secrets, state-folder)."""
+with an upstream (decisions state-folder, sealed-secrets)."""
 
 import os
 import time

@@ -1,12 +1,12 @@
 """The connection to the catalog database, which stores subscriptions, leases and checkpoints. SQLite in WAL mode when
-nothing is configured; MySQL or MariaDB by URL (decision catalog-by-sqlalchemy).
+nothing is configured; MySQL or MariaDB by URL (decision state-folder).
 
 Errors of the database become typed errors here. What is safe to repeat is repeated while the database does not answer
-(decision repeat-reads-only).
+(decision guarded-commit).
 
 Isolation. SQLite: a transaction that may write is BEGIN IMMEDIATE, so they run one after another; readers see what was
-committed when they began, and wait for nobody (decision readers-do-not-wait). MySQL and MariaDB: READ COMMITTED
-(decision read-committed). Claim, renewal and commit are each decided by one UPDATE with its whole condition
+committed when they began, and wait for nobody. MySQL and MariaDB: READ COMMITTED
+(decision guarded-commit). Claim, renewal and commit are each decided by one UPDATE with its whole condition
 in WHERE. InnoDB evaluates that against the newest committed row and holds the row's lock until the end, at any
 isolation level. REPEATABLE READ would only add gap locks, by which writers of two subscriptions block each other, and
 an old view for those who read again after waiting. What must be read at one moment is read by one statement.

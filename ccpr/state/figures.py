@@ -1,5 +1,5 @@
 """Figures of tables at points, as rows of the catalog database: what was read when a point was made, by a target, or
-by a drill. They are apart from the mirror that they vouch for (decision figures-beside-the-mirror)."""
+by a drill. They are apart from the mirror that they vouch for (decision a-restore-is-tried)."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -120,7 +120,7 @@ class CcprLog:
     ) -> Claim:
         """Become the owner. With `task_id`, only of that subscription and of no later one of its name. With `known`,
         the row by which an iteration is due, only if no iteration has ended since: another executor did it then, and
-        the row says when the next one is due (decision one-iteration-a-due-time).
+        the row says when the next one is due (decision service-keeps-nothing).
 
         An iteration that a dead executor left pending or running is set to complete (O4): it is run again from its
         recorded snapshot, which gives the same result. The owner may claim again and gets a new claim, so repeating

@@ -6,7 +6,7 @@ which is in `publication_name` here). `account_id` is the publisher's (MatrixOne
 outside MatrixOne has none).
 
 A row that cannot be read concerns one subscription only: the others are read without it (decision
-unreadable-rows-apart).
+state-folder).
 """
 
 from collections.abc import Sequence

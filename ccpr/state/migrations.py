@@ -4,7 +4,7 @@ version is refused.
 Only changed tables need a step: missing tables are created anyway. In SQLite a step and its version number are one
 transaction. MySQL commits every statement that changes a table, so each statement of a step checks what is there or
 may run twice, and an interrupted step runs again from its start. One process migrates at a time, the others wait
-(`exclusive`). Source: decision own-migrations.
+(`exclusive`). Source: decision state-folder.
 """
 
 from collections.abc import Callable, Mapping, Sequence

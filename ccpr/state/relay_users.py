@@ -2,7 +2,7 @@
 publications the login may use.
 
 What is sealed is the `password_digest` of `ccpr.matrixone.server.server`, so the password itself is nowhere. Source:
-decision relay-logins.
+decision logins-see-their-own.
 """
 
 import json

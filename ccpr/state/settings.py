@@ -209,7 +209,7 @@ class Settings:
         needs=_WITHOUT_TABLE,
         empty="none",
     )
-    allow_overlap: bool = setting(  # decision overlap-is-a-setting
+    allow_overlap: bool = setting(  # decision one-entry-a-setting
         False,
         Flag(),
         "It may have tables that another subscription has, too.",

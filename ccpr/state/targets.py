@@ -337,7 +337,7 @@ def tasks_with_target_trouble(engine: sa.Engine) -> set[str]:
 
 def may_be_restored(pause_seconds: float, interval: float) -> bool:
     """Whether catalog database and mirror may be copies that were restored since the last iteration, so that targets
-    are asked where they are, although they are recorded at the newest point (decision asked-after-a-pause).
+    are asked where they are, although they are recorded at the newest point (decision registry-tells-what-lacks).
 
     Parameters
     ----------

@@ -1,5 +1,4 @@
-"""The rows of all subscriptions, read every second: whole where they have changed, else their marks only (decision
-ticks-follow-what-is-due)."""
+"""The rows of all subscriptions, read every second: whole where they have changed, else their marks only."""
 
 import time
 from collections.abc import Callable

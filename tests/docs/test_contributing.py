@@ -15,7 +15,7 @@ _HERE = r"`(?P<path>ccpr/[\w/]+\.py)` \((?P<names>[^)]*)\)"
 
 
 def paths() -> list[str]:
-    """What looks like a path; not one with a placeholder, as `docs/decisions/<room>.md`."""
+    """What looks like a path; not one with a placeholder, as `ccpr/<room>/errors.py`."""
     return sorted({span for span in _SPAN.findall(_TEXT) if _PATH.fullmatch(span)} - {"ccpr.yaml"})  # a user's own
 
 

@@ -2,7 +2,7 @@
 jump: no point is lost that anything needs, and none stays that nothing keeps.
 
 What must stay is computed here a second time, of the points that were there before an iteration and of the one that it
-made. Source: decisions keep-rules, kept-points-are-listed, expiry-by-upstream-clock.
+made. Source: decisions keep-rules, kept-points-are-listed, files-go-an-hour-later.
 """
 
 import itertools

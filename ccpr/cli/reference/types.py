@@ -22,7 +22,7 @@ Generated from the code by `make reference`; do not edit. The functions are
 
 `ccpr export` writes the Arrow types as Parquet. There are no unsigned 64-bit integers, no views and
 no 64-bit offsets, since Spark takes none (decision
-[`arrow-types-for-spark`](../decisions/spark.md#arrow-types-for-spark)).
+[`spark-dataframes`](../decisions/state.md#spark-dataframes)).
 """
 _NOTES = """
 * `json` is the text that the server prints. Members of a `set` are joined by commas. An `enum` with

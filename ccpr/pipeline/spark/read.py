@@ -2,8 +2,8 @@
 are the functions that run inside executors, and those that start them.
 
 Arrow batches all the way: a DataFrame of object names goes in, `mapInArrow` turns each task's names into batches. Only
-the DataFrame API is used, so that a local session, a cluster and a Spark Connect server do the same. Source: decisions
-spark-dataframes, map-in-arrow.
+the DataFrame API is used, so that a local session, a cluster and a Spark Connect server do the same. Source: decision
+spark-dataframes.
 """
 
 import os

@@ -2,7 +2,7 @@
 for Dagster.
 
 Spark is not imported before a session is needed: the import takes 0.3 s, and the start of Spark some seconds. Source:
-decisions spark-dataframes, java-from-pypi.
+decision spark-dataframes.
 """
 
 import os
@@ -185,7 +185,7 @@ def spark_session(settings: SparkSettings) -> "SparkSession":
 
 def start_java(settings: SparkSettings) -> None:
     """Start the JVM of this process, unless it runs or none is needed. pyspark would give all settings of a session to
-    it as arguments; once it runs they go by a connection of its own (decision settings-by-file).
+    it as arguments; once it runs they go by a connection of its own (decision spark-dataframes).
 
     Raises JavaMissing, PySparkException.
     """

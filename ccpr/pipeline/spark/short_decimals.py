@@ -1,5 +1,5 @@
 """Decimals of up to 18 digits on their way from the workers to Spark: as whole numbers, in units of their last digit.
-That is half the bytes, and Spark does not have to make a BigDecimal of each (decision decimals-as-numbers).
+That is half the bytes, and Spark does not have to make a BigDecimal of each.
 
 What makes a decimal of such a number without computing is an expression of Spark's that the DataFrame interface has no
 name for. So it is asked of the JVM; where there is none of our own (Spark Connect), or a release that has it elsewhere,

@@ -1,8 +1,7 @@
 """How many tasks a session runs at once, where only its cluster knows.
 
 A copy is divided into as many tasks as run at once, and each has its part of the upstream's sessions: with fewer tasks
-workers would have nothing to do, with more of them sessions would wait with the tasks that wait. Source: decision
-tasks-by-slots.
+workers would have nothing to do, with more of them sessions would wait with the tasks that wait.
 """
 
 import re

@@ -44,7 +44,7 @@ def reason_of(error: Exception) -> str:
 def in_tasks(spark: "SparkSession", rows: pa.Table, function: TaskFunction, schema: pa.Schema) -> "DataFrame":
     """What `function` makes of the rows (of `schema`), in a task for each number in the column `task`. It is pickled.
 
-    Up to some MB of rows travel with it, which saves the stage that distributes them (decision few-rows-with-the-task).
+    Up to some MB of rows travel with it, which saves the stage that distributes them.
     """
     tasks = 1 + (pc.max(rows.column("task")).as_py() or 0)
     if rows.nbytes <= _FEW_BYTES:

@@ -4,10 +4,10 @@ Spark.
 Before each task a worker invalidates the caches of its importers. Importers of archives then read the archive's
 directory again: pyspark.zip once for each package of pyspark, and Spark's jar with some 27,000 entries. That takes
 0.08 s of CPU time per task (decoding 300,000 rows takes 0.04 s). After each task a worker collects garbage among
-everything that was ever imported: 0.03 s. Source: decision workers-forget-importers.
+everything that was ever imported: 0.03 s.
 
 And the JVM sends a task's rows in several small pieces: it waits with the second until the first was acknowledged,
-and Linux acknowledges what is not answered after 0.04 s. Source: decision workers-acknowledge-at-once.
+and Linux acknowledges what is not answered after 0.04 s.
 """
 
 import gc

@@ -1,5 +1,5 @@
 """Step 1, second half: the upstream's catalog at the snapshot, compared with the last point by table id. Asked again it
-gives the same answer (decision catalog-asked-again)."""
+gives the same answer (decision catalog-by-checksum)."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,5 +1,5 @@
 """Sessions that stay connected between iterations, shared by all subscriptions of one login: an upstream has as many as
-iterations ran at once, however many subscriptions there are (decision sessions-by-login)."""
+iterations ran at once, however many subscriptions there are."""
 
 import threading
 import time

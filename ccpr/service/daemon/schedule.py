@@ -4,7 +4,7 @@ When one is due says `ccpr.pipeline.due`, as for the sensor. Two kinds of iterat
 waiting: those of subscriptions that are failing, which may hang until a timeout, and those that take long. They do not
 count against the workers, up to a number of their own.
 
-What is due is found in heaps: a look costs what is due, not what there is (decision ticks-follow-what-is-due).
+What is due is found in heaps: a look costs what is due, not what there is.
 """
 
 import heapq

@@ -1,5 +1,5 @@
-"""How far each table has come, and all tables together. Source: docs/requirements.md C; decisions
-points-move-on-acknowledgement, global-point-waits, finished-when-acknowledged, skip-by-flushed-points.
+"""How far each table has come, and all tables together. Source: docs/requirements.md C; decision
+points-move-on-acknowledgement.
 
 Every point has a *saved* value in memory and a *flushed* value in the database. The iteration saves, does the work,
 and flushes with the list of the tables whose work was acknowledged. Only the points of these tables move, in the

@@ -3,7 +3,7 @@
 It is a Delta table, so that every engine can read it. A point has a row of its own, and one for each table that changed
 in it: a table shows a point in the version of its newest row up to that point. A row without a version says that the
 table does not show the points from there on. It is also what publishing knows of the lake. Source: decision
-lake-points.
+lake-every-point.
 """
 
 import json

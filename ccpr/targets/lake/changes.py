@@ -2,7 +2,7 @@
 
 A merge upstream gives other objects with the same rows. Whoever reads a table as a stream of changes is told so
 (`dataChange=false`) where it is proved: by the key and the commit time of each row, or by its values, as deltas are.
-Source: decisions lake-data-change, lake-change-data, deltas-by-commit-time.
+Source: decisions lake-change-data, deltas-by-commit-time.
 """
 
 import re

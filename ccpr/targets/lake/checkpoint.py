@@ -1,7 +1,7 @@
 """Checkpoints of a Delta table: all actions of a version as a Parquet file, so that a reader needs no older commits.
 
 Written by hand, since a library's checkpoint would lose the tags by which a file is known here again. Source: the
-protocol of Delta Lake, "Checkpoints"; decision lake-checkpoints.
+protocol of Delta Lake, "Checkpoints"; decision lake-commits.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The changes of one version: which files moved rows only, and the file of the changes, where it is asked for.
 
-Source: decisions lake-data-change, lake-change-data.
+Source: decision lake-change-data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """What becomes of one object when a point is published: its file, and which of its rows the point hides.
 
 A function of the mirror and of what is known, so that a thread of this process or a Spark task runs it. Source:
-decision lake-rows.
+decision lake-files.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Which rows of an object exist at a point, by their number in the object's file.
 
 A row that does not exist now either may exist later (an appendable object has rows that were committed after the point)
-or never will: it was rolled back, or deleted. Source: docs/format/object-file.md 9; decision lake-rows.
+or never will: it was rolled back, or deleted. Source: docs/format/object-file.md 9; decision lake-files.
 """
 
 from collections.abc import Collection, Sequence

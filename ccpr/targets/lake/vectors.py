@@ -2,7 +2,7 @@
 
 Those of a commit are together in one file, each with its size before and its CRC-32 behind it. Former releases wrote
 small ones into the log, Z85 encoded, which Trino does not read; they are read. Source: the protocol of Delta Lake,
-"Deletion Vector Format"; decision lake-vectors.
+"Deletion Vector Format"; decision lake-protocol.
 """
 
 import hashlib
