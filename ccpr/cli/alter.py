@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.logins import read_login
+from ccpr.cli.login_options import read_login
 from ccpr.cli.output import handle_errors, out, show_json
 from ccpr.cli.setting_options import Values, takes_settings
 from ccpr.cli.subscribe import report_interval

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ccpr.cli import completion
-from ccpr.cli.times import AT_HELP
+from ccpr.cli.shown_times import AT_HELP
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output; errors as well.")]
 At = Annotated[

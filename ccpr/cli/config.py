@@ -2,7 +2,7 @@
 
 import typer
 
-from ccpr.cli.apply import apply
+from ccpr.cli.config_command import apply
 from ccpr.cli.export_config import export_config
 from ccpr.cli.init import init
 

@@ -9,8 +9,8 @@ from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.cli.restore_rows import RowProgress
+from ccpr.cli.shown_times import at_option
 from ccpr.cli.target_output import end_with_behind
-from ccpr.cli.times import at_option
 
 _DIALECTS = ("mariadb", "mysql8", "matrixone")
 
@@ -29,7 +29,7 @@ def dump(
     """Write the tables of a point as SQL: `mysql shop < shop.sql` loads them into a database that has none of them. A
     table that the server cannot have is left out and named at the end, and the exit code is 3.
     Views, sequences, functions and grants: `ccpr restore --with-definitions`."""
-    from ccpr.cli.restore import database_of
+    from ccpr.cli.restore_command import database_of
     from ccpr.schema.dialects import Dialect
     from ccpr.service import estimates
     from ccpr.service.pinning import pinned

@@ -23,7 +23,7 @@ from ccpr.matrixone.errors import CcprError, Refused, Terminal, Transient, Unkno
 PACKAGE = "ccpr"
 _NAMES = ("errors", "defects")  # of modules whose subject is errors
 OTHERS = (  # modules that define an error next to the only code that raises it; a test compares with all modules
-    "ccpr.cli.state",
+    "ccpr.cli.state_command",
     "ccpr.emulator.replay.recording",
     "ccpr.schema.sync_mark",
     "ccpr.schema.target_types",

@@ -88,8 +88,8 @@ def _names(args: list[str]) -> list[str]:
 
 def _only_subscription(table: str, at: list[str]) -> str:
     """The subscription whose point has the table. Raises TableMissingInMirror."""
-    from ccpr.cli.tables import full_name
-    from ccpr.cli.times import at_option
+    from ccpr.cli.shown_times import at_option
+    from ccpr.cli.table_names import full_name
     from ccpr.matrixone.errors import CcprError
     from ccpr.mirror.errors import TableMissingInMirror
     from ccpr.service.workspace import Workspace

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ccpr.cli.apply import FILE
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.asking import is_interactive
+from ccpr.cli.config_command import FILE
 from ccpr.cli.configuration_file import write
+from ccpr.cli.database_options import is_several
 from ccpr.cli.output import handle_errors, out, show_json
-from ccpr.cli.scope import is_several
 
 _ENV = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

@@ -11,7 +11,7 @@ from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.asking import confirm
 from ccpr.cli.iterations import open_iteration
 from ccpr.cli.output import handle_errors, out, show_json, show_table
-from ccpr.cli.progress import Display
+from ccpr.cli.progress_bars import Display
 from ccpr.cli.target_output import outcome_json, show_outcome
 
 if TYPE_CHECKING:

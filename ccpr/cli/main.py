@@ -32,57 +32,87 @@ class Commands(LazyGroup):
         ),
         "subscriptions": Deferred("ccpr.cli.show:subscriptions", _WHAT, "List the subscriptions."),
         "alter": Deferred("ccpr.cli.alter:alter", _WHAT, "Change a subscription: interval, address, retention …"),
-        "pause": Deferred("ccpr.cli.lifecycle:pause", _WHAT, "Stop a subscription; its replica stays readable."),
-        "resume": Deferred("ccpr.cli.lifecycle:resume", _WHAT, "Continue a paused or stopped subscription."),
-        "drop": Deferred("ccpr.cli.lifecycle:drop", _WHAT, "End a subscription, and drop its snapshots upstream."),
+        "pause": Deferred(
+            "ccpr.cli.subscription_commands:pause", _WHAT, "Stop a subscription; its replica stays readable."
+        ),
+        "resume": Deferred(
+            "ccpr.cli.subscription_commands:resume", _WHAT, "Continue a paused or stopped subscription."
+        ),
+        "drop": Deferred(
+            "ccpr.cli.subscription_commands:drop", _WHAT, "End a subscription, and drop its snapshots upstream."
+        ),
         "target": Deferred(
-            "ccpr.cli.target:target", _WHAT, "Databases (MariaDB, MySQL) that a subscription is synced to."
+            "ccpr.cli.target_command:target", _WHAT, "Databases (MariaDB, MySQL) that a subscription is synced to."
         ),
         "lake": Deferred("ccpr.cli.lake:lake", _WHAT, "Delta Lake tables that a subscription is published to."),
         "release": Deferred("ccpr.cli.release:release", _WHAT, "Make tables in a target ordinary, writable ones."),
         "follower": Deferred(
-            "ccpr.cli.follower:follower", _WHAT, "Databases of other MatrixOnes that follow; promote one of them."
+            "ccpr.cli.follower_command:follower",
+            _WHAT,
+            "Databases of other MatrixOnes that follow; promote one of them.",
         ),
-        "relay": Deferred("ccpr.cli.relay:relay", _WHAT, "Serve mirrors to other clusters; its logins and snapshots."),
+        "relay": Deferred(
+            "ccpr.cli.relay_command:relay", _WHAT, "Serve mirrors to other clusters; its logins and snapshots."
+        ),
         "config": Deferred("ccpr.cli.config:config", _WHAT, "All of it as a file: write a first one, apply, export."),
-        "sql": Deferred("ccpr.cli.sql:sql", _WHAT, "Do the same by SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),
-        "run": Deferred("ccpr.cli.run:run", _RUN, "Run one iteration now, and sync the targets."),
-        "serve": Deferred("ccpr.cli.serve:serve", _RUN, "Run all subscriptions whenever they are due, as a service."),
-        "plan": Deferred("ccpr.cli.plan:plan", _RUN, "Show what the next iteration would do; changes nothing."),
+        "sql": Deferred(
+            "ccpr.cli.sql_command:sql", _WHAT, "Do the same by SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"
+        ),
+        "run": Deferred("ccpr.cli.run_command:run", _RUN, "Run one iteration now, and sync the targets."),
+        "serve": Deferred(
+            "ccpr.cli.serve_command:serve", _RUN, "Run all subscriptions whenever they are due, as a service."
+        ),
+        "plan": Deferred("ccpr.cli.plan_command:plan", _RUN, "Show what the next iteration would do; changes nothing."),
         "resync": Deferred("ccpr.cli.resync:resync", _RUN, "Compare with a full list, and copy what is missing."),
-        "status": Deferred("ccpr.cli.status:status", _RUN, "Show state, step, lag, what is pending, the last error."),
+        "status": Deferred(
+            "ccpr.cli.status_command:status", _RUN, "Show state, step, lag, what is pending, the last error."
+        ),
         "points": Deferred(
-            "ccpr.cli.points:points", _READ, "List the points that can be read; hold, release and drop them."
+            "ccpr.cli.points_command:points", _READ, "List the points that can be read; hold, release and drop them."
         ),
         "tables": Deferred("ccpr.cli.show:tables", _READ, "List the tables of a point."),
-        "head": Deferred("ccpr.cli.rows:head", _READ, "Show some rows of a table."),
-        "query": Deferred("ccpr.cli.rows:query", _READ, "Query the tables of a point with SQL."),
-        "diff": Deferred("ccpr.cli.diff:diff", _READ, "Show which rows of a table two points show differently."),
-        "schema": Deferred("ccpr.cli.definitions:schema", _READ, "Show how tables are defined at a point."),
-        "history": Deferred("ccpr.cli.definitions:history", _READ, "Show when what was copied, and how much."),
+        "head": Deferred("ccpr.cli.query_command:head", _READ, "Show some rows of a table."),
+        "query": Deferred("ccpr.cli.query_command:query", _READ, "Query the tables of a point with SQL."),
+        "diff": Deferred(
+            "ccpr.cli.diff_command:diff", _READ, "Show which rows of a table two points show differently."
+        ),
+        "schema": Deferred("ccpr.cli.tables_command:schema", _READ, "Show how tables are defined at a point."),
+        "history": Deferred("ccpr.cli.tables_command:history", _READ, "Show when what was copied, and how much."),
         "export": Deferred(
-            "ccpr.cli.export:export", _READ, "Write a table, or all, as of a point to Parquet, CSV or JSON lines."
+            "ccpr.cli.export_command:export",
+            _READ,
+            "Write a table, or all, as of a point to Parquet, CSV or JSON lines.",
         ),
         "restore": Deferred(
-            "ccpr.cli.restore:restore",
+            "ccpr.cli.restore_command:restore",
             _READ,
             "Load a point into a database server, as a writable database.",
         ),
         "dump": Deferred("ccpr.cli.dump:dump", _READ, "Write a point as SQL that `mysql` loads."),
-        "copy": Deferred("ccpr.cli.copy:copy", _CARE, "Copy a mirror to another place, and bring the copy up to date."),
+        "copy": Deferred(
+            "ccpr.cli.copy_command:copy", _CARE, "Copy a mirror to another place, and bring the copy up to date."
+        ),
         "drill": Deferred(
-            "ccpr.cli.drill:drill", _CARE, "Try a restore: a kept point, compared with what was recorded."
+            "ccpr.cli.drill_command:drill", _CARE, "Try a restore: a kept point, compared with what was recorded."
         ),
         "explain": Deferred(
-            "ccpr.cli.explain:explain", _CARE, "Explain what an error's code means and what to do about it."
+            "ccpr.cli.explain_command:explain", _CARE, "Explain what an error's code means and what to do about it."
         ),
-        "doctor": Deferred("ccpr.cli.doctor:doctor", _CARE, "Check this machine and the upstream; changes nothing."),
-        "key": Deferred("ccpr.cli.key:key", _CARE, "Keys of encrypted mirrors: make one, show their numbers."),
-        "verify": Deferred("ccpr.cli.verify:verify", _CARE, "Read the whole mirror again; --repair if need be."),
+        "doctor": Deferred(
+            "ccpr.cli.doctor_command:doctor", _CARE, "Check this machine and the upstream; changes nothing."
+        ),
+        "key": Deferred("ccpr.cli.key_command:key", _CARE, "Keys of encrypted mirrors: make one, show their numbers."),
+        "verify": Deferred(
+            "ccpr.cli.verify_command:verify", _CARE, "Read the whole mirror again; --repair if need be."
+        ),
         "snapshots": Deferred(
-            "ccpr.cli.snapshots:snapshots", _CARE, "List a subscription's snapshots upstream; drop leftover ones."
+            "ccpr.cli.snapshots_command:snapshots",
+            _CARE,
+            "List a subscription's snapshots upstream; drop leftover ones.",
         ),
-        "state": Deferred("ccpr.cli.state:state", _CARE, "Export a subscription's state, or import it for its mirror."),
+        "state": Deferred(
+            "ccpr.cli.state_command:state", _CARE, "Export a subscription's state, or import it for its mirror."
+        ),
         "workload": Deferred(
             "ccpr.cli.workload:workload", _CARE, "Change an upstream steadily, and check what must be there."
         ),

@@ -6,7 +6,7 @@ import typer
 
 from ccpr.cli.arguments import AsJson, FollowerName, Name
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json
-from ccpr.cli.restore import Compared, CopyAddress, CopyListen, CopyProgress, Insecure
+from ccpr.cli.restore_command import Compared, CopyAddress, CopyListen, CopyProgress, Insecure
 
 
 def promote(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccpr.base.progress import Progress
 from ccpr.base.wording import first_names, seconds_text, size_text
-from ccpr.cli.logins import read_target_login
+from ccpr.cli.login_options import read_target_login
 from ccpr.cli.output import counted, err, out, show_json
 from ccpr.cli.target_output import end_with_behind
 

@@ -14,10 +14,10 @@ from ccpr.cli.defects import NotConfirmed
 from ccpr.cli.exit_codes import NOT_CONFIRMED
 from ccpr.cli.iterations import open_iteration
 from ccpr.cli.output import handle_errors, out, show_json
-from ccpr.cli.plan import plan_json, show_plan
-from ccpr.cli.progress import Display
-from ccpr.cli.run import Engine, run_stages, show_outcome
-from ccpr.cli.tables import full_name
+from ccpr.cli.plan_command import plan_json, show_plan
+from ccpr.cli.progress_bars import Display
+from ccpr.cli.run_command import Engine, run_stages, show_outcome
+from ccpr.cli.table_names import full_name
 
 
 def resync(

@@ -10,7 +10,7 @@ from ccpr.base.failure import Failure
 from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
-from ccpr.cli.times import at_option, clock_text, time_text
+from ccpr.cli.shown_times import at_option, clock_text, time_text
 from ccpr.matrixone.schema import Kind, zero_dates_of
 from ccpr.mirror.points import LaggingTable
 from ccpr.state.errors import StateUnreadable

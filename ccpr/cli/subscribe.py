@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.logins import read_login
+from ccpr.cli.database_options import Account, Database, Scope
+from ccpr.cli.login_options import read_login
 from ccpr.cli.output import err, handle_errors, out, show_json
-from ccpr.cli.scope import Account, Database, Scope
 from ccpr.cli.setting_options import Values, takes_settings
 from ccpr.state.settings import SENSOR_SECONDS, SETTINGS, Settings
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ccpr.cli.plan import show_plan
+from ccpr.cli.plan_command import show_plan
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.pipeline.plan import Plan, PlannedChange, PlannedTable
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.cli.relay import warn_of_relay
+from ccpr.cli.relay_command import warn_of_relay
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -11,8 +11,8 @@ from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.output import handle_errors, out, show_json, show_table
-from ccpr.cli.tables import full_name
-from ccpr.cli.times import at_option, clock_text, time_text, utc_text
+from ccpr.cli.shown_times import at_option, clock_text, time_text, utc_text
+from ccpr.cli.table_names import full_name
 from ccpr.matrixone.schema import Kind
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.errors import TableMissingInMirror

@@ -10,9 +10,9 @@ import typer
 
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.logins import read_login
+from ccpr.cli.database_options import Account, Scope
+from ccpr.cli.login_options import read_login
 from ccpr.cli.output import counted, handle_errors, out, show_json
-from ccpr.cli.scope import Account, Scope
 
 if TYPE_CHECKING:
     from ccpr.service.check import Check

@@ -9,9 +9,9 @@ import typer
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import open_iteration
-from ccpr.cli.logins import read_target_login
+from ccpr.cli.login_options import read_target_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
-from ccpr.cli.progress import Display
+from ccpr.cli.progress_bars import Display
 from ccpr.cli.setting_options import Values, takes_settings
 from ccpr.cli.target_output import outcome_json, show_outcome
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings

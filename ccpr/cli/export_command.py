@@ -16,9 +16,9 @@ from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
 from ccpr.cli.restore_rows import RowProgress
 from ccpr.cli.row_files import EXTENSIONS, MAX_NAME_BYTES, check_extension, file_names, write_rows
-from ccpr.cli.tables import table_of
+from ccpr.cli.shown_times import at_option
+from ccpr.cli.table_names import table_of
 from ccpr.cli.target_output import end_with_behind
-from ccpr.cli.times import at_option
 from ccpr.matrixone.objects.errors import ObjectUnsupported, ValueRefused
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.errors import BadOption, StoreFailed

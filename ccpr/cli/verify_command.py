@@ -9,7 +9,7 @@ import typer
 from ccpr.base.wording import size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
-from ccpr.cli.progress import byte_bars
+from ccpr.cli.progress_bars import byte_bars
 
 if TYPE_CHECKING:
     from ccpr.maintenance.source_defects import DoubledKeys

@@ -9,8 +9,8 @@ import typer
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name, TableName
 from ccpr.cli.output import counted, handle_errors, out, show_json
-from ccpr.cli.tables import full_name
-from ccpr.cli.times import at_option
+from ccpr.cli.shown_times import at_option
+from ccpr.cli.table_names import full_name
 
 if TYPE_CHECKING:
     from ccpr.mirror.delta.compare import Comparison, RowChange

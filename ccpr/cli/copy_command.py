@@ -9,7 +9,7 @@ import typer
 from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json
-from ccpr.cli.progress import byte_bars
+from ccpr.cli.progress_bars import byte_bars
 from ccpr.mirror.key_urls import IN_CLEAR
 from ccpr.state.settings import SETTINGS
 

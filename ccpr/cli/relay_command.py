@@ -14,7 +14,7 @@ import typer
 
 from ccpr.base.wording import first_names
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.logins import seconds_option
+from ccpr.cli.login_options import seconds_option
 from ccpr.cli.output import err, handle_errors, out, seconds_text, show_json, show_table
 from ccpr.matrixone.client.errors import BadUri
 

@@ -11,9 +11,9 @@ import typer
 
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.asking import confirm
-from ccpr.cli.lifecycle import report_dropped, states_of
-from ccpr.cli.logins import read_login
+from ccpr.cli.login_options import read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.cli.subscription_commands import report_dropped, states_of
 from ccpr.config.errors import SqlSyntax
 from ccpr.state.errors import SubscriptionMissing, TargetMissing
 from ccpr.state.settings import SETTINGS, Settings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, cast
 from ccpr.base.copy_meter import CopyLog
 from ccpr.base.progress import Progress
 from ccpr.cli.output import err
-from ccpr.cli.times import time_text
+from ccpr.cli.shown_times import time_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

@@ -87,7 +87,7 @@ def serve(
     """
     from ccpr.base.ending import Ending
     from ccpr.cli.output import counted, handle_errors
-    from ccpr.cli.relay import warn_of_relay
+    from ccpr.cli.relay_command import warn_of_relay
     from ccpr.cli.serving import ServeOptions, Serving
     from ccpr.relay.server import Listen
     from ccpr.service.daemon.descriptors import raise_limit

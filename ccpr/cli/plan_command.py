@@ -11,7 +11,7 @@ from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import open_iteration
 from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
-from ccpr.cli.times import clock_text
+from ccpr.cli.shown_times import clock_text
 
 if TYPE_CHECKING:
     from ccpr.pipeline.plan import Plan

@@ -13,8 +13,8 @@ from ccpr.cli.interrupts import interrupts_end_nothing
 from ccpr.cli.iterations import start_arrow
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, write_rows
-from ccpr.cli.tables import table_of
-from ccpr.cli.times import at_option
+from ccpr.cli.shown_times import at_option
+from ccpr.cli.table_names import table_of
 from ccpr.matrixone.errors import CcprError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.logins import read_login
+from ccpr.cli.login_options import read_login
 from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.maintenance.errors import BadStateFile
 from ccpr.matrixone.client.endpoint import format_uri

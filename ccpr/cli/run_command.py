@@ -13,8 +13,8 @@ from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.iterations import open_iteration
 from ccpr.cli.output import counted, handle_errors, out, show_json
-from ccpr.cli.progress import Display
-from ccpr.cli.times import clock_text
+from ccpr.cli.progress_bars import Display
+from ccpr.cli.shown_times import clock_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -20,7 +20,7 @@ from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.output import counted, drawn_table, handle_errors, json_text, out, show_json
-from ccpr.cli.times import clock_text, time_text, zone_text
+from ccpr.cli.shown_times import clock_text, time_text, zone_text
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.state.errors import StateUnavailable

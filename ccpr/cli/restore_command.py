@@ -8,10 +8,10 @@ import typer
 
 from ccpr.cli.arguments import AsJson, At
 from ccpr.cli.definitions_script import DefinitionsScript
-from ccpr.cli.logins import read_login
+from ccpr.cli.login_options import read_login
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
 from ccpr.cli.restore_rows import expected_text, has_database, restore_rows
-from ccpr.cli.times import at_option
+from ccpr.cli.shown_times import at_option
 from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.service.errors import SeveralDatabases
 

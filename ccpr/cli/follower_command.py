@@ -8,7 +8,7 @@ import typer
 
 from ccpr.cli.arguments import AsJson, FollowerName, Name
 from ccpr.cli.asking import confirm
-from ccpr.cli.logins import read_login
+from ccpr.cli.login_options import read_login
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, show_table
 from ccpr.cli.promote import promote
 

@@ -10,7 +10,7 @@ from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
 from ccpr.cli.restore_rows import RowProgress
-from ccpr.cli.times import AT_HELP, at_option, clock_text, time_text
+from ccpr.cli.shown_times import AT_HELP, at_option, clock_text, time_text
 
 if TYPE_CHECKING:
     from ccpr.mirror.points import Point
@@ -84,7 +84,7 @@ def _place(workspace: "Workspace", name: str, into: str | None, password_file: P
 
     settings = Subscription.from_row(workspace.log.row(name)).settings
     if into is not None and into.startswith("mysql://"):
-        from ccpr.cli.logins import read_login
+        from ccpr.cli.login_options import read_login
         from ccpr.service.drilling import Place
         from ccpr.targets.address import Address
 

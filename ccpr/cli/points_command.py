@@ -12,7 +12,7 @@ from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.asking import confirm
 from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
 from ccpr.cli.show import behind_json
-from ccpr.cli.times import at_option, clock_text, time_option, utc_text, zone_text
+from ccpr.cli.shown_times import at_option, clock_text, time_option, utc_text, zone_text
 
 if TYPE_CHECKING:
     from ccpr.service.lakes import LakeTable
@@ -169,7 +169,7 @@ def _tried(keep: str | None, retain: int | None, retain_for: str | None) -> dict
     """The settings that are looked at as if they were the subscription's. Raises typer.BadParameter."""
     given: dict[str, Any] = {"keep": keep, "retain": retain}
     if retain_for is not None:
-        from ccpr.cli.logins import seconds_option
+        from ccpr.cli.login_options import seconds_option
 
         given["retain_for"] = seconds_option(retain_for, "--retain-for")
     return {setting: value for setting, value in given.items() if value is not None}
