@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccpr.cli.defects import CodeUnknown
-from ccpr.matrixone.client.retry import BACK_OFF, rule_for
+from ccpr.matrixone.client.retry import BACK_OFF, Retry, rule_for
 from ccpr.matrixone.errors import CcprError, Refused, Terminal, Transient, Unknown
 
 PACKAGE = "ccpr"
@@ -31,6 +31,18 @@ OTHERS = (  # modules that define an error next to the only code that raises it;
 # a reference for readers of the code, at the end of a sentence
 _CITED = re.compile(r" \((?:see )?(?:docs/|requirements?|decisions?) ?[^)]*\)")
 WAYS = (Transient, Unknown, Refused, Terminal)
+_AREAS = (  # what an error is about, in the order of the page; in "<module> <code>", the last that matches counts
+    ("The upstream and iterations", r"\bmatrixone\b|\bpipeline\b|UPSTREAM_"),
+    ("Subscriptions, state and service", r"\bstate\b|\bservice\b|STATE_FILE|PASSWORD_NEEDED| UNEXPECTED"),
+    ("Commands, settings and files", r"\bcli\.defects\b|\bconfig\b|\bbase\b| BAD_(?!ANSWER|OBJECT)"),
+    ("The mirror: points, files, values", r"\bmirror\b|\bmaintenance\b|\bretention\b|objects|POINTS?_|HOLD_|MIRROR_"),
+    ("Targets", r"\btargets\b|\bschema\b|\bmatrixone\.sql\b| TARGET_"),
+    ("Copies, drills and restores", r" COPY_DI| DRILL_| SCRATCH_| RESTORE"),
+    ("Lakes", r" LAKE_"),
+    ("The relay and followers", r"\brelay\b| RELAY_| FOLLOW| POINTS_PINNED"),
+    ("Spark", r"\bspark\b"),
+    ("The simulated upstream", r"emulator| EMULATOR_| LOAD_(?!ED)"),
+)
 _ROOT = Path(__file__).parents[1]
 
 
@@ -46,6 +58,7 @@ class Entry:
     about : what kind of thing the error names.
     remedy : what the operator does, where the message has nothing more exact.
     again : what the program itself does about it.
+    area : the part of the system that it is of, a heading of the page.
     """
 
     code: str
@@ -55,6 +68,12 @@ class Entry:
     about: str
     remedy: str
     again: str
+    area: str
+
+
+def areas() -> tuple[str, ...]:
+    """The areas in the order in which pages and lists show them."""
+    return tuple(area for area, _ in _AREAS)
 
 
 def catalogue() -> dict[str, Entry]:
@@ -101,32 +120,37 @@ def markdown() -> str:
     lines = [
         "# Errors",
         "",
-        "Generated from the code by `make reference`; do not edit. `ccpr explain CODE` shows one of them.",
+        "Generated from the code by `make reference`; do not edit. `ccpr explain CODE` shows one of them with",
+        "what it is about. The bullet says what to do; an error often names something more exact.",
         "",
-        "An error is of one of four kinds. **Transient**: trying again may help, and the program does it by",
-        "itself, for as long as it takes. Every error of a server that no rule knows is transient.",
-        "**Unknown**: the outcome of an action is not known; it is looked up before anything is repeated.",
-        "**Refused**: a server says that no retry can help. If it said otherwise before, it is asked once more",
-        "by a new login, and tried again until the answer is certain (decision ends-are-confirmed).",
-        "**Terminal**: an operator must act. The remedy below is shown if the error knows nothing more exact;",
-        "often the error itself names the statement to run.",
+        "An error without a mark is **terminal**: an operator must act, and a subscription whose iteration it",
+        "ended waits for `ccpr run NAME`. **Transient**: the program tries again, for as long as it takes, with",
+        "the next attempt at the iteration if nothing else is said; so is every error of a server that no rule",
+        "knows. **Unknown**: the outcome of an action is looked up before anything is repeated. **Refused**: a",
+        "server says that no retry can help; it is asked by new logins until that is certain (decision",
+        "ends-are-confirmed), and the error is terminal then.",
         "",
         "A failed iteration leaves a text in `mo_ccpr_log.error_message`. It is",
         "`R:<failures in a row>:<first>:<last>:<text>` for what is tried again (after the interval, doubled",
         f"each time, at most {BACK_OFF.longest / 60:.0f} minutes), and `N:<when>:<text>` for what has stopped the",
         "subscription. `ccpr status NAME` shows it with the time of the next attempt.",
     ]
-    entries = catalogue().values()
-    for way in WAYS:
-        lines += ["", f"## {way.__name__}: {way.what_follows}", ""]
-        for entry in entries:
-            if entry.kind == way.__name__:
-                facts = {"about": entry.about, "remedy": entry.remedy, "tried again": entry.again}
-                lines += [f"### {entry.code}", "", _escaped(entry.meaning), ""]
-                lines += [f"* {name}: {_escaped(text)}" for name, text in facts.items()]
-                lines.append("")
-        lines.pop()
+    entries = catalogue()
+    rules = {kind.code: rule_for(kind) for kind in error_classes()}
+    for area in areas():
+        lines += ["", f"## {area}"]
+        for entry in entries.values():
+            if entry.area == area:
+                mark = f" *{_mark(entry, rules[entry.code])}*" if entry.kind != Terminal.__name__ else ""
+                lines += ["", f"### {entry.code}", "", _escaped(entry.meaning) + mark]
+                lines += ["", f"* {_escaped(entry.remedy)}"]
     return "\n".join(lines) + "\n"
+
+
+def _mark(entry: Entry, rule: Retry) -> str:
+    if entry.kind == Refused.__name__ or rule.attempts == 1:
+        return f"{entry.kind}."
+    return f"{entry.kind}; at once {rule.attempts} attempts, {rule.first_pause:g} to {rule.longest_pause:g} s apart."
 
 
 def _escaped(text: str) -> str:
@@ -152,7 +176,13 @@ def _below(kind: type[CcprError]) -> Iterator[type[CcprError]]:
 def _entry(kind: type[CcprError]) -> Entry:
     way = next(way for way in WAYS if issubclass(kind, way))
     meaning = _CITED.sub("", " ".join(inspect.cleandoc(vars(kind).get("__doc__") or "").split()))
-    return Entry(kind.code, way.__name__, way.what_follows, meaning, kind.about, kind.default_remedy, _again(kind, way))
+    again, area = _again(kind, way), _area(kind)
+    return Entry(kind.code, way.__name__, way.what_follows, meaning, kind.about, kind.default_remedy, again, area)
+
+
+def _area(kind: type[CcprError]) -> str:
+    where = f"{kind.__module__} {kind.code}"
+    return [area for area, pattern in _AREAS if re.search(pattern, where)][-1]
 
 
 def _again(kind: type[CcprError], way: type[CcprError]) -> str:

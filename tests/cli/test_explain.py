@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ccpr.cli.error_catalogue import OTHERS, PACKAGE, WAYS, catalogue, error_classes, markdown
+from ccpr.cli.error_catalogue import OTHERS, PACKAGE, WAYS, areas, catalogue, error_classes, markdown
 from ccpr.cli.main import app
 from ccpr.matrixone.client.errors import SnapshotGone
 from ccpr.matrixone.client.retry import RULES
@@ -54,6 +54,7 @@ def test_every_error_says_what_it_means_what_it_is_about_and_what_to_do() -> Non
         )
         assert not _CODE_WORD.search(entry.meaning), f"{entry.code}: a word of the code in {entry.meaning!r}"
         assert entry.about
+        assert entry.area in areas()
         assert entry.remedy
         assert entry.remedy != CcprError.default_remedy, entry.code
 
@@ -80,7 +81,7 @@ def test_a_code_is_explained_however_its_letters_are_written(written: str) -> No
     told = json.loads(result.stdout)
     assert told["code"] == "SNAPSHOT_GONE"
     assert told["remedy"] == SnapshotGone.default_remedy
-    assert set(told) == {"code", "kind", "handling", "meaning", "about", "remedy", "again"}
+    assert set(told) == {"code", "kind", "handling", "meaning", "about", "remedy", "again", "area"}
     text = explain(written).stdout
     assert told["meaning"] in text
     assert told["remedy"] in text
