@@ -8,9 +8,8 @@ from ccpr.matrixone.errors import Terminal, Transient
 
 
 class UnexpectedError(Transient):
-    """A service met an error that this program does not expect, in one of its repeated tasks: an iteration, the sync of
-    a target, a question to a follower's cluster, a notice. It is a defect of this program, or of a library that it
-    uses. All other tasks go on, and the failed one is tried again."""
+    """A defect, of this program or of a library, in a repeated task of a service: an iteration, a sync, a question to a
+    follower's cluster, a notice. Other tasks go on."""
 
     code = "UNEXPECTED"
     about = "module and line"

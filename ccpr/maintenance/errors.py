@@ -35,9 +35,8 @@ class MirrorContradictsState(Terminal):
 
 
 class CopyDiverged(Terminal):
-    """The newest point of the second copy is not in the mirror's history: the mirror was restored from an older copy,
-    or is written anew. Or nobody can know any more: the mirror has dropped that point, and what it noted of the copy is
-    lost. Nothing was changed in the copy, and nothing will be until somebody decides."""
+    """The newest point of the second copy is not in the mirror's history: the mirror was restored from an older copy or
+    is written anew, or has lost what it noted of the copy. Nothing was changed in the copy."""
 
     code = "COPY_DIVERGED"
     about = "second copy"
@@ -48,8 +47,8 @@ class CopyDiverged(Terminal):
 
 
 class PointsNeeded(Terminal):
-    """Points that were to be dropped must stay: the newest does, and so do held ones and what a table in quarantine, a
-    target, a lake or a relay needs. Nothing was dropped."""
+    """Points that were to be dropped must stay: the newest, held ones, and what a table in quarantine, a target, a lake
+    or a relay needs. Nothing was dropped."""
 
     code = "POINTS_NEEDED"
     about = "points"

@@ -190,9 +190,8 @@ class KeysNotUnique(ObjectMismatch):
 
 
 class KeysNotBytes(Terminal):
-    """The packed keys of two rows are equal, but a text in the keys differs: the upstream uses a collation that treats
-    different letters as equal. Such a key would find the wrong rows in a target, which compares texts by their bytes
-    (decision keys-are-bytes)."""
+    """The packed keys of two rows are equal and a text in them differs: the upstream compares by a collation. A target,
+    which compares bytes, would get wrong rows (decision keys-are-bytes)."""
 
     code = "KEYS_NOT_BYTES"
     about = "table"

@@ -55,12 +55,13 @@ class BadObjectList(Terminal):
 
 
 class BaseSnapshotLost(Refused):
-    """The upstream no longer has the snapshot of the last point, so it cannot list the difference to it."""
+    """The upstream no longer has the last point's snapshot, so it cannot list the difference. The replica stays at its
+    last point."""
 
     code = "BASE_SNAPSHOT_LOST"
     about = "subscription"
     default_remedy = (
-        "The replica stays at its last point. `ccpr plan NAME` shows what a full list would copy. "
+        "`ccpr plan NAME` shows what a full list would copy. "
         "`ccpr run NAME --plan ID` or `ccpr run NAME --allow-resync` copies it. "
         "The setting resync_limit allows this without asking, up to so many bytes."
     )
@@ -98,9 +99,8 @@ class StorageMissing(StorageFailed):
 
 
 class StorageRefused(StorageFailed):
-    """The storage of the upstream refuses to be read with the credentials of this environment. It is tried again: keys
-    are changed one place after another, and rights take a while to arrive. It must be readable when it is given to a
-    subscription."""
+    """The upstream's storage refuses the credentials of this environment, which may pass while keys or rights are being
+    changed. It must be readable when it is given to a subscription."""
 
     code = "STORAGE_REFUSED"
     about = "file in the upstream's storage"
@@ -131,8 +131,8 @@ class UpstreamClockBack(Terminal):
 
 
 class TableChangedMeanwhile(Transient):
-    """A table was dropped, renamed, truncated or rewritten between the snapshot of its database and the listing of its
-    objects. In a database with a partitioned table the tables are listed one by one, and by their names."""
+    """A table was dropped, renamed, truncated or rewritten between its database's snapshot and the listing of its
+    objects, which goes by name where a database has partitioned tables."""
 
     code = "TABLE_CHANGED_MEANWHILE"
     about = "table"

@@ -71,7 +71,7 @@ class RelayAddress(Terminal):
 
 
 class DownstreamRefused(Terminal):
-    """The other cluster did not create the database from the relay. The message is its own. Nothing was made there."""
+    """The other cluster did not create the database from the relay; the message is its own."""
 
     code = "DOWNSTREAM_REFUSED"
     about = "other cluster"
@@ -101,8 +101,7 @@ class FollowerGone(Terminal):
 
 
 class FollowerStopped(Transient):
-    """A follower has stopped with an error of its own, which may not pass by itself. Where the relay serves, the
-    follower is resumed all the same, with pauses that grow up to an hour."""
+    """A follower has stopped with an error of its own, which may stay. The relay resumes it, at longest after an hour."""
 
     code = "FOLLOWER_STOPPED"
     about = "follower"
@@ -114,8 +113,8 @@ class FollowerStopped(Transient):
 
 
 class FollowerDropsHeld(Terminal):
-    """Most or all tables are gone at the newest point, and a follower's cluster would drop them. It is shown no point
-    without them. The drop may be intended; a wrong database that was restored upstream looks the same."""
+    """Most or all tables are gone at the newest point. A follower's cluster would drop them, so it is shown no point
+    without them. A wrong restore upstream looks like an intended drop."""
 
     code = "FOLLOWER_DROPS_HELD"
     about = "follower"

@@ -50,7 +50,7 @@ class NotSyncable(Terminal):
 
 
 class MarkEdited(Terminal):
-    """The mark of a table that is being synced is not as this program left it: another user edited the table."""
+    """Another user edited the mark of a synced table."""
 
     code = "SYNC_MARK_EDITED"
     about = "table"

@@ -43,8 +43,7 @@ _UUID_TEXT = "uuid is kept as its 36 characters"
 
 
 class TargetUnfit(Terminal):
-    """The target cannot have this table: a key is too long, a name is not accepted, or a type is not known. Nothing was
-    created."""
+    """The target cannot have this table: a key is too long, a name is not accepted, or a type is not known."""
 
     code = "TARGET_UNFIT"
     about = "table"

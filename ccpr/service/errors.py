@@ -27,7 +27,7 @@ class RestoredDiffers(Terminal):
 
 
 class DrillFailed(Terminal):
-    """A drill has restored a point, and what it found is not what was recorded, or a table could not be restored."""
+    """A drill restored a point, and what it found is not what was recorded, or a table could not be restored."""
 
     code = "DRILL_FAILED"
     about = "point"
@@ -54,9 +54,9 @@ class ServiceRunning(Terminal):
 
 
 class NoticeNotSent(Terminal):
-    """A notice of `ccpr serve` did not arrive: the command of `--on-failure` failed or took too long, or the address of
-    `--webhook` refused it or gave no answer in HTTP within ten seconds, three times. Later notices are sent all the
-    same; `ccpr status` shows what this one would have said."""
+    """A notice of `ccpr serve` did not arrive: the command of `--on-failure` failed or took too long, or `--webhook`
+    refused it or gave no HTTP answer within ten seconds, three times. Later notices are sent; `ccpr status` shows what
+    this one said."""
 
     code = "NOTICE_NOT_SENT"
     about = "way of the notice"
@@ -111,8 +111,7 @@ class UpstreamDiffers(Terminal):
 
 
 class SnapshotsHidden(Terminal):
-    """The snapshots of a lost history are in the list of the publisher's account, which only a login of that account
-    can read."""
+    """The snapshots of a lost history are in the publisher's account, which only its own logins can read."""
 
     code = "SNAPSHOTS_HIDDEN"
     default_remedy = (

@@ -71,8 +71,8 @@ class MirrorDisagrees(Terminal):
 
 
 class MirrorMissing(MirrorDisagrees):
-    """The subscription has points, but there is no mirror at its place: its disk is not mounted, it was moved, or it is
-    on another machine."""
+    """There is no mirror at its place, though the subscription has points: its disk is not mounted, it was moved, or it
+    is on another machine."""
 
     code = "MIRROR_MISSING"
     default_remedy = (
@@ -93,8 +93,7 @@ class MirrorForeign(MirrorDisagrees):
 
 
 class MirrorAhead(MirrorDisagrees):
-    """The mirror has points that the catalog database does not know, as after a restore of the catalog database from
-    an older copy."""
+    """The mirror has points that the catalog database does not know: the database was restored from an older copy."""
 
     code = "MIRROR_AHEAD"
     default_remedy = (
@@ -104,7 +103,7 @@ class MirrorAhead(MirrorDisagrees):
 
 
 class MirrorBehind(MirrorDisagrees):
-    """The mirror lacks points that the catalog database has, as after a restore of the mirror from an older copy."""
+    """The mirror lacks points that the catalog database has: it was restored from an older copy."""
 
     code = "MIRROR_BEHIND"
     default_remedy = (
@@ -139,8 +138,7 @@ class StateUnavailable(Transient):
 
 
 class StateDiskFull(StateUnavailable):
-    """There is no space left where the state folder's database is. It is not asked again at once, since that does not
-    free space; a service goes on by itself when there is some."""
+    """The disk of the state folder's database is full. A service goes on when there is space."""
 
     code = "STATE_DISK_FULL"
     about = "file"
@@ -263,8 +261,8 @@ class FollowerExists(Terminal):
 
 
 class FollowerLoginLost(Terminal):
-    """The stored logins of a follower were sealed with a key file that was lost or replaced, or are not known here any
-    more. They are the login of its cluster, and the one that this cluster uses at the relay."""
+    """Stored logins of a follower, for its cluster or at the relay, were sealed with a key file that was lost or
+    replaced, or are not known here any more."""
 
     code = "FOLLOWER_LOGIN_LOST"
     about = "follower"
@@ -276,9 +274,8 @@ class FollowerLoginLost(Terminal):
 
 
 class PointsPinned(Terminal):
-    """Other clusters have taken snapshots of the subscription through the relay: each snapshot keeps a point that its
-    cluster reads from. Without the subscription nothing serves them; without the point they must load everything
-    again. Nothing was done."""
+    """Snapshots that other clusters took through the relay keep these points. Without the subscription nothing serves
+    those clusters; without the point they load everything again. Nothing was done."""
 
     code = "POINTS_PINNED"
     about = "snapshots"

@@ -4,8 +4,8 @@ from ccpr.matrixone.errors import Terminal, Transient, Unknown
 
 
 class TargetUnavailable(Transient):
-    """The target database does not answer now: it restarts, is locked, is full, or has no free connection. A
-    transaction that was under way was undone there."""
+    """The target does not answer now: it restarts, is locked, is full, or has no free connection. An open transaction
+    was undone."""
 
     code = "TARGET_UNAVAILABLE"
     about = "target"
@@ -24,21 +24,21 @@ class TargetBusy(Transient):
 
 
 class TargetAhead(Terminal):
-    """The target is at a point that the subscription's history here does not have: it was synced from another copy of
-    the subscription's state, or the mirror has gone back since, to an older copy that was promoted or adopted."""
+    """The target is at a point that the history here does not have: it was synced from another copy of the state, or an
+    older copy of the mirror was promoted or adopted. Nothing was changed."""
 
     code = "TARGET_AHEAD"
     about = "target"
     default_remedy = (
-        "Nothing was changed. Use the state folder or catalog database from which it was synced last; an old copy must "
+        "Use the state folder or catalog database from which it was synced last; an old copy must "
         "not be used. If that history is lost, all tables are loaded again: add another database as a target; or "
         "`ccpr target remove NAME TARGET --force`, empty this one (DROP DATABASE, CREATE DATABASE), and add it again."
     )
 
 
 class TargetMoved(Transient):
-    """The target was left at a point, had nothing to do since, and now says that it is at another one, or at none: it
-    was restored from a copy, made anew, or synced from another copy of the subscription's state."""
+    """The target is at another point than it was left at, or at none: it was restored from a copy, made anew, or synced
+    from another copy of the state."""
 
     code = "TARGET_MOVED"
     about = "target"
@@ -46,8 +46,8 @@ class TargetMoved(Transient):
 
 
 class TargetRegistryEdited(Terminal):
-    """A row of the program's own tables in the target differs from what this subscription's own data gives: another
-    writer wrote it, or it names a definition that no kept point has. Nothing that it asks for was run."""
+    """A row of the program's tables in the target differs from this subscription's own data, or names a definition that
+    no kept point has. Nothing of it was run."""
 
     code = "TARGET_REGISTRY_EDITED"
     about = "target or table"
@@ -71,8 +71,8 @@ class TargetOutcomeUnknown(Unknown):
 
 
 class TargetDenied(Transient):
-    """The target refuses the login, or does not permit it to do this. It is tried again all the same: a server that
-    starts, or a login that is being changed, refuses for a while."""
+    """The target refuses the login, or does not permit this. A server that starts, or a login that is being changed,
+    refuses for a while."""
 
     code = "TARGET_DENIED"
     about = "target"
@@ -83,8 +83,8 @@ class TargetDenied(Transient):
 
 
 class TargetTlsFailed(Terminal):
-    """The connection to the target cannot be encrypted as its URI asks: the server does not offer TLS, its certificate
-    is not trusted, or a certificate file cannot be read."""
+    """The connection to the target cannot be encrypted as its URI asks: no TLS there, a certificate that is not
+    trusted, or a file that cannot be read."""
 
     code = "TARGET_TLS_FAILED"
     about = "target"
@@ -95,9 +95,9 @@ class TargetTlsFailed(Terminal):
 
 
 class TargetWantsPassword(Terminal):
-    """The target's server asks for the password in clear text, or encrypted with a key that it chose, over a line on
-    which its certificate was not checked. It did not get the password. MySQL 8 asks for this once for each user of
-    its default login method, and so does any server that answers in its place."""
+    """The target's server asks for the password in clear text, or encrypted with a key of its own, without a checked
+    certificate, and did not get it. MySQL 8 asks once for each user of its default login method; so does any server in
+    its place."""
 
     code = "TARGET_WANTS_PASSWORD"
     about = "target"
@@ -109,20 +109,17 @@ class TargetWantsPassword(Terminal):
 
 
 class TargetRefused(Transient):
-    """The target answered a statement with an error that may pass, or that this program does not know; the message has
-    its number and text. The other tables go on meanwhile."""
+    """The target answered with an error that may pass or that is not known; the message has its number and text. The
+    statement's transaction was undone; the other tables go on."""
 
     code = "TARGET_REFUSED"
     about = "target or table"
-    default_remedy = (
-        "It is tried again by itself. If the error stays, look up its number in the documentation of the target. The "
-        "statement's transaction was undone there."
-    )
+    default_remedy = "If the error stays, look up its number in the documentation of the target."
 
 
 class TargetValueRefused(Terminal):
     """The target cannot hold a value as it is, for example a NaN, or a time beyond 838 hours. The transaction was
-    undone there."""
+    undone."""
 
     code = "TARGET_VALUE_REFUSED"
     about = "table"
@@ -137,9 +134,8 @@ class TargetKeyRefused(TargetValueRefused):
 
 
 class TargetDuplicateKeys(Terminal):
-    """Two visible rows of the source have the same primary key, which the target cannot have. The upstream does not
-    check keys in LOAD DATA. The table stays at its point, and the other tables go on. The message names the key and
-    both rows."""
+    """Two visible rows of the source have the same primary key, since the upstream checks none in LOAD DATA. The table
+    stays at its point, the others go on. The message names key and rows."""
 
     code = "TARGET_DUPLICATE_KEYS"
     about = "table"
@@ -160,8 +156,7 @@ class TargetTableForeign(Terminal):
 
 
 class TargetTableDropped(Terminal):
-    """Another user dropped or renamed a table in the target that is being synced. It is not created again; its
-    checkpoint is kept."""
+    """Another user dropped or renamed a synced table in the target. It is not created again; its checkpoint is kept."""
 
     code = "TARGET_TABLE_DROPPED"
     about = "table"
@@ -172,9 +167,8 @@ class TargetTableDropped(Terminal):
 
 
 class TargetTableAltered(Terminal):
-    """Another user altered a table that is being synced: a column is missing, its type or collation differs, or the
-    key differs, so that values could change when they are written. The table is not touched; its checkpoint is kept.
-    """
+    """Another user altered a synced table: a column, its type or collation, or the key differs, so values could change.
+    The table is not touched; its checkpoint is kept."""
 
     code = "TARGET_TABLE_ALTERED"
     about = "table"
@@ -185,8 +179,8 @@ class TargetTableAltered(Terminal):
 
 
 class TargetDropsHeld(Terminal):
-    """Most or all of a target's tables are gone at once. They stay, and rows of the others go on. The drop upstream may
-    be intended; a wrong database that was restored there looks the same."""
+    """Most or all of a target's tables are gone at once. They stay; the others go on. A wrong restore upstream looks
+    like an intended drop."""
 
     code = "TARGET_DROPS_HELD"
     about = "table"
@@ -208,8 +202,8 @@ class TargetTableUnknown(Terminal):
 
 
 class TargetChangeStuck(Transient):
-    """A change of a table's definition was begun, and one of its statements fails. The table is between two definitions
-    and waits; the statement is tried again with each sync."""
+    """A statement of a begun change of a table's definition fails. The table is between two definitions and waits; each
+    sync tries the statement again."""
 
     code = "TARGET_CHANGE_STUCK"
     about = "table"
@@ -257,8 +251,7 @@ PASSING_OF_A_TABLE = (TargetDenied, TargetRefused, TargetChangeStuck)
 
 
 class DdlWaits(Terminal):
-    """A change of a table's definition requires operator action, by the target's DDL policy. The table stays at its
-    point in the target."""
+    """The target's DDL policy leaves a change of a table's definition to an operator. The table stays at its point."""
 
     code = "TARGET_DDL_WAITS"
     about = "table"
@@ -277,7 +270,8 @@ class NameTaken(Terminal):
 
 
 class TargetPointGone(Terminal):
-    """The mirror no longer has the point at which a table of the target is, so the changes since then are not known."""
+    """The mirror no longer has the point at which a table of the target is, so its changes are not known. The target
+    may have been restored from an old copy."""
 
     code = "TARGET_POINT_GONE"
     about = "table"

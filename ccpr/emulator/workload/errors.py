@@ -14,8 +14,7 @@ class RecordUnusable(Terminal):
 
 
 class LoadLost(Terminal):
-    """The database does not have changes that it acknowledged, or has changes that this load did not make. The load
-    cannot go on there."""
+    """The database lacks changes that it acknowledged, or has changes that this load did not make."""
 
     code = "LOAD_LOST"
     about = "database"

@@ -62,8 +62,8 @@ class UpstreamBusy(UpstreamError, Transient):
 
 
 class UpstreamStopping(UpstreamError, Transient):
-    """The server, or a node of its cluster, stops or restarts, and gave the statement up: "context canceled",
-    "Server shutdown in progress" and the like, whatever the words around them say."""
+    """The server, or a node of its cluster, stops or restarts, and gave the statement up: "context canceled", "Server
+    shutdown in progress" and the like."""
 
     code = "UPSTREAM_STOPPING"
     meaning = "the upstream is stopping or restarting"
@@ -72,26 +72,25 @@ class UpstreamStopping(UpstreamError, Transient):
 
 class HistoryUnreadable(UpstreamError, Transient):
     """The server cannot read its own history now, or gives an empty one, as some releases do for minutes after a
-    restart. An empty answer does not mean that something was dropped."""
+    restart. Nothing counts as dropped."""
 
     code = "HISTORY_UNREADABLE"
     about = "snapshot"
     meaning = "the upstream cannot read its past now"
     default_remedy = (
-        "Nothing: it is tried again with a new snapshot, and nothing counts as dropped. If it stays, restart the "
+        "Nothing: the next attempt takes a new snapshot. If it stays, restart the "
         "upstream's nodes one after the other; or `ccpr run NAME --allow-resync` compares with a full list."
     )
 
 
 class SnapshotWaits(UpstreamError, Transient):
-    """CREATE SNAPSHOT waits upstream for a lock: since 4.2 for the end of each open transaction with an ALTER of the
-    database. The same name is asked for again."""
+    """CREATE SNAPSHOT waits upstream for a lock: since 4.2 for each open transaction with an ALTER of the database."""
 
     code = "SNAPSHOT_WAITS"
     about = "snapshot"
     meaning = "CREATE SNAPSHOT waits upstream for the end of a transaction with an ALTER"
     default_remedy = (
-        "Nothing: it is asked for again until the lock is free. If it stays, end the open transaction with an ALTER of "
+        "Nothing: the same name is asked for again. If it stays, end the open transaction with an ALTER of "
         "the database upstream: COMMIT or ROLLBACK it, or KILL its connection (SHOW PROCESSLIST)."
     )
 
@@ -129,12 +128,11 @@ class NotFlushedYet(UpstreamError, Transient):
 
 
 class StatementFailed(UpstreamError, Transient):
-    """The upstream answered with an error that this program does not know; the message has its number and text. An
-    error that no rule knows is tried again for as long as it takes."""
+    """The upstream answered with an error that this program does not know; the message has its number and text."""
 
     code = "STATEMENT_FAILED"
     default_remedy = (
-        "It is tried again by itself. If it stays, look up the number and text in the upstream's documentation and "
+        "If it stays, look up the number and text in the upstream's documentation and "
         "log, and report it with this text."
     )
 
@@ -143,11 +141,8 @@ class StatementFailed(UpstreamError, Transient):
 
 
 class SnapshotOutcomeUnknown(UpstreamError, Unknown):
-    """CREATE or DROP SNAPSHOT got no answer, or an error that does not say whether it was executed or will be: a
-    statement that waited for a lock is executed later.
-
-    Both statements are safe to repeat, and the name was recorded before: the next attempt looks the same name up.
-    """
+    """CREATE or DROP SNAPSHOT got no answer, or an error that does not say whether it was or will be executed. The
+    recorded name is looked up; both statements are safe to repeat."""
 
     code = "SNAPSHOT_OUTCOME_UNKNOWN"
     meaning = "it is not known whether the snapshot was created or dropped"
@@ -225,9 +220,8 @@ class NotPermitted(UpstreamError, Refused):
 
 
 class PublicationMissing(UpstreamError, Refused):
-    """The publication that the subscription names does not exist in that account.
-
-    RESTORE DATABASE and RESTORE ACCOUNT upstream drop the publications of what they restore, without a word."""
+    """The publication does not exist in that account. RESTORE DATABASE and RESTORE ACCOUNT drop those of what they
+    restore, silently."""
 
     code = "PUBLICATION_MISSING"
     about = "publication"
@@ -259,10 +253,8 @@ class AccountMissing(UpstreamError, Terminal):
 
 
 class NotCovered(UpstreamError, Terminal):
-    """The publication exists but does not publish this database or table.
-
-    A publication of single tables loses a table that is dropped or restored, and before MatrixOne 4.2 also one whose
-    columns an ALTER changed. A table that it no longer publishes is no longer replicated."""
+    """The publication does not publish this database or table. One of single tables loses a table that is dropped or
+    restored, before MatrixOne 4.2 also one whose columns an ALTER changed. Such a table leaves the replica."""
 
     code = "NOT_COVERED"
     about = "publication"
@@ -350,8 +342,8 @@ class TableMissing(UpstreamError, Refused):
 
 
 class PartitionedTable(UpstreamError, Terminal):
-    """The objects of this table cannot be listed: it is not certain which hidden tables are its partitions, or its
-    name has capital letters. A database with a partitioned table is listed table by table."""
+    """The table's objects cannot be listed: which hidden tables are its partitions is not certain, or its name has
+    capital letters, which the lists of a database with partitions do not take."""
 
     code = "PARTITIONED_TABLE"
     about = "table"
@@ -380,8 +372,8 @@ class StatementUnknown(UpstreamError, Refused):
 
 
 class UpstreamTooOld(UpstreamError, Refused):
-    """The upstream is a MatrixOne without the replication interface (3.0 or older), or no MatrixOne at all. The check
-    uses statements that every release with the interface answers, not the text of the version."""
+    """The upstream is a MatrixOne without the replication interface (3.0 or older), or no MatrixOne. That is probed by
+    statements, not read from the version."""
 
     code = "UPSTREAM_TOO_OLD"
     about = "upstream"
@@ -409,8 +401,7 @@ class AnswerTooLong(BadAnswer):
 
 
 class ObjectListTooLong(BadAnswer):
-    """The upstream's object list has more rows or bytes than this program reads, so that a list cannot fill the
-    memory."""
+    """The upstream's object list has more rows or bytes than this program reads into memory."""
 
     code = "OBJECT_LIST_TOO_LONG"
     about = "snapshot"

@@ -25,8 +25,7 @@ class ObjectChanged(ObjectDamaged):
 
 
 class ObjectUnsupported(Terminal):
-    """The object's bytes are well-formed, but of a version, type or size that this release does not read. It is copied
-    all the same; a release that knows the format reads it from the same mirror."""
+    """The object is of a version, type or size that this release does not read. It is copied."""
 
     code: ClassVar[str] = "OBJECT_UNSUPPORTED"
     about: ClassVar[str] = "object"

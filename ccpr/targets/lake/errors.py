@@ -5,7 +5,7 @@ from ccpr.matrixone.errors import Terminal, Transient
 
 class LakeChanged(Terminal):
     """Somebody else wrote to a table of the lake (OPTIMIZE, VACUUM, an insert), or its files are not as they were left.
-    Nothing more is published to the table, since it is unknown which rows it would have."""
+    Nothing more is published to it."""
 
     code = "LAKE_CHANGED"
     about = "table of a lake"
@@ -40,7 +40,7 @@ class LakeConflict(Transient):
 
 
 class LakeStoreUnsafe(Terminal):
-    """The store cannot create a file only if it does not exist yet, so that a commit could replace another one."""
+    """The store cannot create a file only if it does not exist, so a commit could replace another."""
 
     code = "LAKE_STORE_UNSAFE"
     about = "lake"
