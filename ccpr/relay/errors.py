@@ -101,7 +101,7 @@ class FollowerGone(Terminal):
 
 
 class FollowerStopped(Transient):
-    """A follower has stopped with an error of its own, which may stay. The relay resumes it, at longest after an hour."""
+    """A follower has stopped with an error of its own, which may stay. The relay resumes it, after an hour at most."""
 
     code = "FOLLOWER_STOPPED"
     about = "follower"
