@@ -3,6 +3,7 @@ deleted, no point stays that nothing keeps, and no time reads as a point that di
 
 import itertools
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import patch
@@ -27,15 +28,16 @@ from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, with_checksums
-from ccpr.mirror.points import LaggingTable, Point
+from ccpr.mirror.points import LaggingTable, TableRef
 from ccpr.pipeline.applying import write_table
 from ccpr.state import ledger
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint
+from ccpr.state.history import GlobalPoint, as_mirror_point
 from ccpr.state.keep_rules import KeepRules
 from ccpr.state.kept import KeptState
 from ccpr.state.migrations import open_database
 from ccpr.state.point_rows import TablePoint
+from ccpr.state.publishing import write_point
 from ccpr.state.settings import GRACE_SECONDS
 from tests.support.manifest_parts import divided
 from tests.support.object_lists import listed, live
@@ -100,7 +102,9 @@ class Replica:
         self.engine, self.now, self.lsn = engine, START, 0
         self.tables: dict[int, TablePoint] = {}
         self.objects: Tables = {}
-        self.contents: dict[int, Tables] = {}  # of all points that there ever were
+        self.late: dict[int, LaggingTable] = {}  # what the newest point does not show
+        self.contents: dict[int, Tables] = {}  # what all points showed that there ever were
+        self.had: dict[int, dict[int, TableRef]] = {}  # and what they had, with tables that lagged
         self.committed: dict[int, datetime] = {}
         self.shown: dict[int, set[str]] = {}  # the files of its manifests
         self.times: dict[int, int] = {}  # on the upstream's clock
@@ -108,8 +112,19 @@ class Replica:
         self.by_hand: set[int] = set()
         self.held: dict[str, tuple[int, int | None]] = {}
 
-    def commit(self, wanted: Tables, behind: set[int]) -> None:
-        changed = {table_id: objects for table_id, objects in wanted.items() if self.objects.get(table_id) != objects}
+    def commit(self, upstream: Tables, failing: Collection[int] = ()) -> None:
+        """`failing`: tables that cannot be moved. They stay as they are, and the point does not show them."""
+        failing = set(failing) & upstream.keys()
+        newest = max(self.contents, default=None)
+        late = {
+            number: self.late.get(number)
+            or LaggingTable("db", f"t{number}", newest if number in self.objects else None)
+            for number in failing
+        }
+        wanted = {number: objects for number, objects in upstream.items() if number not in failing}
+        wanted |= {number: self.objects[number] for number in failing & self.objects.keys()}
+        caught_up = self.late.keys() & wanted.keys() - failing
+        moved = {number for number in wanted if self.objects.get(number) != wanted[number]} | caught_up
         gone = self.objects.keys() - wanted.keys()
         now = {(table_id, number) for table_id, objects in wanted.items() for number in objects}
         before = {(table_id, number) for table_id, objects in self.objects.items() for number in objects}
@@ -123,34 +138,29 @@ class Replica:
         unsummed = copied.append_column("sums", pa.nulls(copied.num_rows, pa.binary()))
         path = self.mirror.write_ledger(copied, self.lsn, 1) if numbers else ""
         points = []
-        for table_id, objects in changed.items():
+        for table_id in sorted(moved):
             table = a_table(table_id, f"t{table_id}")
-            last = self.objects.get(table_id, frozenset())
+            objects, last = wanted[table_id], self.objects.get(table_id, frozenset())
             came = with_checksums(rows_of({(table_id, number) for number in objects - last}), unsummed)
             went = rows_of({(table_id, number) for number in last - objects})
             points.append(write_table(self.mirror, self.lsn, 1, table, self.tables.get(table_id), came, went))
         points += [TablePoint(self.tables[table_id].table, None, self.lsn) for table_id in gone]
+        changed = {shown.table.id: shown for shown in points}
+        tables = {number: shown for number, shown in {**self.tables, **changed}.items() if shown.ref is not None}
         at = Timestamp(self.watermark + self.lsn)
-        late = {
-            table_id: LaggingTable("db", f"t{table_id}", max(self.contents, default=None))
-            for table_id in behind & self.tables.keys() - gone
-        }
-        tables = {**self.tables, **{point.table.id: point for point in points}}
-        refs = {table_id: shown.ref for table_id, shown in tables.items() if shown.ref is not None}
-        point = Point(self.lsn, at, f"xr_{self.lsn}", self.now, path, refs)
-        changed = {shown.table.id: shown.ref for shown in points}
-        file = self.mirror.write_point(point, changed, self.history.chain())
+        point = GlobalPoint(self.lsn, at, f"xr_{self.lsn}", self.now, path, len(points), 0, 0)
+        refs = {number: shown.ref for number, shown in tables.items() if shown.ref is not None}
+        file = write_point(self.mirror, as_mirror_point(point, refs, late), changed, self.history.chain())
         with transaction(self.engine) as connection:
             self.ledger.record(
                 connection, self.lsn, copied, ObjectDiff(rows_of(added), rows_of(removed)), wanted.keys(), gone
             )
             self.quarantine.write_behind(connection, self.lsn, late)
-            self.history.write(
-                connection, GlobalPoint(self.lsn, at, f"xr_{self.lsn}", self.now, path, len(points), 0, 0, file), points
-            )
-        self.tables = {table_id: shown for table_id, shown in tables.items() if shown.ref is not None}
-        self.objects, self.contents[self.lsn], self.committed[self.lsn] = wanted, dict(wanted), self.now
-        self.times[self.lsn] = at.physical
+            self.history.write(connection, replace(point, file=file), points)
+        self.tables, self.objects, self.late = tables, wanted, late
+        self.contents[self.lsn] = {number: objects for number, objects in wanted.items() if number not in late}
+        self.had[self.lsn] = refs
+        self.committed[self.lsn], self.times[self.lsn] = self.now, at.physical
         self.lsn += 1
         self.publish_head()
 
@@ -214,7 +224,6 @@ class Replica:
         present = sorted(self.contents.keys() - self.dropped.keys())
         if not present or not (rule.points or rule.seconds or rule.rules):
             return set(present)
-        late = self.quarantine.behind(present[-1]).values()
         ends = {
             lsn: self.committed[later] for lsn, later in itertools.pairwise(sorted(self.contents))
         }  # until when a point was the newest
@@ -226,9 +235,13 @@ class Replica:
             for place, lsn in enumerate(reversed(present))
             if place < max(rule.points, 1)
             or any(lsn not in ends or ends[lsn] > start for start in spans)
-            or any(lsn >= other for other in [*needed, *(entry.lsn for entry in late if entry.lsn is not None)])
+            or any(lsn >= other for other in [*needed, *self.shown_last()])
             or lsn in held
         } | (self.by_calendar(rule.rules) & set(present))
+
+    def shown_last(self) -> list[int]:
+        """For each table that lags, the newest point that shows it."""
+        return [table.lsn for table in self.late.values() if table.lsn is not None]
 
     def by_calendar(self, rules: KeepRules) -> set[int]:
         """Of all points that there ever were, but for those that an operator has dropped."""
@@ -277,13 +290,13 @@ class Replica:
         return {name.rpartition("/")[2] for name in self.mirror.store.names(folder)}
 
     def check_no_leak(self) -> None:
-        """After all grace: nothing but what points that stay need."""
+        """After all grace: nothing but what points that stay need, and the tables that lag at them."""
         kept = {lsn for lsn in self.contents if lsn not in self.dropped}
+        refs = [ref for lsn in kept for ref in self.had[lsn].values()]
         assert self.files("objects") == {
-            name_of(n) for lsn in kept for objects in self.contents[lsn].values() for n in objects
+            entry.stats.name for ref in refs for entry in self.mirror.manifest(ref).listed_objects()
         }
-        refs = {path for lsn in kept for ref in self.mirror.point(lsn).tables.values() for path in ref.files}
-        assert set(self.mirror.store.names("manifests")) == refs
+        assert set(self.mirror.store.names("manifests")) == {path for ref in refs for path in ref.files}
         alone = {point.path for point in self.mirror.kept().points}
         oldest = self.history.chain()[-1].lsn
         needed = {*alone, *self.mirror.point_files().read_from(oldest)}
@@ -322,11 +335,11 @@ def test_nothing_that_is_needed_is_deleted_and_nothing_else_stays(
 def live_through(events: list, replica: Replica, rule: Retention, behind: set[int], data: st.DataObject) -> None:
     for event in events:
         if isinstance(event, dict):
-            replica.commit(event, behind if data.draw(st.booleans()) else set())
+            replica.commit(event, behind if data.draw(st.booleans()) else ())
         elif isinstance(event, tuple):
             table_id, number = event
             changed = replica.objects.get(table_id, frozenset()) ^ {number}
-            replica.commit({**replica.objects, table_id: changed}, set())
+            replica.commit({**replica.objects, table_id: changed}, behind if data.draw(st.booleans()) else ())
         elif isinstance(event, int):
             replica.now += timedelta(seconds=event)
         else:
@@ -358,9 +371,7 @@ def act(replica: Replica, event: str, rule: Retention, data: st.DataObject) -> N
         replica.release(data.draw(st.sampled_from(sorted(replica.held))))
     elif event == "drop":
         free = sorted(set(present[:-1]) - {lsn for lsn, _ in replica.held.values()})
-        late = replica.quarantine.behind(present[-1]).values() if present else ()
-        shown = min([entry.lsn for entry in late if entry.lsn is not None], default=10**9)
-        free = [lsn for lsn in free if lsn < shown]
+        free = [lsn for lsn in free if lsn < min(replica.shown_last(), default=10**9)]
         if free:
             replica.drop(data.draw(st.sampled_from(free)))
 
@@ -422,7 +433,7 @@ def test_a_file_stays_while_a_later_manifest_goes_on_from_it(tmp_path: Path, eng
     replica = Replica(tmp_path, engine)
     with divided():
         for most in range(3, 8):
-            replica.commit({1: frozenset(range(1, most))}, set())
+            replica.commit({1: frozenset(range(1, most))})
     for lsn in range(4):
         replica.drop(lsn)
         replica.now += timedelta(hours=2)
@@ -436,8 +447,8 @@ def test_a_file_of_a_dropped_point_stays_with_the_point_that_wrote_it(tmp_path: 
     replica = Replica(tmp_path, engine)
     with divided():
         for most in range(3, 6):
-            replica.commit({1: frozenset(range(1, most))}, set())
-    replica.commit({1: frozenset({7})}, set())
+            replica.commit({1: frozenset(range(1, most))})
+    replica.commit({1: frozenset({7})})
     replica.hold("first", 0, None)
     for lsn in (1, 2):
         replica.drop(lsn)
@@ -446,3 +457,59 @@ def test_a_file_of_a_dropped_point_stays_with_the_point_that_wrote_it(tmp_path: 
     replica.check()
     replica.check_no_leak()
     assert len(set(replica.mirror.store.names("manifests"))) == 2
+
+
+def test_a_point_that_leaves_the_chain_shows_its_tables_and_none_that_lagged(tmp_path: Path, engine: sa.Engine) -> None:
+    replica = Replica(tmp_path, engine)
+    with divided(3):
+        replica.commit({1: frozenset({1}), 2: frozenset({2}), 3: frozenset()})
+        replica.commit({1: frozenset({1, 4}), 3: frozenset({5})}, {3})
+        replica.hold("late", 1, None)
+        replica.hold("first", 0, None)
+        for objects in ({5}, {5, 6}):
+            replica.commit({1: frozenset({1, 4}), 2: frozenset({2}), 3: frozenset(objects)})
+            replica.check()
+        replica.drop(2)
+        replica.check()
+        assert [file.lsn for file in replica.mirror.point_files().listed()] == [0, 1]
+        replica.commit({3: frozenset({7})}, {3})  # it lags again, and is shown by the point before
+        replica.now += timedelta(hours=2)
+        replica.sweep(Retention(points=1), [])
+        replica.check()
+        assert replica.mirror.lsns() == [0, 1, 3, 4]
+        for name in ("late", "first"):
+            replica.release(name)
+        replica.commit({3: frozenset({7})})
+        replica.check()
+        replica.now += timedelta(hours=2)
+        replica.sweep(Retention(points=1), [])
+        replica.now += timedelta(hours=2)
+        replica.sweep(Retention(points=1), [])
+        replica.check()
+        replica.check_no_leak()
+    assert replica.mirror.lsns() == [5]
+
+
+def test_a_table_that_was_empty_when_it_began_to_lag_is_there_again_with_its_point(
+    tmp_path: Path, engine: sa.Engine
+) -> None:
+    replica = Replica(tmp_path, engine)
+    everything = {1: frozenset({1, 2, 3}), 2: frozenset({1}), 3: frozenset[int]()}
+    with divided(3):
+        replica.commit(everything)
+        replica.commit({}, {3})
+        replica.commit(everything)
+        replica.commit({3: frozenset()}, {3})
+        replica.check()
+        replica.drop(0)
+        replica.commit(everything)
+        replica.hold("late", 3, None)
+        replica.now += timedelta(days=1)
+        replica.commit({3: frozenset()})
+        replica.check()
+        replica.drop(4)
+        replica.check()
+        replica.now += timedelta(hours=2)
+        replica.sweep(Retention(), [])
+        replica.check()
+        replica.check_no_leak()
