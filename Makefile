@@ -119,7 +119,7 @@ lake-histories: $(INSTALLED) ## random histories published to a lake, read by ot
 	LAKE_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_lake_histories.py
 
 lake-kills: $(INSTALLED) ## kill of the publisher of a lake before and behind every file
-	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/targets/lake/test_kills.py
+	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/lake/test_kills.py
 
 test-cluster: $(INSTALLED) ## a standalone cluster of Spark, a master and two workers: copy, read, deltas, load, a worker killed
 	CLUSTER=1 $(BIN)/python -m pytest -q tests/pipeline/spark/test_cluster.py

@@ -33,13 +33,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.shared.wide_table import values, wide_table
+from ccpr.lake.commit import Lake, PointToPublish, TablePlace
+from ccpr.lake.object_files import THREADS
+from ccpr.lake.publish import Published, publish_table
+from ccpr.lake.stores import LakeStore
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.points import Point
 from ccpr.mirror.row_groups import GROUP_ROWS
-from ccpr.targets.lake.commit import Lake, PointToPublish, TablePlace
-from ccpr.targets.lake.objects import THREADS
-from ccpr.targets.lake.publish import Published, publish_table
-from ccpr.targets.lake.stores import LakeStore
 from tests.support.simulated_mirror import SimulatedMirror
 
 _ROWS, _ROUNDS, _SPARK_ROUNDS = 5_000_000, 3, 7

@@ -31,9 +31,9 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.shared.simulated import connect, upstream, wait_until_equal
-from ccpr.service.daemon.descriptors import Descriptors, raise_limit
-from ccpr.service.daemon.listening import Ignoring
-from ccpr.service.daemon.replicator import Replicator
+from ccpr.serve.descriptors import Descriptors, raise_limit
+from ccpr.serve.listening import Ignoring
+from ccpr.serve.replicator import Replicator
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from tests.support.services import subscribe

@@ -2,7 +2,7 @@
 programs at two points, with what changed between them.
 
 The programs are delta-rs, and DuckDB and Spark where the tests have fetched what they need for it (`make unit
-PYTEST_OPTIONS="tests/targets/lake/test_engines.py"`). Each answer is compared with the mirror's rows.
+PYTEST_OPTIONS="tests/lake/test_engines.py"`). Each answer is compared with the mirror's rows.
 """
 
 import shutil

@@ -15,7 +15,7 @@ from benchmarks.shared.curves import Curve
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.service.daemon.schedule import Schedule
+from ccpr.serve.schedule import Schedule
 from ccpr.state.context import Context
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings

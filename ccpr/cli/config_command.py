@@ -12,9 +12,9 @@ from ccpr.cli.asking import confirm
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
 
 if TYPE_CHECKING:
+    from ccpr.config.config_actions import Action, Outcome, Plan
     from ccpr.config.reading import Wanted, WantedFollower
     from ccpr.relay.following import Destination
-    from ccpr.service.config_actions import Action, Outcome, Plan
     from ccpr.service.workspace import Workspace
 
 FILE = Path("ccpr.yaml")
@@ -45,9 +45,9 @@ def apply(
     it. Anything not in the file stays without --prune. The upstream is asked only about what changes.
 
     --dry-run asks upstreams, targets, lakes and followers whether the plan can be done, and writes nothing."""
+    from ccpr.config.config_actions import perform, try_out
+    from ccpr.config.config_plan import plan
     from ccpr.config.reading import read_file, read_text
-    from ccpr.service.config_actions import perform, try_out
-    from ccpr.service.config_plan import plan
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -79,7 +79,7 @@ def _agree(found: "Plan", *, yes: bool, as_json: bool) -> None:
 
 
 class _Followers:
-    """See `ccpr.service.config_actions.Following`."""
+    """See `ccpr.config.config_actions.Following`."""
 
     def follow(self, workspace: "Workspace", name: str, one: "WantedFollower") -> None:
         from ccpr.relay.following import follow

@@ -15,7 +15,7 @@ from ccpr.cli.login_options import read_login
 from ccpr.cli.output import counted, handle_errors, out, show_json
 
 if TYPE_CHECKING:
-    from ccpr.service.check import Check
+    from ccpr.doctor.check import Check
 
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
@@ -46,10 +46,10 @@ def doctor(
 ) -> None:
     """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
     check failed."""
-    from ccpr.service.bucket_check import check_buckets
-    from ccpr.service.machine_check import check_here, check_mirror_modes, check_mirror_room, check_mirror_store
-    from ccpr.service.storage_check import check_storage
-    from ccpr.service.upstream_check import (
+    from ccpr.doctor.bucket_check import check_buckets
+    from ccpr.doctor.machine_check import check_here, check_mirror_modes, check_mirror_room, check_mirror_store
+    from ccpr.doctor.storage_check import check_storage
+    from ccpr.doctor.upstream_check import (
         CheckedUpstream,
         check_recorded_clock,
         check_upstream,

@@ -22,8 +22,8 @@ def export_config(
 ) -> None:
     """Write subscriptions, targets, followers and Spark's settings as a file in which `ccpr config apply` would find
     nothing to do. Passwords are ${NAMES} of environment variables in it."""
+    from ccpr.config.config_export import Exported, export_config
     from ccpr.config.model import schema_text
-    from ccpr.service.config_export import Exported, export_config
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:

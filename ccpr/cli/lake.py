@@ -15,9 +15,9 @@ from ccpr.cli.progress_bars import Display
 from ccpr.cli.target_output import outcome_json, show_outcome
 
 if TYPE_CHECKING:
+    from ccpr.lake.lake_options import LakeOptions
     from ccpr.service.lakes import LakeShown
     from ccpr.state.targets import Target
-    from ccpr.targets.lake.options import LakeOptions
 
 
 lake = typer.Typer(help="Delta Lake tables that a subscription is published to, from its mirror.", no_args_is_help=True)
@@ -79,9 +79,9 @@ def options_of(
     keep_for: int | None = None,
 ) -> "LakeOptions":
     """Raises BadSetting."""
+    from ccpr.lake.lake_options import Format, LakeOptions
+    from ccpr.lake.rules import Mapped
     from ccpr.state.errors import BadSetting
-    from ccpr.targets.lake.options import Format, LakeOptions
-    from ccpr.targets.lake.rules import Mapped
 
     for value, known, option in ((format, Format, "--format"), (columns, Mapped, "--columns")):
         if value not in tuple(known):

@@ -47,8 +47,8 @@ def serve(
     from ccpr.relay.server import Listen
     from ccpr.relay.service import RelayService
     from ccpr.relay.watching import Watcher
-    from ccpr.service.daemon.descriptors import raise_limit
-    from ccpr.service.daemon.service import serve as serve_components
+    from ccpr.serve.descriptors import raise_limit
+    from ccpr.serve.service import serve as serve_components
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=False), Workspace() as workspace, Ending(signal.SIGTERM, signal.SIGINT) as ending:

@@ -90,8 +90,8 @@ def serve(
     from ccpr.cli.relay_command import warn_of_relay
     from ccpr.cli.serving import ServeOptions, Serving
     from ccpr.relay.server import Listen
-    from ccpr.service.daemon.descriptors import raise_limit
-    from ccpr.service.daemon.service import serve as serve_components
+    from ccpr.serve.descriptors import raise_limit
+    from ccpr.serve.service import serve as serve_components
     from ccpr.service.workspace import Workspace
 
     for name in allowed_host or ():

@@ -17,17 +17,17 @@ from ccpr.relay.figures import Figures
 from ccpr.relay.server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.relay.watching import Watcher
-from ccpr.service.daemon.care_figures import CareFigures
-from ccpr.service.daemon.caretaking import Caretaker
-from ccpr.service.daemon.health import Health
-from ccpr.service.daemon.listening import Component, Listener
-from ccpr.service.daemon.metrics import Metrics
-from ccpr.service.daemon.notifying import Notifier
-from ccpr.service.daemon.overview import Overview
-from ccpr.service.daemon.pages import Page, Pages
-from ccpr.service.daemon.replicator import Replicator
-from ccpr.service.daemon.single import OneService
-from ccpr.service.daemon.status_figures import StatusFigures
+from ccpr.serve.care_figures import CareFigures
+from ccpr.serve.caretaking import Caretaker
+from ccpr.serve.health import Health
+from ccpr.serve.listening import Component, Listener
+from ccpr.serve.metrics import Metrics
+from ccpr.serve.notifying import Notifier
+from ccpr.serve.overview import Overview
+from ccpr.serve.pages import Page, Pages
+from ccpr.serve.replicator import Replicator
+from ccpr.serve.single import OneService
+from ccpr.serve.status_figures import StatusFigures
 from ccpr.service.status import read_all
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower

@@ -19,6 +19,7 @@ from ccpr.state.errors import SubscriptionMissing, TargetMissing
 from ccpr.state.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
+    from ccpr.config.sql.parser import READABLE
     from ccpr.config.sql.statements import (
         AlterSubscription,
         CreateLake,
@@ -117,7 +118,8 @@ def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text:
                 "SHOW SUBSCRIPTIONS", subscriptions.SHOWN, [tuple(row.values()) for row in rows], as_text=as_text
             )
         case Select():
-            columns, cells = subscriptions.select(workspace, statement)
+            columns = statement.columns or READABLE[statement.source]
+            cells = subscriptions.select(workspace, statement.source, columns, statement.where)
             return _table("SELECT", columns, cells, as_text=as_text)
         case CreateLake():
             result = _create_lake(workspace, statement)

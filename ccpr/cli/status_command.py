@@ -65,7 +65,7 @@ def status(
     quarantined, one of its targets failed or has lagging tables, or something is wrong with a follower.
     """
     from ccpr.pipeline.lag import LagMeter
-    from ccpr.service.daemon.single import is_served
+    from ccpr.serve.single import is_served
     from ccpr.service.status import read_all, read_status
     from ccpr.service.workspace import Workspace
 

@@ -12,10 +12,10 @@ from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.output import counted, err, out
 
 if TYPE_CHECKING:
+    from ccpr.lake.lake_plan import PlannedLakeTable
+    from ccpr.lake.lake_sync import LakeResult
     from ccpr.service.target_sync import TargetOutcome
     from ccpr.state.targets import LaggingTargetTable
-    from ccpr.targets.lake.plan import PlannedLakeTable
-    from ccpr.targets.lake.sync import LakeResult
     from ccpr.targets.plan import TableStep, TargetPlan
     from ccpr.targets.sync import SyncResult
 
@@ -61,7 +61,7 @@ def show_outcome(outcome: "TargetOutcome") -> None:
 
 
 def _is_lakes(result: "SyncResult | LakeResult") -> "TypeGuard[LakeResult]":
-    from ccpr.targets.lake.sync import LakeResult
+    from ccpr.lake.lake_sync import LakeResult
 
     return isinstance(result, LakeResult)
 

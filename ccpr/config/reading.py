@@ -18,14 +18,14 @@ from ccpr.config.document import Document, Problem, read_document
 from ccpr.config.environment import is_reference, with_variables
 from ccpr.config.errors import ConfigInvalid
 from ccpr.config.model import PARTS, ConfigFile, Follower, Lake, Spark, Subscription, Target, Upstream
+from ccpr.lake.lake_options import Format, LakeOptions
+from ccpr.lake.rules import Mapped
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.settings import Settings
 from ccpr.state.target_settings import TargetSettings
 from ccpr.targets.address import Address, parse_target_uri
-from ccpr.targets.lake.options import Format, LakeOptions
-from ccpr.targets.lake.rules import Mapped
 
 _Found = TypeVar("_Found")
 

@@ -13,6 +13,8 @@ import dagster as dg
 from dagster.components.utils.defs_state import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
 from pydantic import Field
 
+from ccpr.config.config_actions import perform
+from ccpr.config.config_plan import plan
 from ccpr.config.document import written
 from ccpr.config.reading import WantedFollower, read_text
 from ccpr.dagster.definitions import build_definitions, build_sync_job
@@ -34,8 +36,6 @@ from ccpr.dagster.retention_sensor import build_retention_sensor
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.table_specs import define, most_tables
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.service.config_actions import perform
-from ccpr.service.config_plan import plan
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import BadSetting
 
@@ -143,7 +143,7 @@ def apply_config(workspace: Workspace, config: Mapping[str, Any]) -> None:
 
 
 class _NoFollowers:
-    """See `ccpr.service.config_actions.Following`."""
+    """See `ccpr.config.config_actions.Following`."""
 
     def follow(self, workspace: Workspace, name: str, one: WantedFollower) -> None:
         raise BadSetting(

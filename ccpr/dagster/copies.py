@@ -14,6 +14,6 @@ def has_copy(target: Target, table: Table) -> bool:
     """Whether the target takes the table."""
     if target.lake is None or not target.takes(table.database):
         return target.takes(table.database)
-    from ccpr.targets.lake.options import LakeOptions
+    from ccpr.lake.lake_options import LakeOptions
 
     return LakeOptions.from_text(target.lake).patterns.match(table.name)

@@ -1,4 +1,4 @@
-"""The figures of followers and of the relay as Prometheus reads them, beside those of `ccpr.service.daemon.metrics`.
+"""The figures of followers and of the relay as Prometheus reads them, beside those of `ccpr.serve.metrics`.
 Names and labels are an interface and stay (docs/how-to/run-as-a-service.md)."""
 
 from collections.abc import Iterable

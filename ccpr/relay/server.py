@@ -23,7 +23,7 @@ from ccpr.matrixone.server.status import Status
 from ccpr.matrixone.server.upstream import CHUNK_BYTES, Upstream
 from ccpr.relay.errors import RelayListen, RelayTls
 from ccpr.relay.mirror_publication import error_text
-from ccpr.service.daemon.descriptors import for_strangers
+from ccpr.serve.descriptors import for_strangers
 from ccpr.state.settings import MOST_SESSIONS
 
 DEFAULT_ADDRESS = "127.0.0.1:6002"

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class RelayService:
-    """Serves all subscriptions of a state folder from `start` to `stop` (`ccpr.service.daemon.listening.Component`)."""
+    """Serves all subscriptions of a state folder from `start` to `stop` (`ccpr.serve.listening.Component`)."""
 
     def __init__(self, workspace: Workspace, listen: Listen) -> None:
         self._workspace, self._listen = workspace, listen

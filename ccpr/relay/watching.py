@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """A component of a service (`ccpr.service.daemon.listening.Component`) that asks all followers, in a thread of its
+    """A component of a service (`ccpr.serve.listening.Component`) that asks all followers, in a thread of its
     own.
 
     Parameters

@@ -1,6 +1,8 @@
 """What the open iteration means for each lake."""
 
 from ccpr.base.failure import Failure
+from ccpr.lake.lake_plan import PlannedLakeTable, plan_lake
+from ccpr.lake.lake_sync import LakeScope
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.driver import catalog_of, listed_of
 from ccpr.pipeline.iteration import Iteration
@@ -8,8 +10,6 @@ from ccpr.pipeline.plan import sums_by_table
 from ccpr.service.lakes import lake_of, options_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.targets import TargetRecords
-from ccpr.targets.lake.plan import PlannedLakeTable, plan_lake
-from ccpr.targets.lake.sync import LakeScope
 
 
 def plan_lakes(workspace: Workspace, iteration: Iteration) -> dict[str, list[PlannedLakeTable] | Failure]:

@@ -1,7 +1,7 @@
 """Adding, showing, rebuilding and removing the lakes of a subscription.
 
 A lake is a target of its own kind: tables of files that are published from the mirror. It is synced as targets are, see
-`ccpr.service.target_sync`; its tables are in `ccpr.targets.lake`. Source: decision lakes-are-targets.
+`ccpr.service.target_sync`; its tables are in `ccpr.lake`. Source: decision lakes-are-targets.
 """
 
 import secrets
@@ -11,6 +11,12 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from ccpr.base.progress import SILENT, Progress
+from ccpr.lake.commit import Lake
+from ccpr.lake.errors import LakeStoreUnsafe
+from ccpr.lake.lake_catalog import Catalog, LakeContents, each_point
+from ccpr.lake.lake_options import LakeOptions
+from ccpr.lake.lake_sync import LakeScope, LakeSync
+from ccpr.lake.stores import LakeStore, open_lake
 from ccpr.maintenance.retention import Retention
 from ccpr.mirror.mirror import Mirror
 from ccpr.schema.choices import DdlPolicy
@@ -24,12 +30,6 @@ from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
-from ccpr.targets.lake.catalog import Catalog, LakeContents, each_point
-from ccpr.targets.lake.commit import Lake
-from ccpr.targets.lake.errors import LakeStoreUnsafe
-from ccpr.targets.lake.options import LakeOptions
-from ccpr.targets.lake.stores import LakeStore, open_lake
-from ccpr.targets.lake.sync import LakeScope, LakeSync
 
 
 class SyncedUnder(Protocol):
@@ -267,7 +267,7 @@ def opened_sync(
     progress: Progress = SILENT,
 ) -> LakeSync:
     """To publish what the lake lacks, or one table anew. The caller holds the subscription's lease."""
-    from ccpr.service.lake_spark import runner_of
+    from ccpr.lake.spark_runner import runner_of
 
     options, history = options_of(target), PointHistory(workspace.log.engine, target.task_id)
     lake = lake_of(target, under, progress)

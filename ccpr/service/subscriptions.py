@@ -5,15 +5,13 @@ The commands of `ccpr` and the statements of `ccpr sql` both call these function
 upstream, before anything is written. Nothing is written upstream.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from ccpr.config.sql.parser import READABLE
-from ccpr.config.sql.statements import Select, Value
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
@@ -76,7 +74,7 @@ class SettingsChange:
     endpoint: Endpoint | None = None
     password: str = field(default="", repr=False)
     publication: str | None = None
-    settings: Mapping[str, Value] = field(default_factory=dict)
+    settings: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 
 
 # ---- create
@@ -413,19 +411,18 @@ def _unreadable(name: str) -> dict[str, Any]:
 
 
 @repeatable
-def select(workspace: Workspace, statement: Select) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Columns and rows of the table or view, in the order of names. Passwords are masked."""
-    columns = statement.columns or READABLE[statement.source]
-    source = sa.table(statement.source, *(sa.column(name) for name in READABLE[statement.source]))
-    query = sa.select(*(source.c[name] for name in columns)).where(
-        *(source.c[name] == value for name, value in statement.where)
-    )
+def select(
+    workspace: Workspace, source: str, columns: Sequence[str], where: Iterable[tuple[str, Any]]
+) -> list[tuple[Any, ...]]:
+    """These columns of the table or view, in the order of names. Passwords are masked."""
+    query = sa.select(*map(sa.column, columns)).select_from(sa.table(source))
+    query = query.where(*(sa.column(name) == value for name, value in where))
     with reading(workspace.log.engine) as connection:
-        rows = fetch(connection, query.order_by(source.c.subscription_name, source.c.created_at))
-    return columns, [tuple(_readable(columns, row)) for row in rows]
+        rows = fetch(connection, query.order_by(sa.column("subscription_name"), sa.column("created_at")))
+    return [tuple(_readable(columns, row)) for row in rows]
 
 
-def _readable(columns: tuple[str, ...], row: sa.Row) -> Iterator[Any]:
+def _readable(columns: Sequence[str], row: sa.Row) -> Iterator[Any]:
     for name, value in zip(columns, row, strict=True):
         if name == "upstream_conn":
             yield _masked(str(value))

@@ -32,8 +32,8 @@ from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetMoved, TargetTa
 if TYPE_CHECKING:  # imported where there is a target
     import pyarrow as pa
 
+    from ccpr.lake.lake_sync import LakeResult
     from ccpr.mirror.figures import Summing
-    from ccpr.targets.lake.sync import LakeResult
     from ccpr.targets.plan import TargetPlan, TargetRules
     from ccpr.targets.sync import SyncResult, TargetSync
 

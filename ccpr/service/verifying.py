@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from ccpr.base.failure import Failure
+from ccpr.lake.errors import LakeTableUnknown
 from ccpr.maintenance.claims import claimed
 from ccpr.maintenance.copy_check import CopyVerifier
 from ccpr.maintenance.repair import Repair
@@ -30,7 +31,6 @@ from ccpr.state.scrubs import ScrubRecords
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetRecords
 from ccpr.targets.errors import TargetTableUnknown
-from ccpr.targets.lake.errors import LakeTableUnknown
 
 
 @dataclass(frozen=True, slots=True)

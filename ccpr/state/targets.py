@@ -147,7 +147,7 @@ class Target:
     behind : the tables that are not at that point.
     failing : None if the last attempt succeeded.
     retrying : the attempts until now, if it fails as a whole or in tables; None if nothing is tried again.
-    lake : how a lake is kept, as JSON (`ccpr.targets.lake.options.LakeOptions`); None for a database.
+    lake : how a lake is kept, as JSON (`ccpr.lake.lake_options.LakeOptions`); None for a database.
     verified_at : when it last said itself where it is, at a sync or because it was asked; on our clock, UTC.
     """
 

@@ -18,7 +18,7 @@ from ccpr.dagster.health import TARGET_CURRENT, health_key
 from ccpr.dagster.reporter import DagsterReporter
 from ccpr.emulator.engine.storage import Storage
 from ccpr.pipeline.lag import LagMeter
-from ccpr.service.daemon.replicator import Replicator
+from ccpr.serve.replicator import Replicator
 from ccpr.service.status import SubscriptionStatus, TargetStatus, read_status
 from ccpr.service.target_verifying import verify_targets
 from ccpr.service.workspace import Workspace

@@ -16,8 +16,8 @@ from ccpr.dagster.health import REPLICA_CURRENT, health_key
 from ccpr.dagster.reporter import MOST_WAITING, DagsterReporter
 from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.dialects import Dialect
-from ccpr.service.daemon.holding import Holding
-from ccpr.service.daemon.replicator import Replicator
+from ccpr.serve.holding import Holding
+from ccpr.serve.replicator import Replicator
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
 from ccpr.state.target_settings import TargetSettings

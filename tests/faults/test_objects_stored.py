@@ -1,5 +1,5 @@
 """What was copied is in the store before a point names it: so `ccpr run` and `ccpr resync` look, as the service
-(tests/service/daemon/test_replicator.py) and Dagster's runs (tests/ccpr_assets/test_failures.py) do."""
+(tests/serve/test_replicator.py) and Dagster's runs (tests/ccpr_assets/test_failures.py) do."""
 
 from contextlib import closing
 

@@ -21,11 +21,11 @@ from ccpr.dagster.replica_health import health_of, quick_verdict
 from ccpr.dagster.reporter import DagsterReporter
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from ccpr.service.daemon.holding import Holding
-from ccpr.service.daemon.listening import Listener
-from ccpr.service.daemon.metrics import Metrics
-from ccpr.service.daemon.notifying import Notifier
-from ccpr.service.daemon.replicator import Replicator
+from ccpr.serve.holding import Holding
+from ccpr.serve.listening import Listener
+from ccpr.serve.metrics import Metrics
+from ccpr.serve.notifying import Notifier
+from ccpr.serve.replicator import Replicator
 from ccpr.service.workspace import Workspace
 from tests.support.replica import command, source_uri
 

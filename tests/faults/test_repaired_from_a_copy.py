@@ -9,7 +9,7 @@ import pytest
 
 import ccpr
 from ccpr.mirror.keys import new_key
-from ccpr.service.daemon.caretaking import Caretaker
+from ccpr.serve.caretaking import Caretaker
 from ccpr.service.workspace import Workspace
 from tests.support.one_table import DATABASE, OneTable, spoil
 from tests.support.replica import command

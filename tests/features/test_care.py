@@ -18,9 +18,9 @@ import ccpr
 from ccpr.base.failure import Failure
 from ccpr.cli.main import app
 from ccpr.maintenance.scrubbing import is_waiting, next_share
-from ccpr.service.daemon.care_figures import CareFigures
-from ccpr.service.daemon.caretaking import Caretaker, is_due
-from ccpr.service.daemon.overview import Overview
+from ccpr.serve.care_figures import CareFigures
+from ccpr.serve.caretaking import Caretaker, is_due
+from ccpr.serve.overview import Overview
 from ccpr.service.workspace import Workspace
 from ccpr.state.drills import MOST_DRILLS, Drill, DrillRecords
 from ccpr.state.scrubs import Scrub, ScrubRecords
@@ -257,7 +257,7 @@ def test_drills_take_second_copies_too(
     command("alter", "s", "--verify-within", "0")
     command("copy", "s", "--to", str(place))
     shop.work()  # which the copy has not
-    monkeypatch.setattr("ccpr.service.daemon.caretaking.secrets.choice", lambda those: those[-1])
+    monkeypatch.setattr("ccpr.serve.caretaking.secrets.choice", lambda those: those[-1])
     care = Caretaker(workspace, steady=lambda: clock.steady)
     care._round()
     (first,) = command("drill", "s", "--history")

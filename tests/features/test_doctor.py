@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ccpr.cli.main import app
+from ccpr.doctor import machine_check
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from ccpr.service import machine_check
 from tests.support.replica import NAME, Replica, command, replaying, source_uri
 
 

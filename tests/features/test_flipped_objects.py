@@ -28,7 +28,7 @@ from ccpr.mirror.table_read import plan_read
 from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.spark.read import read_share
 from ccpr.relay.content import Content
-from ccpr.service.daemon.caretaking import Caretaker
+from ccpr.serve.caretaking import Caretaker
 from ccpr.service.drilling import Place, drill
 from ccpr.service.verifying import mend_readers, verifier_of
 from ccpr.service.workspace import Workspace

@@ -24,8 +24,8 @@ from ccpr.cli.main import app
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.server.faults import Delay
-from ccpr.service.daemon.listening import Ignoring
-from ccpr.service.daemon.replicator import Replicator
+from ccpr.serve.listening import Ignoring
+from ccpr.serve.replicator import Replicator
 from ccpr.service.targets import records_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.targets import Target
@@ -223,7 +223,7 @@ def test_kill_9_and_restart_and_sigterm_in_the_middle_of_a_copy_lose_nothing(hom
 
 
 def test_only_one_service_runs_on_a_state_folder(home: Path, upstream: Upstream) -> None:
-    from ccpr.service.daemon.single import OneService
+    from ccpr.serve.single import OneService
     from ccpr.service.errors import ServiceRunning
 
     with Workspace() as workspace:

@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 
 from ccpr.emulator.engine.transaction import CreateAt
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.lake.folders import POINTS
+from ccpr.lake.lake_options import LakeOptions
+from ccpr.lake.rules import Mapped
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.service import lakes
 from ccpr.service.target_sync import sync_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
-from ccpr.targets.lake.folders import POINTS
-from ccpr.targets.lake.options import LakeOptions
-from ccpr.targets.lake.rules import Mapped
 from tests.histories import events
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, read_mirror, rows

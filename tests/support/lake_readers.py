@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ccpr.lake.deletion_vectors import rows_of
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.mirror.table_read import plan_read
-from ccpr.targets.lake.vectors import rows_of
 
 ReadVersion = Callable[[str, int], pa.Table]
 

@@ -12,18 +12,18 @@ import pymysql
 
 from ccpr.emulator.engine.storage import Storage
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr.lake.commit import Lake
+from ccpr.lake.deletion_vectors import CommitVectors, serialized, z85
+from ccpr.lake.lake_catalog import Catalog, LakeContents, contents_of
+from ccpr.lake.lake_sync import LakeResult, LakeScope, LakeSync
+from ccpr.lake.rules import DEFAULT_RULES, TableRules
+from ccpr.lake.stores import LakeStore
 from ccpr.maintenance.retention import Retention
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.service.workspace import Workspace
-from ccpr.targets.lake.catalog import Catalog, LakeContents, contents_of
-from ccpr.targets.lake.commit import Lake
-from ccpr.targets.lake.rules import DEFAULT_RULES, TableRules
-from ccpr.targets.lake.stores import LakeStore
-from ccpr.targets.lake.sync import LakeResult, LakeScope, LakeSync
-from ccpr.targets.lake.vectors import CommitVectors, serialized, z85
 from tests.histories.replicating import NAME, iterate, subscribed
 from tests.support.lake_readers import READERS, assert_same_rows, truth
 

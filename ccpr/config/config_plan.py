@@ -1,0 +1,331 @@
+"""What a configuration file changes: a plan, made from the file and the state alone.
+
+What is not in the file stays, unless it is pruned. A setting that the file does not name has its default. What is done
+with followers is the relay's, which is above this package: the maker of a plan gives it (`Following`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from ccpr.config import config_steps as steps
+from ccpr.config.config_actions import Action, Change, Following, Plan, Verb
+from ccpr.config.document import Path, Problem
+from ccpr.config.errors import ConfigConflict, ConfigEmpty
+from ccpr.config.reading import Wanted, WantedFollower, WantedLake, WantedSpark, WantedSubscription, WantedTarget
+from ccpr.lake.lake_options import LakeOptions
+from ccpr.lake.places import canonical_url
+from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
+from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.errors import CcprError
+from ccpr.pipeline.spark.connect import shown_url
+from ccpr.pipeline.spark.stored import StoredSpark
+from ccpr.service import subscriptions, targets
+from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
+from ccpr.state.followers import Follower, FollowerRecords, Stage
+from ccpr.state.log_rows import LogRow
+from ccpr.state.setting_entry import Setting
+from ccpr.state.settings import SETTINGS
+from ccpr.state.states import State
+from ccpr.state.subscription import Subscription
+from ccpr.state.target_settings import TARGET_SETTINGS
+from ccpr.state.targets import Target, TargetRecords, TargetState
+
+SPARK = "spark"
+
+
+def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: bool = False) -> Plan:
+    """Asks no upstream and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict,
+    ConfigEmpty, StateUnreadable."""
+    if prune and "subscriptions" not in wanted.document.value:
+        raise ConfigEmpty("it says nothing about subscriptions", subject=wanted.document.source)
+    rows, _ = workspace.log.all_rows()
+    known = {row.subscription_name: row for row in rows}
+    comparison = _Comparison(workspace, wanted, known, following, prune=prune)
+    found = [list(comparison.subscription(one)) for one in wanted.subscriptions]
+    gone = [name for name in known if name not in {one.name for one in wanted.subscriptions}]
+    if comparison.problems:
+        raise wanted.document.error(comparison.problems, ConfigConflict)
+    stored = StoredSpark.of(workspace.home)
+    spark, unlisted = [], list(comparison.unlisted)
+    if wanted.spark is not None:
+        spark = list(_spark(stored, wanted.spark))
+    elif stored != StoredSpark():
+        spark = list(_spark(stored, WantedSpark("", "", {}))) if prune else []
+        unlisted.append(SPARK)
+    drops = [_drop(name, following) for name in gone] if prune else []
+    removed = comparison.removals if prune else []
+    unchanged = sum(not actions for actions in found)
+    actions = (*drops, *removed, *(action for actions in found for action in actions), *spark)
+    return Plan(actions, () if prune else (*gone, *unlisted), unchanged)
+
+
+class _Comparison:
+    """Of what the file wants with the rows. Collects what cannot be had, and what the file does not name."""
+
+    def __init__(
+        self, workspace: Workspace, wanted: Wanted, rows: Mapping[str, LogRow], following: Following, *, prune: bool
+    ) -> None:
+        self._workspace, self._wanted, self._rows, self._following = workspace, wanted, rows, following
+        self._prune = prune
+        self.problems: list[Problem] = []
+        self.unlisted: list[str] = []
+        self.removals: list[Action] = []
+
+    def subscription(self, one: WantedSubscription) -> Iterator[Action]:
+        path: Path = ("subscriptions", one.name)
+        one = self._checked(path, one)
+        if one.followers and one.database == EVERYTHING:
+            self.problems.append(Problem((*path, "followers"), "a subscription to several databases has no followers"))
+        for target in one.targets:
+            if bool(target.source_database) != (one.database == EVERYTHING):
+                text = "a subscription to one database has no choice of it"
+                if one.database == EVERYTHING:
+                    text = "it must name its `database`"
+                self.problems.append(Problem((*path, "targets", target.name), text))
+        row = self._rows.get(one.name)
+        if row is None:
+            databases = (one.settings.databases or "all databases") if one.database == EVERYTHING else one.database
+            about = f"{databases}{'' if one.table is None else f'.{one.table}'} from {one.endpoint.masked()}"
+            do, check = partial(steps.create, one=one), partial(steps.check_creation, one=one)
+            yield Action(Verb.CREATE, one.name, about=about, do=do, check=check)
+            known: dict[str, Target] = {}
+            followed: dict[str, Follower] = {}
+        else:
+            yield from self._alter(path, one, Subscription.from_row(row))
+            followed = {one.name: one for one in FollowerRecords(self._workspace.log.engine, row.task_id).all()}
+            known = {
+                target.name: target for target in TargetRecords(self._workspace.log.engine, row.task_id).databases()
+            }
+        if one.paused is not None and one.paused != (row is not None and row.state == State.PAUSED):
+            verb, act = (Verb.PAUSE, subscriptions.pause) if one.paused else (Verb.RESUME, subscriptions.resume)
+            yield Action(verb, one.name, do=partial(act, name=one.name))
+        for target in one.targets:
+            if target.name in known:
+                yield from self._alter_target((*path, "targets", target.name), one.name, target, known[target.name])
+            else:
+                about = target.address.masked()
+                do = partial(steps.add_target, name=one.name, one=target)
+                leaving = self._leaving(one, row)
+                check = partial(steps.check_target, name=one.name, one=target, is_new=row is None, leaving=leaving)
+                yield Action(Verb.ADD_TARGET, one.name, target.name, about=about, do=do, check=check)
+        for name in known.keys() - {target.name for target in one.targets}:
+            self.unlisted.append(f"{one.name}.{name}")
+            do = partial(steps.remove_target, name=one.name, target=name)
+            check = partial(steps.check_target_login, target=known[name])
+            self.removals.append(Action(Verb.REMOVE_TARGET, one.name, name, do=do, check=check))
+        yield from self._lakes(path, one, row)
+        for follower in one.followers:
+            place = (*path, "followers", follower.name)
+            yield from self._follow(place, one, follower, followed.get(follower.name), is_new=row is None)
+        for name in sorted(followed.keys() - {follower.name for follower in one.followers}):
+            self.unlisted.append(f"{one.name}.{name}")
+            do = partial(self._following.unfollow, name=one.name, follower=name)
+            check = partial(self._following.check_end, name=one.name, follower=name)
+            self.removals.append(Action(Verb.UNFOLLOW, one.name, follower=name, do=do, check=check))
+
+    def _leaving(self, one: WantedSubscription, row: LogRow | None) -> frozenset[str]:
+        """The targets and lakes that are removed before others are added."""
+        if row is None or not self._prune:
+            return frozenset()
+        known = {target.name for target in TargetRecords(self._workspace.log.engine, row.task_id).all()}
+        return frozenset(known - {named.name for named in (*one.targets, *one.lakes)})
+
+    def _lakes(self, path: Path, one: WantedSubscription, row: LogRow | None) -> Iterator[Action]:
+        """What is in a lake stays where the lake is removed."""
+        there = [] if row is None else TargetRecords(self._workspace.log.engine, row.task_id).lakes()
+        known = {lake.name: lake for lake in there}
+        for lake in one.lakes:
+            place = (*path, "lakes", lake.name)
+            if lake.name in {target.name for target in one.targets}:
+                self.problems.append(Problem(place, "a target has this name"))
+            if lake.name in known:
+                yield from self._alter_lake(place, one.name, lake, known[lake.name])
+            else:
+                do = partial(steps.add_lake, name=one.name, one=lake)
+                leaving = self._leaving(one, row)
+                check = partial(steps.check_lake, name=one.name, one=lake, is_new=row is None, leaving=leaving)
+                yield Action(Verb.ADD_LAKE, one.name, lake.name, about=lake.url, do=do, check=check)
+        for name in known.keys() - {lake.name for lake in one.lakes}:
+            self.unlisted.append(f"{one.name}.{name}")
+            do = partial(steps.remove_lake, name=one.name, lake=name)
+            self.removals.append(Action(Verb.REMOVE_LAKE, one.name, name, do=do))
+
+    def _alter_lake(self, path: Path, name: str, one: WantedLake, known: Target) -> Iterator[Action]:
+        before, after = asdict(LakeOptions.from_text(known.lake or "{}")), asdict(one.options)
+        fixed = {
+            "to": (known.uri, canonical_url(one.url)),
+            "database": (known.source_database, one.source_database),
+            **{key: (before[key], after[key]) for key in before if key not in ("keep", "keep_for")},
+        }
+        for key, (old, new) in fixed.items():
+            if old != new:
+                text = f"{key} of a lake cannot be changed; give it another name and another place"
+                self.problems.append(Problem((*path, key), text))
+        changes = tuple(
+            Change(key, _shown(before[key]), _shown(after[key]))
+            for key in ("keep", "keep_for")
+            if before[key] != after[key]
+        )
+        if changes:
+            do = partial(steps.alter_lake, name=name, one=one)
+            yield Action(Verb.ALTER_LAKE, name, one.name, changes=changes, do=do)
+
+    def _follow(
+        self,
+        path: Path,
+        subscription: WantedSubscription,
+        one: WantedFollower,
+        known: Follower | None,
+        *,
+        is_new: bool,
+    ) -> Iterator[Action]:
+        """One that is there under the name, whose command was interrupted, is begun again."""
+        do = partial(self._following.follow, name=subscription.name, one=one)
+        check = partial(self._following.check, name=subscription.name, one=one, is_new=is_new)
+        database = one.database or subscription.database
+        if known is None or known.stage is Stage.STARTING:
+            about = f"database {database} at {one.endpoint.masked()}"
+            yield Action(Verb.FOLLOW, subscription.name, follower=one.name, about=about, do=do, check=check)
+            return
+        if known.stage is not Stage.FOLLOWING:
+            self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or remove it here"))
+        before, _ = parse_uri(known.uri)
+        fixed = {
+            "uri": ((before.host.lower(), before.port), (one.endpoint.host.lower(), one.endpoint.port)),
+            "database": (known.database, database),
+            "relay_address": (known.relay_address, one.relay_address or known.relay_address),
+        }
+        for key, (old, new) in fixed.items():
+            if old != new:
+                text = f"{key} of a follower cannot be changed; give it another name, or remove it first"
+                self.problems.append(Problem((*path, key), text))
+        login = [
+            replace(change, setting={"upstream": "uri"}.get(change.setting, change.setting))
+            for change in self._login(before, known.sealed_password, one.endpoint, one.password)
+        ]
+        if login:
+            changes = tuple(login)
+            yield Action(Verb.ALTER_FOLLOWER, subscription.name, follower=one.name, changes=changes, do=do, check=check)
+
+    def _checked(self, path: Path, one: WantedSubscription) -> WantedSubscription:
+        """With places as they are stored."""
+        try:
+            subscriptions.check_settings(one.settings, one.database, one.table)
+            return replace(one, settings=subscriptions.canonical(one.settings))
+        except CcprError as error:
+            self.problems.append(Problem(path, f"{error.message} ({error.subject})"))
+            return one
+
+    def _alter(self, path: Path, one: WantedSubscription, known: Subscription) -> Iterator[Action]:
+        fixed = {
+            "database": (known.database, one.database),
+            "table": (known.table, one.table),
+            "publisher": (known.publication.publisher, one.publisher or known.publication.publisher),
+            **{
+                setting.key: (setting.of(known.settings), setting.of(one.settings))
+                for setting in SETTINGS.values()
+                if not setting.changeable
+            },
+        }
+        for key, (before, after) in fixed.items():
+            if before != after:
+                text = f"subscription {one.name} has another ({_shown(before)}), which cannot be changed"
+                self.problems.append(Problem((*path, key), text))
+        settings, changes = _differences(SETTINGS, known.settings, one.settings)
+        publication = one.publication if one.publication not in (None, known.publication.name) else None
+        if publication is not None:
+            changes.append(Change("publication", known.publication.name, publication))
+        login = list(self._login(known.endpoint, known.sealed_password, one.endpoint, one.password))
+        if login or changes:
+            change = subscriptions.SettingsChange(
+                one.endpoint if login else None, one.password if login else "", publication, settings
+            )
+            do = partial(subscriptions.alter, name=one.name, change=change)
+            check = partial(subscriptions.checked_change, name=one.name, change=change)
+            yield Action(Verb.ALTER, one.name, changes=(*login, *changes), do=do, check=check)
+
+    def _login(self, before: Endpoint, sealed: str, after: Endpoint, password: str) -> Iterator[Change]:
+        if before != after:
+            options = "" if before.masked() != after.masked() else " with other options of TLS"
+            yield Change("upstream", before.masked(), after.masked() + options)
+        elif self._opened(sealed, before) != password:
+            yield Change("password", "***", "another")
+
+    def _opened(self, sealed: str, endpoint: Endpoint) -> str | None:
+        """None if it cannot be opened: then it is set again."""
+        try:
+            return self._workspace.vault.open(sealed, endpoint)
+        except StateUnreadable:
+            return None
+
+    def _alter_target(self, path: Path, name: str, one: WantedTarget, known: Target) -> Iterator[Action]:
+        address = targets.address_of(known)
+        if known.state is TargetState.RELEASED:
+            self.problems.append(Problem(path, "it was released, so that nothing syncs it; give it another name"))
+        if address.database != one.address.database:
+            self.problems.append(Problem((*path, "uri"), "the database of a target cannot be changed"))
+        if known.source_database != one.source_database:
+            self.problems.append(Problem((*path, "database"), "which database a target gets cannot be changed"))
+        lost = sorted(set(known.settings.as_text) - set(one.settings.as_text))
+        if lost:
+            self.problems.append(Problem((*path, "as_text"), f"{', '.join(lost)} are text already and stay so"))
+        login = [
+            replace(change, setting={"upstream": "uri"}.get(change.setting, change.setting))
+            for change in self._login(address.endpoint, known.sealed_password, one.address.endpoint, one.password)
+        ]
+        as_text = tuple(dict.fromkeys((*known.settings.as_text, *one.settings.as_text)))
+        after = replace(one.settings, as_text=as_text)
+        settings, changes = _differences(TARGET_SETTINGS, known.settings, after)
+        if login or changes:
+            do = partial(
+                targets.alter,
+                name=name,
+                target_name=one.name,
+                login=(one.address, one.password) if login else None,
+                settings=settings,
+            )
+            check = partial(steps.check_new_login, one=one) if login else None
+            yield Action(Verb.ALTER_TARGET, name, one.name, changes=(*login, *changes), do=do, check=check)
+
+
+def _drop(name: str, following: Following) -> Action:
+    do = partial(steps.drop_subscription, name=name, following=following)
+    return Action(Verb.DROP, name, do=do, check=partial(steps.check_drop, name=name, following=following))
+
+
+def _differences(known: Mapping[str, Setting], before: object, after: object) -> tuple[dict[str, Any], list[Change]]:
+    """The settings that have another value after than before, by name, and how they are shown."""
+    found = [one for one in known.values() if one.of(before) != one.of(after)]
+    changes = [Change(one.label, _shown(one.of(before)), _shown(one.of(after))) for one in found]
+    return {one.name: one.of(after) for one in found}, changes
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return "none" if value in (None, "") else str(value)
+
+
+def _spark(before: StoredSpark, wanted: WantedSpark) -> Iterator[Action]:
+    after = StoredSpark(wanted.master, wanted.remote, wanted.config)
+    if after == before:
+        return
+    changes = [
+        Change(name, shown_url(old) or "none", shown_url(new) or "none")
+        for name, old, new in (("master", before.master, after.master), ("remote", before.remote, after.remote))
+        if old != new
+    ]
+    for name in sorted(before.config.keys() | after.config.keys()):  # their values may be secrets
+        old, new = before.config.get(name), after.config.get(name)
+        if old != new:
+            changes.append(Change(name, "none" if old is None else "***", "none" if new is None else "another"))
+
+    def keep(workspace: Workspace) -> None:
+        after.keep(workspace.home)
+
+    yield Action(Verb.SET_SPARK, changes=tuple(changes), do=keep)

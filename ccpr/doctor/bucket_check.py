@@ -1,0 +1,85 @@
+"""What the buckets of a mirror and of its second copies enforce: whether they keep versions, and lock them."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from ccpr.base.extras import absent
+from ccpr.doctor.check import Check, Verdict
+from ccpr.mirror.buckets import open_client
+from ccpr.mirror.layout import HEAD
+from ccpr.service.workspace import Workspace
+from ccpr.state.copies import CopyRecords
+from ccpr.state.log_rows import LogRow
+from ccpr.state.subscription import Subscription
+
+_UNLOCKED = ("ObjectLockConfigurationNotFoundError", "NoSuchObjectLockConfiguration", "NotImplemented")
+_MISSING = ("404", "NoSuchKey", "NotFound")
+_SELF_LOCKING = (
+    "Take the default retention away: it wants a checksum with each upload, which is not sent. Have the versions "
+    "locked by a login of the bucket's owner (docs/how-to/mirror-in-a-bucket.md)."
+)
+
+
+def check_buckets(workspace: Workspace, row: LogRow) -> Iterator[Check]:
+    """A check for each place that is a bucket. Nothing is written there."""
+    subscription = Subscription.from_row(row)
+    places = {"mirror's bucket": workspace.mirror_place(subscription.name, subscription.settings)}
+    for number, copy in enumerate(CopyRecords(workspace.log.engine, row.task_id).all(), 1):
+        places[f"bucket of second copy {number}"] = copy.place
+    for what, place in places.items():
+        if place.startswith("s3://"):
+            yield _check(what, place)
+
+
+def _check(what: str, place: str) -> Check:
+    if absent("botocore"):
+        remedy = "pip install 'matrixone-ccpr[lake]'"
+        return Check("here", what, Verdict.SKIPPED, "botocore is not installed, which can ask for it", remedy)
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    parts = urlsplit(place)
+    try:
+        client = open_client(place)
+        versions = client.get_bucket_versioning(Bucket=parts.netloc).get("Status")
+        lock = _lock(client, parts.netloc)
+        retention = lock.get("Rule", {}).get("DefaultRetention")
+        locked = _locked_until(client, parts.netloc, f"{parts.path.strip('/')}/{HEAD}") if lock else None
+    except (BotoCoreError, ClientError) as error:
+        return Check("here", what, Verdict.SKIPPED, f"{parts.netloc} does not say what it enforces: {error}")
+    keeps = "keeps versions" if versions == "Enabled" else "keeps no versions: what is deleted there is gone"
+    if retention is not None:
+        span = f"{retention.get('Days', 0)} days" if "Days" in retention else f"{retention.get('Years', 0)} years"
+        told = f"{parts.netloc} locks by itself, {retention.get('Mode')} for {span}: it refuses what is written there"
+        return Check("here", what, Verdict.FAILED, told, _SELF_LOCKING)
+    if not lock:
+        return Check("here", what, Verdict.OK, f"{parts.netloc} {keeps}, and has no Object Lock")
+    until = "not locked" if locked is None else f"locked until {locked:%Y-%m-%d %H:%M} UTC"
+    told = f"{parts.netloc} {keeps}, and has Object Lock; the present version of {HEAD} is {until}"
+    return Check("here", what, Verdict.OK, told)
+
+
+def _lock(client: Any, bucket: str) -> dict[str, Any]:
+    """Its configuration; empty if there is none. Raises ClientError, BotoCoreError."""
+    from botocore.exceptions import ClientError
+
+    try:
+        found = client.get_object_lock_configuration(Bucket=bucket)["ObjectLockConfiguration"]
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") in _UNLOCKED:
+            return {}
+        raise
+    return found if found.get("ObjectLockEnabled") == "Enabled" else {}
+
+
+def _locked_until(client: Any, bucket: str, key: str) -> datetime | None:
+    """Raises as `_lock`."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return client.head_object(Bucket=bucket, Key=key).get("ObjectLockRetainUntilDate")
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") in _MISSING:
+            return None
+        raise

@@ -1,0 +1,264 @@
+"""What `ccpr doctor` checks upstream."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from ccpr.base.wording import first_names
+from ccpr.doctor.check import Check, Verdict, failed
+from ccpr.matrixone.client import upstream_snapshots
+from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
+from ccpr.matrixone.client.database_definitions import read_row_rules
+from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint
+from ccpr.matrixone.client.errors import NotPermitted
+from ccpr.matrixone.client.inspection import DatabaseTables, current_role, read_clock, read_tables, server_version
+from ccpr.matrixone.client.publication_offers import check_admission, choose_publication
+from ccpr.matrixone.client.retry import NO_RETRY
+from ccpr.matrixone.client.upstream_session import Session
+from ccpr.matrixone.errors import CcprError
+from ccpr.pipeline.lag import SHOWN_SKEW_SECONDS, clock_skew
+from ccpr.service.names_meant import similar_names
+from ccpr.service.subscriptions import check_databases
+from ccpr.service.workspace import Workspace
+from ccpr.state.context import Context
+from ccpr.state.log_rows import LogRow
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
+
+_CONNECT_SECONDS, _READ_SECONDS = 5.0, 15.0
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedUpstream:
+    """What to check upstream. Without `database` only the login; without `publication` it is looked up. `database` and
+    `settings` are as in `Subscription`."""
+
+    endpoint: Endpoint
+    connect: Callable[[], Session]
+    database: str | None = None
+    table: str | None = None
+    publication: str | None = None
+    publisher: str | None = None
+    known: Capabilities | None = None  # by earlier iterations
+    settings: Settings = field(default_factory=Settings)
+
+
+def connect_once(endpoint: Endpoint, password: str) -> Session:
+    """One attempt with short timeouts, as its caller waits."""
+    return Session.connect(
+        endpoint, password, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retry=NO_RETRY
+    )
+
+
+def upstream_of(workspace: Workspace, row: LogRow) -> CheckedUpstream:
+    subscription, known = Subscription.from_row(row), Context.from_text(row.context).capabilities
+
+    def connect() -> Session:
+        return connect_once(
+            subscription.endpoint, workspace.vault.open(subscription.sealed_password, subscription.endpoint)
+        )
+
+    publication, scope = subscription.publication, (subscription.database, subscription.table)
+    names = (publication.name, publication.publisher)
+    return CheckedUpstream(subscription.endpoint, connect, *scope, *names, known, subscription.settings)
+
+
+def check_upstream(upstream: CheckedUpstream, clock: Callable[[], float]) -> Iterator[Check]:
+    try:
+        session = upstream.connect()
+    except CcprError as error:
+        yield failed("upstream", "login", error)
+        yield Check("upstream", "all else", Verdict.SKIPPED, "it needs a login")
+        return
+    with session:
+        yield Check("upstream", "login", Verdict.OK, f"{upstream.endpoint.login} at {upstream.endpoint.address}")
+        try:
+            check_interface(session)
+        except CcprError as error:
+            yield failed("upstream", "interface", error)
+            yield Check("upstream", "all else", Verdict.SKIPPED, "it needs the interface")
+            return
+        yield Check("upstream", "interface", Verdict.OK, "it has the commands and columns that replication needs")
+        checks: dict[str, Callable[[], Iterator[Check]]] = {
+            "encryption": partial(_encryption, session, upstream),
+            "version": partial(_version, session),
+            "capabilities": partial(_capabilities, session, upstream),
+            "role": partial(_role, session),
+            "clock": partial(_clock, session, clock),
+            "publication": partial(_scope, session, upstream),
+        }
+        for what, check in checks.items():
+            try:
+                yield from check()
+            except CcprError as error:
+                yield failed("upstream", what, error)
+
+
+def check_recorded_clock(row: LogRow) -> Check | None:
+    """The clocks as the last snapshot showed them, to the millisecond; None before the first."""
+    skew = clock_skew(Context.from_text(row.context).current)
+    return None if skew is None else _skew_check(skew, 0.0, "at the last snapshot")
+
+
+def _encryption(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
+    mode = upstream.endpoint.tls.mode
+    remedy = "Add ?ssl-mode=verify_identity&ssl-ca=/path/ca.pem after the port of the URI."
+    if session.encrypted and mode in ("verify_ca", "verify_identity"):
+        yield Check("upstream", "encryption", Verdict.OK, f"encrypted, certificate checked (ssl-mode {mode})")
+    elif session.encrypted:
+        found = f"encrypted, certificate not checked (ssl-mode {mode})"
+        yield Check("upstream", "encryption", Verdict.WARNING, found, remedy)
+    elif upstream.endpoint.host in _LOOPBACK:
+        yield Check("upstream", "encryption", Verdict.OK, "none; it is this machine")
+    else:
+        found = "none: others can read the password hash and the data on the network"
+        yield Check("upstream", "encryption", Verdict.WARNING, found, remedy)
+
+
+def _version(session: Session) -> Iterator[Check]:
+    found = server_version(session)
+    if found is not None and "matrixone" in found.lower():
+        yield Check("upstream", "version", Verdict.OK, found)
+    else:
+        text = "the server does not say" if found is None else f"{found}: this does not name MatrixOne"
+        remedy = "Check that the URI leads to a MatrixOne: SELECT version()."
+        yield Check("upstream", "version", Verdict.WARNING, text, remedy)
+
+
+def _capabilities(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
+    found = replace(upstream.known or Capabilities(), flush=None)  # the role may have changed: ask again
+    yield Check("upstream", "capabilities", Verdict.OK, ", ".join(probe(session, found).describe()))
+
+
+def _role(session: Session) -> Iterator[Check]:
+    account, role = session.endpoint.account.lower(), current_role(session)
+    if account == SYS_ACCOUNT and (role or "").lower() == "moadmin":
+        yield Check("upstream", "role", Verdict.OK, "moadmin of account sys")
+    elif account == SYS_ACCOUNT and not role:
+        yield Check("upstream", "role", Verdict.SKIPPED, "the server does not say")
+    else:
+        found = f"account {account}, role {role or 'unknown'}: replication needs moadmin of account sys"
+        yield Check("upstream", "role", Verdict.FAILED, found, NotPermitted.default_remedy, NotPermitted.code)
+
+
+def _clock(session: Session, clock: Callable[[], float]) -> Iterator[Check]:
+    reading = read_clock(session, clock)
+    if reading is None:
+        yield Check("upstream", "clock", Verdict.SKIPPED, "the server does not say; the first snapshot will")
+    else:
+        yield _skew_check(reading.skew_seconds, reading.uncertainty_seconds, "now")
+
+
+def _skew_check(skew: float, uncertainty: float, when: str) -> Check:
+    exactness = f", ± {uncertainty:.1f} s" if uncertainty else ""
+    found = f"{skew:+.1f} s (ours less the upstream's, {when}{exactness})"
+    if abs(skew) <= SHOWN_SKEW_SECONDS + uncertainty:
+        return Check("upstream", "clock", Verdict.OK, found)
+    remedy = "Set both clocks by NTP. Replication works all the same: points have the upstream's time, lag has ours."
+    return Check("upstream", "clock", Verdict.WARNING, found, remedy)
+
+
+def _scope(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
+    if upstream.database is None:
+        yield Check("upstream", "publication", Verdict.SKIPPED, "no --database was given")
+        return
+    try:
+        database, table, publisher = upstream.database, upstream.table, upstream.publisher
+        with similar_names(session, database, table, publisher):
+            publication = choose_publication(session, database, table, upstream.publication, publisher)
+            check_admission(session, publication, database, table, listed=upstream.publication is not None)
+    except CcprError as error:
+        yield failed("upstream", "publication", error)
+        yield Check("upstream", "tables", Verdict.SKIPPED, "they cannot be read without the publication")
+        return
+    wanted = Subscription(
+        "", "", upstream.endpoint, "", publication, upstream.database, upstream.table, upstream.settings
+    )
+    found = f"{publication.publisher}.{publication.name} covers {wanted.scope} and admits the login"
+    yield Check("upstream", "publication", Verdict.OK, found)
+    databases: Sequence[str] = [upstream.database]
+    if wanted.of_account:
+        databases = check_databases(session, wanted)
+        yield Check("upstream", "databases", Verdict.OK, f"{len(databases)}: {first_names(databases)}")
+    yield from _alters(session, upstream, wanted)
+    read = {name: read_tables(session, publication, name) for name in databases}
+    yield from _tables(upstream, wanted, _together(read) if wanted.of_account else read[upstream.database])
+    yield _row_rules(session, wanted, read)
+
+
+def _row_rules(session: Session, wanted: Subscription, read: Mapping[str, DatabaseTables | None]) -> Check:
+    """Which rows a role sees says a rule that no reader of a copy is asked for (docs/index.md, limits)."""
+    rules = read_row_rules(session, wanted.publication)
+    for problem in rules.problems:
+        return Check("upstream", "row rules", Verdict.SKIPPED, f"not known: {problem.reason}")
+    names = [(database, table) for database, one in read.items() if one is not None for table in one.names]
+    chosen = [(database, table) for database, table in names if wanted.table in (None, table)]
+    ruled = rules.among(f"{database}.{table}" for database, table in chosen if wanted.patterns.match(table))
+    if not ruled:
+        return Check("upstream", "row rules", Verdict.OK, "none of a role on these tables")
+    found = f"roles have some on {first_names(ruled)}: whoever reads the replica sees every row"
+    remedy = "Leave these tables out (--exclude-tables), or let only those read the replica who may see all rows."
+    return Check("upstream", "row rules", Verdict.WARNING, found, remedy)
+
+
+def _alters(session: Session, upstream: CheckedUpstream, wanted: Subscription) -> Iterator[Check]:
+    """What our snapshots change for users there (decision snapshots-that-alters-see)."""
+    in_sys = wanted.of_account or wanted.publication.publisher.lower() == SYS_ACCOUNT
+    if in_sys and probe(session, upstream.known).alters_see_snapshots:
+        found = (
+            "while our snapshots stand, ALTER TABLE t DROP COLUMN c, ADD COLUMN c … is refused there (20105), and an "
+            "ALTER that copies a table keeps the old one until they are dropped"
+        )
+        remedy = (
+            "Nothing, unless users need it: as two statements it works. A database of another account than sys, "
+            "subscribed to by itself, is not concerned."
+        )
+        yield Check("upstream", "ALTER TABLE", Verdict.WARNING, found, remedy)
+
+
+def _together(found: Mapping[str, DatabaseTables | None]) -> DatabaseTables | None:
+    """The relations of several databases; what is not a table with its full name."""
+    known = {name: one for name, one in found.items() if one is not None}
+    if len(known) < len(found):
+        return None
+    return DatabaseTables(
+        ids=tuple(number for one in known.values() for number in one.ids),
+        names=tuple(table for one in known.values() for table in one.names),
+        partitioned=tuple(f"{name}.{table}" for name, one in known.items() for table in one.partitioned),
+        unreplicated=tuple(
+            (f"{name}.{table}", kind) for name, one in known.items() for table, kind in one.unreplicated
+        ),
+    )
+
+
+def _tables(upstream: CheckedUpstream, wanted: Subscription, found: DatabaseTables | None) -> Iterator[Check]:
+    if found is None:
+        yield Check("upstream", "tables", Verdict.SKIPPED, "the server does not say")
+        return
+    text = f"{len(found.ids)} tables"
+    if wanted.patterns:
+        text += f", {sum(map(wanted.patterns.match, found.names))} of them match: {wanted.patterns}"
+    if found.partitioned:
+        text += f", partitioned: {first_names(found.partitioned)} (so all are listed one by one)"
+    if found.unreplicated:
+        names = first_names(f"{name} ({kind})" for name, kind in found.unreplicated)
+        remedy = "Views, external and cluster tables are not replicated. If they are not needed, no action is required."
+        yield Check("upstream", "tables", Verdict.WARNING, f"{text}; not replicated: {names}", remedy)
+    else:
+        yield Check("upstream", "tables", Verdict.OK, text)
+    yield _flush(upstream, found.ids)
+
+
+def _flush(upstream: CheckedUpstream, table_ids: Sequence[int]) -> Check:
+    if upstream.settings.flush != "on_demand":
+        return Check("upstream", "flush on demand", Verdict.SKIPPED, "the subscription waits instead (flush = wait)")
+    if not table_ids:
+        return Check("upstream", "flush on demand", Verdict.SKIPPED, "there is no table to try it on")
+    if upstream_snapshots.flush_tables(upstream.connect, table_ids[:1]):
+        return Check("upstream", "flush on demand", Verdict.OK, "mo_ctl is allowed")
+    remedy = (
+        "Log in with role moadmin of account sys, or subscribe with --flush wait: then an iteration waits about a "
+        "minute."
+    )
+    return Check("upstream", "flush on demand", Verdict.WARNING, "mo_ctl is not allowed", remedy)

@@ -1,0 +1,59 @@
+"""How a lake is kept, as a value that is stored with the target."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from ccpr.lake.rules import Mapped, TableRules
+from ccpr.matrixone.schema import integer_of, text_of
+from ccpr.state.patterns import NamePatterns
+
+
+class Format(StrEnum):
+    DELTA = "delta"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOptions:
+    """
+    Attributes
+    ----------
+    tables : patterns of names, joined by commas; empty for all tables.
+    columns : how the columns of the files are called.
+    keep, keep_for : of the lake's points the newest so many, and those of the last so many seconds, as the retention of
+        the mirror's; both None: as the mirror's. 0 for both keeps all.
+    """
+
+    format: Format = Format.DELTA
+    tables: str = ""
+    columns: Mapped = Mapped.NONE
+    copy_on_write: bool = False
+    change_data: bool = False
+    keep: int | None = None
+    keep_for: int | None = None
+
+    @property
+    def rules(self) -> TableRules:
+        return TableRules(self.columns, self.copy_on_write, self.change_data)
+
+    @property
+    def patterns(self) -> NamePatterns:
+        """Raises ValueError."""
+        return NamePatterns.of(self.tables)
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_text(cls, text: str) -> "LakeOptions":
+        """Raises ValueError, KeyError or TypeError for what `to_text` would not have written."""
+        value: Mapping[str, Any] = json.loads(text)
+        if not isinstance(value, dict):
+            raise TypeError("not an object")
+        flags = (value["copy_on_write"], value["change_data"])
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise TypeError("not a bool")
+        kept = (None if value[key] is None else integer_of(value[key]) for key in ("keep", "keep_for"))
+        return cls(Format(value["format"]), text_of(value["tables"]), Mapped(value["columns"]), *flags, *kept)
