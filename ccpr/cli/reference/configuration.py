@@ -26,8 +26,8 @@ Generated from the code by `make reference`; do not edit.
 Given to `ccpr subscribe` and changed by `ccpr alter`, in SQL ([statements](sql.md)), or by
 `ccpr config apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
 `sync_config` of `mo_ccpr_log`, under the names of the first column, which are also those of SQL. A
-change counts from the next iteration on. A time is a number of seconds, or one with its unit: `90s`,
-`15m`, `24h`, `7d`.
+change counts from the next iteration on; `''` takes back what has no default. A time is a number of
+seconds, or one with its unit: `90s`, `15m`, `24h`, `7d`.
 """
 _TARGETS = """## Settings of a target
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ccpr.cli.reference.tables import code, default_of, table
+from ccpr.cli.reference.tables import code, default_of, listed, table
 from ccpr.config.model import PARTS, Part, Policy, Subscription, schema
 
 _HEAD = """# ccpr.yaml
@@ -39,9 +39,13 @@ def page() -> str:
     for place, part in PARTS.items():
         title = _TITLES.get(place) or f"{place[0]}.NAME"
         description = " ".join((part.__doc__ or "").split())
-        rows = [_row(name, known[part.__name__], part) for name in _names(part)]
-        more = ["", "And all keys of a policy."] if part is Subscription else []
-        lines += ["", f"## {title}", "", description, "", *table(("key", "", "default", ""), rows), *more]
+        own = _names(part)
+        settings = [one.key for one in part.settings if one.key in own and not (one.required or one.in_file)]
+        rows = [_row(name, known[part.__name__], part) for name in own if name not in settings]
+        lines += ["", f"## {title}", "", description]
+        lines += ["", *table(("key", "", "default", ""), rows)] if rows else []
+        lines += ["", f"Settings, as in [configuration](configuration.md): {listed(settings)}."] if settings else []
+        lines += ["", "And all keys of a policy."] if part is Subscription else []
     return "\n".join(lines) + "\n"
 
 

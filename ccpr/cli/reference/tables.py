@@ -16,6 +16,11 @@ def code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names as code, in one line."""
+    return ", ".join(map(code, names))
+
+
 def default_of(one: Setting) -> str:
     """What a setting is if it is not given."""
     plain = one.kind.plain(one.default)

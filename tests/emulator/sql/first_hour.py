@@ -1,4 +1,4 @@
-"""What the statements of somebody's first hour give on a simulated upstream, as the page of the docs lists it.
+"""What the statements of somebody's first hour give on a simulated upstream, as first-hour.md lists it.
 
 `python -m tests.emulator.sql.first_hour` writes the page again.
 """
@@ -11,7 +11,7 @@ import pymysql
 from ccpr.emulator.simulated_upstream import SimulatedUpstream
 
 STATEMENTS = Path(__file__).with_name("first-hour.sql")
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "emulator-statements.md"
+PAGE = Path(__file__).with_name("first-hour.md")
 _HEAD = """# Statements of a first hour
 
 <!-- written by python -m tests.emulator.sql.first_hour: do not edit -->
