@@ -1,5 +1,5 @@
 """The figures of followers and of the relay as Prometheus reads them, beside those of `ccpr.serve.metrics`.
-Names and labels are an interface and stay (docs/how-to/run-as-a-service.md)."""
+Names and labels are an interface and stay (docs/how-to/monitor.md)."""
 
 from collections.abc import Iterable
 

@@ -1,5 +1,5 @@
 """How far second copies are, how restores were tried and files read again, as Prometheus reads it. Names and labels are
-an interface and stay (docs/how-to/run-as-a-service.md)."""
+an interface and stay (docs/how-to/monitor.md)."""
 
 from collections.abc import Iterable
 

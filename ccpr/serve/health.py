@@ -15,7 +15,7 @@ from ccpr.serve.replicator import HEALTHY_SECONDS, Replicator
 
 
 class Health(Collector):
-    """The page /healthz, and the figures of the loops for /metrics; these names stay (docs/how-to/run-as-a-service.md).
+    """The page /healthz, and the figures of the loops for /metrics; these names stay (docs/how-to/monitor.md).
 
     Parameters
     ----------

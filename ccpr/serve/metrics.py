@@ -1,5 +1,5 @@
 """The figures of a service as Prometheus reads them. Names and labels are an interface and stay
-(docs/how-to/run-as-a-service.md)."""
+(docs/how-to/monitor.md)."""
 
 import threading
 from collections.abc import Callable, Iterable

@@ -1,5 +1,5 @@
 """What a status says, as Prometheus reads it: targets, followers, checks, and how much room there is. Names and labels
-are an interface and stay (docs/how-to/run-as-a-service.md). Computed when they are asked for."""
+are an interface and stay (docs/how-to/monitor.md). Computed when they are asked for."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

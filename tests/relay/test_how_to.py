@@ -38,6 +38,9 @@ def commands(page: str, section: str = "") -> list[str]:
     return found
 
 
+FOLLOWING = commands("feed-a-matrixone", "Let a cluster follow")
+
+
 class Desk:
     """Where the commands are typed: subscription `shop` is to the recording `dml`, both other clusters are one client
     that does what a MatrixOne does."""
@@ -110,12 +113,12 @@ def desk(recordings: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_a_second_site_follows_and_takes_over(desk: Desk) -> None:
-    desk.type_all(commands("second-site"))
+    desk.type_all(FOLLOWING)
     desk.assert_copied()
     desk.type("ccpr run shop")
     desk.assert_copied()
     asked = desk.source.status().sessions_opened
-    steps = commands("source-burned-down", "There is a second site")
+    steps = commands("recover", "The source is gone: a follower takes over")
     assert steps[-1] == "ccpr drop shop --force", "which says that it does not reach the source"
     desk.type_all(steps[:-1])
     assert desk.source.status().sessions_opened == asked
@@ -125,16 +128,16 @@ def test_a_second_site_follows_and_takes_over(desk: Desk) -> None:
 
 
 def test_without_a_second_site_a_point_is_loaded_from_the_mirror_with_its_state_and_without(desk: Desk) -> None:
-    desk.type_all([line for line in commands("second-site") if line.startswith(("ccpr subscribe", "ccpr run"))])
-    for section in ("There is none", "The state folder burned, too"):
+    desk.type_all([line for line in FOLLOWING if line.startswith(("ccpr subscribe", "ccpr run"))])
+    for section in ("The source is gone: there is no follower", "Source and state folder are gone"):
         desk.client.databases.clear()
-        desk.type_all(commands("source-burned-down", section))
+        desk.type_all(commands("recover", section))
         desk.assert_copied()
 
 
 def test_an_upgrade_is_tried_on_a_copy_and_then_done(desk: Desk) -> None:
-    desk.type_all([line for line in commands("second-site") if line.startswith(("ccpr subscribe", "ccpr relay"))])
-    steps = commands("try-an-upgrade-on-a-copy")
+    desk.type_all([line for line in FOLLOWING if line.startswith(("ccpr subscribe", "ccpr relay"))])
+    steps = commands("upgrade", "Try a new MatrixOne on a copy")
     desk.type_all(steps[:2])
     desk.assert_copied("shop_try")
     desk.type_all(steps[2:])

@@ -57,7 +57,7 @@ def visible_in_files(folder: Path, adds: Iterable[Mapping[str, Any]], names: Seq
 @dataclass
 class Consumer:
     """A copy of a table that is kept by its change data feed alone, by the names of columns: as
-    docs/how-to/read-a-lake.md says. delta-rs reads each version's changes in its own columns.
+    docs/how-to/lake.md, "What has changed", says. delta-rs reads each version's changes in its own columns.
 
     Attributes
     ----------
