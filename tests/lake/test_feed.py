@@ -150,7 +150,7 @@ def test_columns_that_come_and_go_in_place_do_not_begin_a_range(tmp_path: Path) 
 
 
 def test_a_range_of_versions_is_read_as_the_page_says(tmp_path: Path) -> None:
-    """docs/how-to/lake.md, "What has changed": from one REPLACE TABLE to the next, in the columns of the range's last version."""
+    """docs/how-to/lake.md, "What has changed": from one REPLACE TABLE to the next, in columns of the last version."""
     from deltalake import DeltaTable
 
     with source(tmp_path, TABLE) as found:
