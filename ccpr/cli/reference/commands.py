@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ccpr.cli.main import Commands
-from ccpr.cli.reference.tables import code, table
+from ccpr.cli.reference.tables import code, listed
+from ccpr.state.settings import SETTINGS
+from ccpr.state.target_settings import TARGET_SETTINGS
 
 _HEAD = """# Commands
 
@@ -22,9 +24,13 @@ Every command but `emulator` has `--json`: one JSON document on standard output,
 | 4 | something would be destroyed or copied, and was not confirmed; nothing was done (`--yes` confirms) |
 | 130 | interrupted (Ctrl-C); type it again to go on |
 
-`ccpr --verbose COMMAND …` logs what happens on standard error.
+`ccpr --verbose COMMAND …` logs what happens on standard error. `NAME` is the subscription. What an
+option is without being given stands in brackets.
 """
 _AS_JSON = "--json"
+_PLAIN = "The subscription."  # says no more than the name of the argument
+_CREATING = ("subscribe", "target add")
+_REQUIRED = "required"
 
 
 def page() -> str:
@@ -58,14 +64,28 @@ def _command(words: str, command: Any) -> list[str]:
     ]
     usage = " ".join(["ccpr", words, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
     lines = [code(usage), "", " ".join(inspect.cleandoc(command.help or "").split())]
-    if arguments:
-        rows = [(code(_argument(one)), _sentence(one.help), _default(one)) for one in arguments]
-        lines += ["", *table(("argument", "", "default"), rows)]
-    if options:
-        context = command.context_class(command)
-        rows = [(code(_option(one, context)), _sentence(one.help), _default(one)) for one in options]
-        lines += ["", *table(("option", "", "default"), rows)]
-    return lines
+    elsewhere = _settings(words)
+    context = command.context_class(command)
+    rows = [_row(_argument(one), one) for one in arguments if _sentence(one.help) != _PLAIN]
+    rows += [_row(_option(one, context), one) for one in options if one.opts[0] not in elsewhere]
+    if settings := [one.opts[0] for one in options if one.opts[0] in elsewhere]:
+        rows.append(f"* Settings, as in [configuration](configuration.md): {listed(settings)}.")
+    return [*lines, "", *rows] if rows else lines
+
+
+def _settings(words: str) -> set[str]:
+    """The options of a command that are settings and mean what the page of settings says."""
+    known = TARGET_SETTINGS if words.startswith("target ") else SETTINGS
+    if words.endswith("alter"):
+        return {one.option for one in known.values() if not one.later}
+    return {one.option for one in known.values() if not one.at_creation} if words in _CREATING else set()
+
+
+def _row(name: str, parameter: Any) -> str:
+    default = _default(parameter)
+    return f"* {code(name)}{' (required)' if default == _REQUIRED and name.startswith('-') else ''}: " + " ".join(
+        filter(None, (_sentence(parameter.help), default if default != _REQUIRED else ""))
+    )
 
 
 def _argument(parameter: Any) -> str:
@@ -88,8 +108,8 @@ def _sentence(text: str | None) -> str:
 
 def _default(parameter: Any) -> str:
     if parameter.required:
-        return "required"
+        return _REQUIRED
     default = getattr(parameter.default, "value", parameter.default)
     if default is None or default is False or default == "" or parameter.multiple:
         return ""
-    return code(str(default))
+    return f"({code(str(default))})"
