@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 
 from ccpr.cli.error_catalogue import PACKAGE, catalogue
+from ccpr.cli.main import Commands
 from ccpr.cli.reference.__main__ import FOLDER, PAGES, main
-from ccpr.cli.reference.configuration import variables
+from ccpr.cli.reference.configuration import fixed_limits, variables
 from ccpr.config.sql.statements import LAKE_SETTINGS
 from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
 from ccpr.service.status import SubscriptionStatus
-from ccpr.state.settings import Settings
+from ccpr.state.settings import SETTINGS, Settings
 from ccpr.state.tables import METADATA, checkpoints
+from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.targets.registry import TARGET_METADATA
 from tests.docs.pages import DOCS, FENCED, ROOT, name_of, pages
 
@@ -59,6 +62,42 @@ def test_every_environment_variable_of_the_program_is_described() -> None:
     set_for_spark = {"PYSPARK_PYTHON", "SPARK_LOCAL_IP"}
     assert len(named) > 4
     assert set(named) - set_for_spark <= set(variables())
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its words; former spellings are none."""
+
+    def below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+        if not hasattr(command, "commands"):
+            yield words, command
+        else:
+            for name, part in command.commands.items():
+                yield from below(f"{words} {name}", part)
+
+    for name, deferred in Commands.deferred.items():
+        yield from below(name, deferred.load(name))
+
+
+def test_every_command_and_option_has_its_place_and_a_page_that_uses_it() -> None:
+    page = (FOLDER / "commands.md").read_text("utf-8")
+    sections = dict(re.findall(r"^### ccpr ([^\n]+)\n(.*?)(?=^#|\Z)", page, re.M | re.S))
+    generated = {*PAGES, "CHANGELOG.md"} - {"sql.md"}
+    prose = "".join(page.read_text("utf-8") for page in pages() if page.name not in generated)
+    for words, command in commands():
+        options = {one.opts[0] for one in command.params if one.param_type_name == "option" and not one.hidden}
+        assert {name for name in options - {"--json", "--help"} if f"`{name}" not in sections[words]} == set(), words
+    assert [name for name in Commands.deferred if not re.search(rf"\bccpr {name}\b", prose)] == []
+
+
+def test_every_setting_error_and_limit_has_its_place() -> None:
+    page = {name: (FOLDER / name).read_text("utf-8") for name in PAGES}
+    names = {*SETTINGS, *TARGET_SETTINGS}
+    assert {name for name in names if f"\n| `{name}` | " not in page["configuration.md"]} == set()
+    assert {name for name in LAKE_SETTINGS if f"\n| `{name.lower()}` | " not in page["ccpr-yaml.md"]} == set()
+    assert {code for code in catalogue() if f"\n### {code}\n" not in page["errors.md"]} == set()
+    limits = page["configuration.md"].partition("\n## Limits\n")[2].partition("\n## ")[0]
+    assert {f"| {what} | {most} |" for what, most in fixed_limits().items()} <= set(limits.split("\n"))
+    assert "](reference/configuration.md#limits)" in (DOCS / "index.md").read_text("utf-8")
 
 
 def test_every_file_of_a_mirror_is_described_with_its_fields() -> None:

@@ -3,15 +3,26 @@
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
+from ccpr.cli.query_command import MOST_SHOWN
 from ccpr.cli.reference.tables import code, default_of, table
+from ccpr.config.document import MOST_BYTES
 from ccpr.dagster.documentation import VARIABLE as DOCS_VARIABLE
 from ccpr.dagster.retention_sensor import DAYS_VARIABLE, DEFAULT_DAYS
 from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE
+from ccpr.lake.statistics import MOST_COLUMNS
+from ccpr.maintenance.state_file import LARGEST_BYTES
 from ccpr.matrixone.client import endpoint, limits
+from ccpr.matrixone.server.tokens import MOST_PARTS
 from ccpr.mirror.keys import COMMAND_VARIABLE
+from ccpr.mirror.manifests import LONGEST_WHOLE
 from ccpr.pipeline.spark.session import CONF_PREFIX, LOCAL_MASTER, MASTER_VARIABLE, REMOTE_VARIABLE
+from ccpr.relay.server import MOST_CONNECTIONS, MOST_LOGINS, MOST_STATEMENT_BYTES
+from ccpr.schema.target_types import MAX_COLUMNS, MAX_KEY_BYTES, MAX_KEYS, MAX_ROW_BYTES
+from ccpr.serve.replicator import MOST_TARGETS
 from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
 from ccpr.state.credentials import KEY_FILE_VARIABLE
+from ccpr.state.drills import MOST_DRILLS
+from ccpr.state.pins import MOST_PINS
 from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.settings import SETTINGS
 from ccpr.state.target_settings import TARGET_SETTINGS
@@ -63,6 +74,10 @@ The folder that `{home}` names, else the nearest `.ccpr` from the working direct
 new `.ccpr` in the working directory. It and what is in it are made for its user alone (modes 700 and
 600). A mirror is too, unless its subscription is `shared`. Existing files keep their mode;
 `ccpr doctor` says what other users can read.
+"""
+_LIMITS = """## Limits
+
+What is fixed; the others are settings and variables, above.
 """
 _FOLDER = {
     "catalog.db": "subscriptions, leases, points, checkpoints, in SQLite, unless {catalog} names another database",
@@ -119,6 +134,27 @@ def variables() -> Mapping[str, str]:
     }
 
 
+def fixed_limits() -> Mapping[str, str]:
+    """What users meet and cannot set, with the values of the code."""
+    return {
+        "name of a subscription, target or follower": "60 of A to Z, a to z, 0 to 9, `_`, `-`",
+        "`ccpr.yaml`": f"{MOST_BYTES:,} bytes",
+        "file of `ccpr state import`": f"{LARGEST_BYTES >> 20:,} MiB",
+        "rows that `ccpr query` shows without `--limit`": f"{MOST_SHOWN:,}",
+        "drills that are remembered of a subscription": f"{MOST_DRILLS:,}",
+        "targets that a service syncs at once": f"{MOST_TARGETS:,}",
+        "objects of a manifest in one file": f"{LONGEST_WHOLE:,}; more are in parts",
+        "a table in a MariaDB or MySQL target": f"{MAX_COLUMNS:,} columns and {MAX_KEY_BYTES:,} bytes of its primary "
+        f"key, else TARGET_UNFIT; {MAX_ROW_BYTES:,} bytes of a row, else the longest columns become long text; "
+        f"{MAX_KEYS} keys, others are skipped",
+        "columns of a lake's table with bounds": f"the first {MOST_COLUMNS}",
+        "connections to the relay": f"{MOST_CONNECTIONS:,}, half of the process's descriptors, and {MOST_LOGINS} "
+        "of one address that have not logged in",
+        "a statement to the relay": f"{MOST_STATEMENT_BYTES >> 10} KiB; {MOST_PARTS} columns, values and conditions",
+        "snapshots at the relay of a login and subscription": f"{MOST_PINS:,}",
+    }
+
+
 def page() -> str:
     """The text of docs/reference/configuration.md."""
     modes = ", ".join(map(code, get_args(endpoint.TlsMode)))
@@ -136,6 +172,9 @@ def page() -> str:
         "",
         *uris.split("\n"),
         *table(("option", ""), [(code(name), text.format(modes=modes)) for name, text in _TLS.items()]),
+        "",
+        *_LIMITS.split("\n"),
+        *table(("what", "at most"), list(fixed_limits().items())),
         "",
         *_STATE.format(home=HOME_VARIABLE).split("\n"),
         *table(("in it", ""), [(code(name), text) for name, text in folder.items()]),
