@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 _FORMAT = (DOCS / "format" / "mirror.md").read_text("utf-8")
 _CODE = re.compile(r"`([^`\n]+)`")
-_MIRRORS = ROOT / "tests" / "fixtures" / "state_0_1_0" / "home" / "mirrors"
+_MIRRORS = ROOT / "tests" / "fixtures" / "state_0_2_0" / "home" / "mirrors"
 _OTHER_WORDS = {  # of other programs, and of make and the tests
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
