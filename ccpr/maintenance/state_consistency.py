@@ -15,7 +15,6 @@ from ccpr.mirror.layout import (
     MANIFEST,
     lsn_of_point,
     object_path,
-    point_path_1,
     revision_of_kept,
     table_of_manifest,
 )
@@ -117,7 +116,7 @@ def _check_files(state: SubscriptionState) -> None:
     needed = {object_path(name) for name in named}
     needed.update(path for row in state.of(catalog.table_points) for path in manifests_of(row))
     for row in state.of(catalog.points):
-        needed |= {row["ledger"], row["file"] or point_path_1(row["lsn"])}
+        needed |= {row["ledger"], row["file"]}
     needed |= {row["file"] for table in (catalog.point_definitions, catalog.kept) for row in state.of(table)}
     for row in state.of(catalog.garbage):
         if not _GARBAGE.fullmatch(row["path"]) or row["path"] in needed:

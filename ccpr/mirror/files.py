@@ -17,7 +17,7 @@ from ccpr.mirror.errors import MirrorDamaged, MirrorEncrypted
 from ccpr.mirror.layout import ENCRYPTED, ENCRYPTED_1, FORMAT, GUARDED, digest_in, digest_of
 from ccpr.mirror.store import Store
 
-_READABLE = (1, FORMAT, GUARDED)
+_READABLE = (FORMAT, GUARDED)
 _DIGEST = "digest"
 
 
@@ -43,8 +43,8 @@ class MirrorFiles:
         return read_arrow_file(self.read(name), schemas, self.subject(name), through=through)
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """An object with a `format` that this program knows. A file of format 2 without a digest in its name has one in
-        its content."""
+        """An object with a `format` that this program knows. A file without a digest in its name has one in its
+        content."""
         content = self.read(name).to_pybytes()
         try:
             value = json.loads(content)
@@ -57,10 +57,10 @@ class MirrorFiles:
             raise MirrorDamaged(
                 f"the file is not of format {' or '.join(map(str, _READABLE))}",
                 subject=self.subject(name),
-                remedy="Read it with the version that wrote it.",
+                remedy="Read it with the release that wrote it. `ccpr run` of release 0.2.0 renews one of 0.1.0.",
             )
         with self.understood(name):
-            if found != 1 and digest_in(name) is None and not _is_sealed(content):
+            if digest_in(name) is None and not _is_sealed(content):
                 raise MirrorDamaged("the file is not what was written: its digest differs", subject=self.subject(name))
         return value
 

@@ -18,7 +18,7 @@ class Head:
     oldest_point, newest_point : lsn of the points between which all can be read; None before the first.
     iteration_lsn : the next iteration's lsn; idle iterations, which make no point, count too.
     watermark : time up to which the replica is complete, by the upstream's clock, in nanoseconds.
-    point : path of the newest point's file; empty before the first, and in format 1.
+    point : path of the newest point's file; empty before the first.
     snapshots : those of the last iterations, the newest first: what the next difference can start from.
     kept : path of the file of earlier points that stay, and of held ones (`ccpr.mirror.kept`); empty if there never
         were any.
@@ -54,8 +54,6 @@ class Head:
             None if value[key] is None else integer_of(value[key]) for key in ("oldest_point", "newest_point")
         )
         lsn, watermark = integer_of(value["iteration_lsn"]), integer_of(value["watermark"])
-        if value["format"] == 1:
-            return cls(oldest, newest, lsn, watermark)
         point = text_of(value["point"])
         if (point == "") != (newest is None) or (point and lsn_of_point(point) != newest):
             raise ValueError(f"its newest point is {newest} and {point!r:.80}")

@@ -2,7 +2,7 @@
 Names and schemas are persisted and never change.
 
 The name of a point, manifest or ledger ends with a digest of its content. So a file vouches for those that it names,
-other content never gets the same name, and what was damaged is found when it is read. Files of format 1 have no digest.
+other content never gets the same name, and what was damaged is found when it is read.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ MANIFEST_SCHEMA = pa.schema(
         pa.field("create_physical", pa.int64(), nullable=False),
         pa.field("create_logical", pa.int64(), nullable=False),
         pa.field("is_tombstone", pa.bool_(), nullable=False),
-        pa.field("sha256", pa.binary(32)),  # of the object's file; null = the mirror does not keep it, or format 1
+        pa.field("sha256", pa.binary(32)),  # of the object's file; null = the mirror does not keep it
         pa.field("sums", pa.large_binary()),  # of its parts (ccpr.matrixone.objects.sums); null = not known
     ]
 )
@@ -57,7 +57,7 @@ def digest_of(content: bytes | memoryview | pa.Buffer) -> str:
 
 
 def digest_in(name: str) -> str | None:
-    """The digest that a name has; None for a file of format 1, and for one that may change."""
+    """The digest that a name has; None for one that may change."""
     found = _DIGEST_IN_NAME.fullmatch(name)
     return found[1] if found else None
 
@@ -90,11 +90,6 @@ def sums_path(digest: str) -> str:
 
 def point_path(lsn: int, digest: str) -> str:
     return f"points/{lsn:012}-{digest}.json"
-
-
-def point_path_1(lsn: int) -> str:
-    """Of format 1."""
-    return f"points/{lsn:012}.json"
 
 
 def kept_path(revision: int, digest: str) -> str:

@@ -80,7 +80,7 @@ class Mirror:
             return Head.from_json(value)
 
     def identity(self) -> Identity | None:
-        """Whose mirror it is; None if nothing was written here, or in format 1."""
+        """Whose mirror it is; None if nothing was written here."""
         if self.store.size(IDENTITY) is None:
             return None
         value = self.files.read_json(IDENTITY)

@@ -17,7 +17,7 @@ from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.files import MirrorFiles
 from ccpr.mirror.head import Head
 from ccpr.mirror.kept import Kept, KeptPoint
-from ccpr.mirror.layout import COMPLETE_EVERY, lsn_of_point, point_path, point_path_1
+from ccpr.mirror.layout import COMPLETE_EVERY, lsn_of_point, point_path
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 
 
@@ -36,7 +36,6 @@ class PointFiles:
     def __init__(self, files: MirrorFiles, head: Head) -> None:
         self._files, self.head = files, head
         self._read: dict[str, dict[str, Any]] = {}
-        self._old: list[int] | None = None  # lsn of the files of format 1, newest first
 
     @cached_property
     def kept(self) -> Kept:
@@ -67,7 +66,7 @@ class PointFiles:
         """None before the first."""
         if self.head.newest_point is None:
             return None
-        return self._file(self.head.point or point_path_1(self.head.newest_point))
+        return self._file(self.head.point)
 
     def find(self, late: Callable[[PointFile], bool]) -> PointFile | None:
         """The newest that is not too late, if the one directly after it is; None if there is no such point, or no more.
@@ -134,8 +133,6 @@ class PointFiles:
 
     def _is_complete(self, file: PointFile, value: Mapping[str, Any]) -> bool:
         with self._files.understood(file.path):
-            if value["format"] == 1:
-                return value["base"] is None
             if not isinstance(value["complete"], bool) or not (value["complete"] or value["earlier"]):
                 raise ValueError("it is neither complete nor does it name a point before it")
             return value["complete"]
@@ -144,28 +141,11 @@ class PointFiles:
         """Points before one, nearest first."""
         value = self._value(file.path)
         with self._files.understood(file.path):
-            if value["format"] == 1:
-                return self._before_1(file, value)
             found = [PointFile(text_of(path), lsn_of_point(path) or 0, integer_of(at)) for path, at in value["earlier"]]
             lsns = [file.lsn, *(one.lsn for one in found)]
             if any(lsn_of_point(one.path) is None for one in found) or lsns != sorted(set(lsns), reverse=True):
                 raise ValueError("the points that it names are not before it")
             return found
-
-    def _before_1(self, file: PointFile, value: Mapping[str, Any]) -> Sequence[PointFile]:
-        """Of format 1: those that lie in the folder, or, of a difference, the one that it is based on."""
-        if value["base"] is not None:
-            base = integer_of(value["base"])
-            if base >= file.lsn:
-                raise ValueError(f"point {file.lsn} cannot depend on point {base}")
-            return [self._file(point_path_1(base))]
-        if self._old is None:
-            found = ((name, lsn_of_point(name)) for name in self._files.store.names("points"))
-            self._old = sorted(
-                (lsn for name, lsn in found if lsn is not None and name == point_path_1(lsn)), reverse=True
-            )
-        lsn = next((lsn for lsn in self._old if lsn < file.lsn), None)
-        return [] if lsn is None else [self._file(point_path_1(lsn))]
 
     def _file(self, path: str) -> PointFile:
         value = self._value(path)

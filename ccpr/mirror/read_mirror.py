@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ccpr.mirror.head import Head
-from ccpr.mirror.layout import point_path_1
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFiles
 from ccpr.mirror.points import Point
@@ -36,13 +35,12 @@ class ReadMirror(Mirror):
 
     def point(self, at: int | datetime | str | None = None) -> Point:
         head, answers = self.head_with_point(), self._answers
-        if head.point:  # else it is of format 1, whose files are named by their lsn
-            for answer in answers:
-                if (answer.head, answer.at) == (head, at):
-                    return answer.point
+        for answer in answers:
+            if (answer.head, answer.at) == (head, at):
+                return answer.point
         files = PointFiles(self.files, head)
         file = self.point_file(files, at)
-        known = (one.point for one in answers if one.path == file.path != point_path_1(file.lsn))
+        known = (one.point for one in answers if one.path == file.path)
         point = next(known, None) or files.load(file)
         self._answers = (_Answer(head, at, file.path, point), *answers[:1])
         return point

@@ -31,7 +31,7 @@ _FORMAT = 1
 # "missing" there too.
 PAST_UNREAD = (HistoryUnreadable, DatabaseMissing)
 _ABOUT = "about.json"
-_OF_EARLIER = 7, 5  # columns of COPY_OUTPUT in former releases: before sums, in 0.1.0
+_WITHOUT_SUMS = 7  # columns of COPY_OUTPUT in files of 0.2.0 that its earlier commits wrote
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,7 @@ class StepResults:
 
     def _read_copied(self, name: str) -> pa.Table:
         """What an earlier release wrote lacks the last columns: objects are opened for `found`."""
-        earlier = (pa.schema(list(COPY_OUTPUT)[:count]) for count in _OF_EARLIER)
-        rows = self._mirror.files.read_arrow(name, COPY_OUTPUT, *earlier)
+        rows = self._mirror.files.read_arrow(name, COPY_OUTPUT, pa.schema(list(COPY_OUTPUT)[:_WITHOUT_SUMS]))
         for column in list(COPY_OUTPUT)[rows.num_columns :]:
             rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
         return rows

@@ -66,7 +66,7 @@ class GlobalPoint:
     ----------
     lsn, at, snapshot, committed_at, ledger : as in `Point`.
     tables_changed, objects_copied, bytes_copied : what the iteration did (`ccpr.pipeline.changed_tables`).
-    file : path of the point's file in the mirror; empty = it is of format 1.
+    file : path of the point's file in the mirror.
     """
 
     lsn: int
@@ -121,14 +121,13 @@ class PointHistory:
 
     @repeatable
     def _files(self, *where: sa.ColumnElement[bool]) -> "list[PointFile]":
-        from ccpr.mirror.layout import point_path_1
         from ccpr.mirror.point_files import PointFile
 
         mine = (points.c.task_id == self.task_id, *where)
         query = sa.select(points.c.file, points.c.lsn, points.c.snapshot_ts).where(*mine)
         with reading(self.engine) as connection:
             rows = fetch(connection, query.order_by(points.c.lsn.desc()))
-        return [PointFile(path or point_path_1(lsn), lsn, at) for path, lsn, at in rows]
+        return [PointFile(path or "", lsn, at) for path, lsn, at in rows]
 
     def set_files(self, connection: sa.Connection, files: "Iterable[PointFile]") -> None:
         """The files of points were written again."""

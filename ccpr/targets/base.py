@@ -66,13 +66,10 @@ class LoadPart:
     key : identifies the rows: at one location the same key always means the same rows. At most 64 characters.
     read : the rows, as tables or batches of bounded size. Called once for a piece that is not there yet, in a thread
         of its own.
-    former_key : the key that an earlier release stored for the same rows. Called only if a load of such a release is
-        continued.
     """
 
     key: str
     read: Callable[[], Iterable[pa.Table | pa.RecordBatch]]
-    former_key: Callable[[], str] | None = None
 
 
 class TableState(StrEnum):

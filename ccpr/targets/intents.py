@@ -9,8 +9,6 @@ After a kill the digest says whether that statement ran: the tables are ours alo
 completely or not at all (atomic DDL: MariaDB 10.6, MySQL 8). A statement that changes no definition may run twice; then
 it changes nothing the second time. A change that was begun is always completed. The registry and the points follow in
 the transaction that deletes the intent.
-
-A row of 0.1.0 has no kind; it follows from the rest.
 """
 
 import hashlib
@@ -107,16 +105,8 @@ class Intent:
         )
         tables, state = tuple(map(table_from_json, value["tables"])), TableState(value["state"])
         loaded = tuple(map(integer_of, value["loaded"]))
-        if "kind" in value:
-            kind = ChangeOf(value["kind"])
-        elif state is TableState.RELEASED:
-            kind = ChangeOf.RELEASE
-        elif tables:
-            kind = ChangeOf.SHOW if loaded else ChangeOf.ALTER
-        else:
-            kind = ChangeOf.DROP
         return cls(
-            kind,
+            ChangeOf(value["kind"]),
             tuple(map(text_of, value["statements"])),
             tuple((text_of(database), text_of(name)) for database, name in value["names"]),
             tables,

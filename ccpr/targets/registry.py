@@ -22,7 +22,7 @@ from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.state.checkpoint.store import Location
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.tables import LONG_TEXT
-from ccpr.targets.base import LoadPart, TableState, TargetTable
+from ccpr.targets.base import TableState, TargetTable
 
 TARGET_METADATA = sa.MetaData()
 MAX_TEXT = 64 << 20  # characters of one value; a definition is far shorter
@@ -267,18 +267,6 @@ class Registry:
             return {stored_text(key) for key in stored}
         except (ValueError, TypeError) as error:
             raise unreadable(f"a piece of table {table_id} in ccpr_load_parts", error) from error
-
-    def parts_with_present_keys(self, connection: sa.Connection, table_id: int, parts: Sequence[LoadPart]) -> set[str]:
-        """As `parts`. Keys that an earlier release stored are replaced by the pieces' present ones."""
-        stored = self.parts(connection, table_id)
-        unknown = stored - {part.key for part in parts}
-        if unknown:
-            former = {part.former_key(): part.key for part in parts if part.former_key is not None}
-            for key in unknown & former.keys():
-                mine = (*self._of(load_parts, table_id), load_parts.c.part == key)
-                connection.execute(load_parts.update().where(*mine).values(part=former[key]))
-                stored = stored - {key} | {former[key]}
-        return stored
 
     def _of(self, place: sa.Table, table_id: int) -> tuple[sa.ColumnElement[bool], ...]:
         return place.c.task_id == self._task_id, place.c.table_id == table_id

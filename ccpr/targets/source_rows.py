@@ -23,7 +23,7 @@ from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.point_rows import TablePoint
 from ccpr.targets.base import LoadPart
 from ccpr.targets.errors import TargetDuplicateKeys, TargetKeyRefused, TargetPointGone
-from ccpr.targets.part_keys import part_key, part_key_of_version_1
+from ccpr.targets.part_keys import part_key
 
 # Of a piece of an initial load: several connections have work, and an interruption costs little.
 LOAD_ROWS = 1 << 17
@@ -112,10 +112,7 @@ class TableRows:
 
     def to_load(self) -> list[LoadPart]:
         """The upserts in pieces that are loaded independently; several threads may read them."""
-        return [
-            LoadPart(part_key(split), partial(self._read, split), partial(part_key_of_version_1, split))
-            for split in self.delta.splits()
-        ]
+        return [LoadPart(part_key(split), partial(self._read, split)) for split in self.delta.splits()]
 
     def parts(self) -> Iterator[DeltaPart]:
         """All of them, read one after another."""

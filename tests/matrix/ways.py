@@ -239,9 +239,16 @@ def _screen(scene: Scene) -> Tables:
         code, text = scene.ccpr("query", NAME, sql, "--at", str(FULL))
         if code:
             return Refused(text, code)
-        lines = text.split("\n")[: len(one.rows) + 1]
         width = max(2, len(str(max(one.rows))))
-        return _tried(lambda: Read(["id", first], [[int(line[:width]), line[width:].strip(" ")] for line in lines[1:]]))
+        rows: list[list[Any]] = []
+        for line in text.split("\n")[1:]:
+            if line[:width].strip(" ").isdecimal() and len(rows) < len(one.rows):
+                rows.append([int(line[:width]), line[width:].strip(" ")])
+            elif rows and line[:width].isspace():  # a folded cell goes on
+                rows[-1][1] += line[width:].strip(" ")
+            else:
+                break
+        return Read(["id", first], rows)
 
     return _each(scene, read)
 

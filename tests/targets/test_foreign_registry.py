@@ -51,10 +51,6 @@ def code_of(act: Callable[[], Any]) -> str:
     return raised.value.code
 
 
-def _without_kind(change: dict[str, Any]) -> None:
-    change.pop("kind", None)
-
-
 def _created(text: str) -> Callable[[dict[str, Any]], None]:
     """The definition and the statement are edited alike."""
 
@@ -85,10 +81,7 @@ EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-@pytest.mark.parametrize("format_of", ["0.1.0", "now"])
-def test_an_intent_that_is_not_ours_is_an_error_and_nothing_of_it_runs(begun: Place, name: str, format_of: str) -> None:
-    if format_of == "0.1.0":
-        edit_intent(begun, _without_kind)
+def test_an_intent_that_is_not_ours_is_an_error_and_nothing_of_it_runs(begun: Place, name: str) -> None:
     edit_intent(begun, EDITS[name])
     before = definitions(begun)
     assert code_of(begun.target().open) in ("TARGET_REGISTRY_EDITED", "STATE_UNREADABLE")
@@ -133,14 +126,11 @@ CHANGES: dict[str, Callable[[Place, DatabaseTarget], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("format_of", ["0.1.0", "now"])
 def test_a_change_that_was_begun_is_made_again_from_our_own_data_and_completed(
-    place: Place, live: DatabaseTarget, change: str, format_of: str
+    place: Place, live: DatabaseTarget, change: str
 ) -> None:
     cut(lambda: CHANGES[change](place, live))
     live.close()
-    if format_of == "0.1.0":
-        edit_intent(place, _without_kind)
     live.open()
     assert place.query("SELECT * FROM ccpr_intents") == []
     assert live.stuck() == {}

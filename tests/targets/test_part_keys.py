@@ -11,7 +11,7 @@ from ccpr.matrixone.objects.visibility import ListedObject
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.mirror.delta.keys import KeyRange, RowKey
 from ccpr.mirror.delta.split import DeltaShape, DeltaSplit
-from ccpr.targets.part_keys import part_key, part_key_of_version_1
+from ccpr.targets.part_keys import part_key
 
 ID, NAME = (
     Column("id", 0, SqlType(22, 32, -1), nullable=False),
@@ -41,9 +41,8 @@ WORK = DeltaSplit(
 )
 
 
-def test_the_keys_of_today_and_of_version_1_are_what_they_were() -> None:
+def test_the_keys_are_what_they_were() -> None:
     assert part_key(WORK) == "2-17b116b81ff3def77df018151c1ecefadef0aa11"
-    assert part_key_of_version_1(WORK) == "6a57ac1d433b6cc0d463aa16a285d28bdaf51215"
 
 
 bounds = st.none() | st.integers(-(2**63), 2**63 - 1) | st.binary(max_size=8)
