@@ -26,7 +26,9 @@ MANIFEST_SCHEMA = pa.schema(
         pa.field("create_physical", pa.int64(), nullable=False),
         pa.field("create_logical", pa.int64(), nullable=False),
         pa.field("is_tombstone", pa.bool_(), nullable=False),
-        pa.field("sha256", pa.binary(32)),  # of the object's file; null = the mirror does not keep it
+        pa.field(
+            "sha256", pa.binary(32)
+        ),  # of the object's file; null = the mirror does not keep it, or 0.1.0 copied it
         pa.field("sums", pa.large_binary()),  # of its parts (ccpr.matrixone.objects.sums); null = not known
     ]
 )
@@ -57,7 +59,7 @@ def digest_of(content: bytes | memoryview | pa.Buffer) -> str:
 
 
 def digest_in(name: str) -> str | None:
-    """The digest that a name has; None for one that may change."""
+    """The digest that a name has; None for a manifest or ledger of 0.1.0, and for one that may change."""
     found = _DIGEST_IN_NAME.fullmatch(name)
     return found[1] if found else None
 

@@ -186,7 +186,7 @@ def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """What a file adds and what it removes, as MANIFEST_SCHEMA."""
     rows = rows.replace_schema_metadata(None)
     for place, field in enumerate(MANIFEST_SCHEMA):
-        if field.name not in rows.column_names:  # of a release without sums
+        if field.name not in rows.column_names:  # of 0.1.0, or of a release without sums
             rows = rows.add_column(place, field, pa.nulls(rows.num_rows, field.type))
     if "is_removed" not in rows.column_names:
         return rows, MANIFEST_SCHEMA.empty_table()
@@ -195,7 +195,8 @@ def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _read(files: MirrorFiles, path: str, choose: Rows | None = None) -> _File:
-    schemas = (MANIFEST_SCHEMA, CHANGES_SCHEMA, MANIFEST_SCHEMA_2, CHANGES_SCHEMA_2)
+    later = (MANIFEST_SCHEMA, CHANGES_SCHEMA, MANIFEST_SCHEMA_2, CHANGES_SCHEMA_2)
+    schemas = (MANIFEST_SCHEMA_1,) if digest_in(path) is None else later  # 0.1.0 wrote it, and the table is as it was
     count = 0
 
     def counted(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from ccpr.matrixone.schema import Kind
 from ccpr.mirror import manifests
 from ccpr.mirror.arrow_files import arrow_file, read_arrow_file
 from ccpr.mirror.errors import MirrorDamaged
-from ccpr.mirror.layout import CHANGES_SCHEMA, MANIFEST_SCHEMA, digest_of, manifest_path
+from ccpr.mirror.layout import CHANGES_SCHEMA, MANIFEST_SCHEMA, MANIFEST_SCHEMA_1, digest_of, manifest_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
@@ -164,3 +164,13 @@ def test_a_release_that_knows_whole_manifests_only_refuses_the_file(mirror: Mirr
     """It would take the changes for all that the table has."""
     with pytest.raises(MirrorDamaged, match="columns"):
         read_arrow_file(mirror.files.read(three.manifest), [MANIFEST_SCHEMA], "a manifest")
+
+
+def test_a_manifest_that_0_1_0_wrote_is_read_and_changed(mirror: Mirror) -> None:
+    """Without a digest in its name and without checksums: the table did not change since."""
+    about = {"format": 1, "table": a_table().to_json()}
+    rows = objects(1, 2).select(MANIFEST_SCHEMA_1.names).replace_schema_metadata({b"ccpr": json.dumps(about)})
+    mirror.store.put("manifests/1/3-1.arrow", [arrow_file(rows)])
+    ref = ref_of("manifests/1/3-1.arrow", 2)
+    assert numbers_of(mirror, ref) == [1, 2]
+    assert numbers_of(mirror, changed(mirror, ref, objects(3), objects(1), 9)) == [2, 3]
