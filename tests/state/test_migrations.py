@@ -1,4 +1,4 @@
-"""Migrations of the catalog database, in SQLite and in a real MariaDB: a newer version, and one before 0.2.0, is refused."""
+"""Migrations of the catalog database, in SQLite and in a real MariaDB: a newer one, and one before 0.2.0, is refused."""
 
 import subprocess
 import sys
