@@ -1,4 +1,4 @@
-"""Migrations of the catalog database, in SQLite and in a real MariaDB: a newer one, and one before 0.2.0, is refused."""
+"""Migrations of the catalog database, in SQLite and a MariaDB; a newer one and one before 0.2.0 are refused."""
 
 import subprocess
 import sys
