@@ -5,12 +5,11 @@ BLOCK_BYTES are read, since what is asked for lies close together: the metadata 
 the other. What is longer than a block is read as it is and not kept.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
-from threading import Lock
 
 import pyarrow as pa
 
+from ccpr.base.newest import Newest
 from ccpr.matrixone.objects.content import Content
 
 WHOLE_BYTES = 8 << 20
@@ -19,30 +18,23 @@ CACHED_BLOCKS = 64
 
 
 class BlockCache:
-    """Blocks of files by path and number, for several threads; the one that was not used for longest goes first."""
+    """Blocks of files by path and number, for several threads."""
 
     def __init__(self) -> None:
-        self._blocks: OrderedDict[tuple[str, int], pa.Buffer] = OrderedDict()
-        self._lock = Lock()
+        self._blocks = Newest[tuple[str, int], pa.Buffer](CACHED_BLOCKS)
 
     def get(self, path: str, number: int, read: Callable[[], pa.Buffer]) -> pa.Buffer:
-        with self._lock:
-            block = self._blocks.get((path, number))
-            if block is not None:
-                self._blocks.move_to_end((path, number))
-                return block
-        block = read()  # without the lock: two threads may read the same one
-        with self._lock:
-            self._blocks[path, number] = block
-            while len(self._blocks) > CACHED_BLOCKS:
-                self._blocks.popitem(last=False)
+        block = self._blocks.get((path, number))
+        if block is None:
+            block = read()  # two threads may read the same one
+            self._blocks.put((path, number), block)
         return block
 
     def forget(self, path: str) -> None:
         """Files do not change, but one that is damaged may be replaced."""
-        with self._lock:
-            for key in [key for key in self._blocks if key[0] == path]:
-                del self._blocks[key]
+        for key in self._blocks:
+            if key[0] == path:
+                self._blocks.drop(key)
 
 
 class RangedContent:

@@ -3,14 +3,13 @@
 import math
 from datetime import UTC, datetime
 
-from ccpr.matrixone.client.retry import BACK_OFF
+from ccpr.matrixone.client.retry import BACK_OFF, doubled
 from ccpr.state.context import Context
 from ccpr.state.log_rows import Failures, LogRow
 from ccpr.state.states import IterationState
 from ccpr.state.subscription import Subscription
 
 _SPREAD_SECONDS = 60.0  # over which subscriptions made at once are spread
-_MOST_DOUBLINGS = 20
 _CLOCKS_APART_SECONDS = 5.0  # of machines with one catalog database
 
 
@@ -42,8 +41,7 @@ def back_off(row: LogRow, failures: int) -> float:
     """Seconds to wait after so many failures in a row: the interval, doubled each time, with a little more that
     differs by subscription."""
     interval = Subscription.from_row(row).settings.sync_interval
-    wait = min(interval * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), BACK_OFF.longest)
-    return wait * (1 + BACK_OFF.jitter * _share(row))
+    return doubled(interval, failures - 1, BACK_OFF.longest) * (1 + BACK_OFF.jitter * _share(row))
 
 
 def _is_later(when: float, now: float | None) -> bool:

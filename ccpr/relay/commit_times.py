@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ccpr.base.newest import Newest
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.objects.reader import NEVER
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, first_and_last
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.applying import may_have_commits
-from ccpr.relay.newest import Newest
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from ccpr.base.newest import Newest
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.content import Content as StoredContent
 from ccpr.matrixone.objects.stats import OBJECT_NAME
@@ -25,7 +26,6 @@ from ccpr.matrixone.server.answers import StatementError, Streamed
 from ccpr.matrixone.server.backing import internal
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
-from ccpr.relay.newest import Newest
 from ccpr.state.ledger import LedgerEntry
 
 PIECE_BYTES = 4 << 20

@@ -19,6 +19,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.newest import Newest
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -38,7 +39,6 @@ from ccpr.relay.brake import gone_at_once
 from ccpr.relay.catalog import served_catalog
 from ccpr.relay.content import Content
 from ccpr.relay.counters import next_number
-from ccpr.relay.newest import Newest
 from ccpr.relay.pins import PinStore
 from ccpr.relay.served_points import ServedPoint, ServedPoints, bearable
 from ccpr.state.errors import RelayPinned

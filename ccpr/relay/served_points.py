@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.newest import Newest
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.points import Point, TableRef
 from ccpr.relay.commit_times import CommitTimes
-from ccpr.relay.newest import Newest
 
 _ID_BYTES = 18  # of the object's id, with which its stats begin
 _FLAGS, _APPENDABLE = 153, 1  # where the flags are in the stats; the bit that says so (docs/upstream.md 6.1)

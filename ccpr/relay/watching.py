@@ -10,7 +10,7 @@ from functools import partial
 
 from ccpr.base.failure import Failure
 from ccpr.base.loops import Loop, unexpected
-from ccpr.matrixone.client.retry import NO_RETRY
+from ccpr.matrixone.client.retry import NO_RETRY, doubled
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.options import Timeouts
 from ccpr.relay.brake import held_back
@@ -29,7 +29,6 @@ QUIET_AFTER_START_SECONDS = 45.0  # the relay was away: what was under way has l
 FIRST_RESUME_SECONDS, LONGEST_RESUME_SECONDS = 30.0, 3600.0
 STOP_SECONDS = 5.0
 _TIMEOUTS = Timeouts(connect=5.0, read=30.0, retry=NO_RETRY)
-_MOST_DOUBLINGS = 20
 # What a MatrixOne says of a relay that it did not reach, or that was busy: FollowerFailing. Any other error that has
 # stopped it is FollowerStopped, which an operator should see.
 _PASSING = re.compile(
@@ -97,7 +96,7 @@ class Watcher:
         if failing is None or (seen is not None and seen.asked_at >= failing.last):
             return False
         since = self._workspace.clock() - failing.last.timestamp()
-        return 0 <= since < min(self._seconds * 2.0 ** min(failing.attempts - 1, _MOST_DOUBLINGS), 300.0)
+        return 0 <= since < doubled(self._seconds, failing.attempts - 1, 300.0)
 
     def _look(self, row: LogRow, follower: Follower) -> None:
         if self._waits(follower):
@@ -152,8 +151,8 @@ def helps(task: Task, quiet: Quiet = _ASKED) -> bool:
 def _is_due(follower: Follower, now: datetime) -> bool:
     if follower.resumed_at is None:
         return True
-    wait = FIRST_RESUME_SECONDS * 2.0 ** min(max(follower.resumes - 1, 0), _MOST_DOUBLINGS)
-    return not 0 <= (now - follower.resumed_at).total_seconds() < min(wait, LONGEST_RESUME_SECONDS)
+    wait = doubled(FIRST_RESUME_SECONDS, follower.resumes - 1, LONGEST_RESUME_SECONDS)
+    return not 0 <= (now - follower.resumed_at).total_seconds() < wait
 
 
 def _failure(task: Task, subject: str) -> Failure | None:

@@ -2,16 +2,14 @@
 with the process, however that ends, so that no reader is told of one that is gone. After the address the
 file has the subscriptions that the relay skips, as JSON."""
 
-import fcntl
 import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
 
-from ccpr.base.file_modes import make_folder, opener
+from ccpr.base.file_lock import is_locked, lock_file
 from ccpr.state.errors import StateUnreadable
 
 FOLDER = "relays"
@@ -27,9 +25,7 @@ class RelayMark:
         self._address = address
         self._path, hidden = folder / name, folder / f".{name}"
         try:
-            make_folder(folder)
-            self._file = FileIO(hidden, "w", opener=opener())
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._file = lock_file(hidden)
             self._file.write(address.encode())
             hidden.rename(self._path)  # no process sees it before it is locked
         except OSError as error:
@@ -70,10 +66,8 @@ def _relays(home: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 def _content(path: Path) -> str | None:
     """None for one that has ended, whose file is deleted."""
-    with suppress(OSError, UnicodeDecodeError), path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return file.read(_MOST_BYTES).decode()
+    with suppress(OSError, UnicodeDecodeError):
+        if is_locked(path):
+            return path.read_bytes().decode()
         path.unlink()
     return None

@@ -6,19 +6,18 @@ kernel frees this lock however the process ends. So an executor on the same stat
 owner is dead and does not have to wait until the lease expires. An executor elsewhere waits.
 """
 
-import fcntl
 import stat
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ccpr.base.file_modes import make_folder, opener
+from ccpr.base.file_lock import is_locked, lock_file
+from ccpr.base.file_modes import make_folder
 from ccpr.base.loops import Guard
 from ccpr.state.context import Context
 from ccpr.state.errors import LeaseLost, StateUnreadable
@@ -45,8 +44,7 @@ class Executor:
         try:
             make_folder(folder)
             # Where a group may write the folder, executors of several users lock each other's files.
-            self._file = FileIO(self._path, "w", opener=opener(shared=bool(folder.stat().st_mode & stat.S_IWGRP)))
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._file = lock_file(self._path, shared=bool(folder.stat().st_mode & stat.S_IWGRP))
         except OSError as error:
             raise StateUnreadable(
                 f"the lock file of this executor cannot be created: {error.strerror}", subject=str(folder)
@@ -77,7 +75,7 @@ class Executor:
     def is_dead(self, owner: str) -> bool:
         """True if the owner ran on this state folder and has ended; False if it is alive or ran elsewhere."""
         try:
-            return _is_free(self._folder / f"{uuid.UUID(owner)}.lock")
+            return not is_locked(self._folder / f"{uuid.UUID(owner)}.lock")
         except (FileNotFoundError, ValueError):
             return False
         except OSError as error:
@@ -96,17 +94,8 @@ class Executor:
         self._file.close()
         for path in self._folder.glob("*.lock"):
             with suppress(OSError):
-                if time.time() - path.stat().st_mtime > _KEPT_SECONDS and _is_free(path):
+                if time.time() - path.stat().st_mtime > _KEPT_SECONDS and not is_locked(path):
                     path.unlink()
-
-
-def _is_free(path: Path) -> bool:
-    with path.open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 class Lease:

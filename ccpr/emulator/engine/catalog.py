@@ -8,8 +8,8 @@ from ccpr.emulator.engine.definitions import Attributes, Definition, create_tabl
 from ccpr.emulator.engine.entries import INDEX, PARTITION, TABLE, VIEW, DatabaseEntry, TableEntry
 from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.client.column_types import encode_type
-from ccpr.matrixone.client.messages import varint
 from ccpr.matrixone.objects import types
+from ccpr.matrixone.protobuf import varint
 from ccpr.matrixone.schema import ROWID, Column, SqlType
 from ccpr.matrixone.server.answers import (
     BIGINT,

@@ -8,6 +8,7 @@ and not repeated blindly. A Terminal one stops the subscription until it is run 
 """
 
 import logging
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,6 +85,12 @@ _STALE_READ = Retry(attempts=6, first_pause=2.0, longest_pause=8.0)
 STALE_READ_RULES: Rules = ((StaleRead, _STALE_READ), (HistoryUnreadable, _STALE_READ), (DatabaseMissing, _STALE_READ))
 DEFAULT_RETRY: Policy = RULES
 BACK_OFF = BackOff()
+_MOST_DOUBLINGS = 32
+
+
+def doubled(first: float, times: int, longest: float) -> float:
+    """A pause that doubles each time, up to the longest."""
+    return min(longest, first * 2.0 ** min(max(times, 0), _MOST_DOUBLINGS))
 
 
 def rule_for(kind: type[BaseException], policy: Policy = RULES) -> Retry:
@@ -111,7 +118,7 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
         if rule_for(type(error), policy).attempts == 1:
             raise
         failed = error
-    from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
+    from tenacity import Retrying, retry_if_exception_type
 
     def repeated() -> T:
         """`action`; the first attempt is the one that has failed already."""
@@ -127,8 +134,8 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
 
     def pause(state: "RetryCallState") -> float:
         found = rule(state)
-        doubling = wait_exponential(multiplier=found.first_pause, max=found.longest_pause)
-        return (doubling + wait_random(0, found.jitter))(state)
+        pause = doubled(found.first_pause, state.attempt_number - 1, found.longest_pause)
+        return pause + random.uniform(0, found.jitter)
 
     return Retrying(
         stop=lambda state: state.attempt_number >= rule(state).attempts,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ccpr.matrixone.client.messages import number_field
+from ccpr.matrixone.protobuf import NotProtobuf, ProtobufMessage
 from ccpr.matrixone.schema import Kind, Partition, Table
 
 PARTITION_PREFIX = "%!%"
@@ -30,7 +30,11 @@ class Owners:
     def of(cls, rows: Iterable[tuple[int, bytes]]) -> "Owners":
         partitions, indexes = {}, {}
         for table_id, message in rows:
-            features, owner = number_field(message, _FEATURES), number_field(message, _PARENT)
+            try:
+                extra = ProtobufMessage(message)
+                features, owner = extra.number(_FEATURES), extra.number(_PARENT)
+            except NotProtobuf:
+                continue
             if features & _PARTITION:
                 partitions[table_id] = owner
             elif features & _INDEX_TABLE:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ccpr.matrixone.client.retry import doubled
+
 FREE: Final = 3  # slips of the keyboard
 FIRST_SECONDS: Final = 0.5  # then twice as long each time
 LONGEST_SECONDS: Final = 8.0  # clients wait ten for their connection, and are to read why they have none
@@ -56,7 +58,7 @@ class Guesses:
                 self._rows.popitem(last=False)
         if count == FREE + 1:
             _log.warning("wrong passwords for login %r from %s are answered slowly now", *key)
-        return 0.0 if count <= FREE else min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(count - FREE - 1, 32))
+        return 0.0 if count <= FREE else doubled(FIRST_SECONDS, count - FREE - 1, LONGEST_SECONDS)
 
     def right(self, login: str, address: str) -> None:
         """The row is over."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from ccpr.matrixone.client.messages import number_field, varint
 from ccpr.matrixone.client.table_partitions import Owners, with_partitions
 from ccpr.matrixone.objects.types import INT32
+from ccpr.matrixone.protobuf import ProtobufMessage, varint
 from ccpr.matrixone.schema import Column, Kind, Partition, SqlType, Table
 
 COLUMNS = (Column("id", 0, SqlType(INT32, 32, -1), nullable=False),)
@@ -32,7 +32,8 @@ def found(*tables: Table, owners: dict[int, int], partitioned: tuple[str, ...] =
 
 def test_extra_info_says_whose_a_partition_is() -> None:
     message = b"\x08\x02P\x80@\x60\x04p" + varint(272579)
-    assert (number_field(message, 12), number_field(message, 14), number_field(message[:-1], 14)) == (4, 272579, 0)
+    assert [ProtobufMessage(message).number(field) for field in (12, 14)] == [4, 272579]
+    assert Owners.of([(1, message), (2, message[:-1])]) == Owners({1: 272579})
     rows = [(1, b"\x60\x01"), (2, b"\x60\x04p\x01"), (3, b"\x60\x02p\x02"), (4, b""), (5, b"\xff")]
     assert Owners.of(rows) == Owners({2: 1}, {3: 2})
 

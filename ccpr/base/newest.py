@@ -1,6 +1,7 @@
 """A dict that forgets."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -13,6 +14,13 @@ class Newest(Generic[K, V]):
 
     def __init__(self, most: int) -> None:
         self._most, self._lock, self._kept = most, Lock(), OrderedDict[K, V]()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[K]:
+        with self._lock:
+            return iter(list(self._kept))
 
     def get(self, key: K) -> V | None:
         with self._lock:

@@ -4,7 +4,7 @@ It is a protobuf message, `Default { Expr expr = 1 }`; `Expr { Literal lit = 2 }
 value; `Literal { string sval = 11 }` for a text. Source: docs/upstream.md, "Checked on live clusters".
 """
 
-from ccpr.matrixone.client.messages import BYTES, bytes_field, varint
+from ccpr.matrixone.protobuf import BYTES, NotProtobuf, ProtobufMessage, varint
 
 _EXPRESSION, _LITERAL, _TEXT = 1, 2, 11
 
@@ -12,14 +12,12 @@ _EXPRESSION, _LITERAL, _TEXT = 1, 2, 11
 def default_text(cell: bytes | None) -> str | None:
     """The text that a text column's DEFAULT is, unquoted; None if it has none, or one that is not a text, or if the
     message cannot be read."""
-    found = cell
-    for field in (_EXPRESSION, _LITERAL, _TEXT):
-        if found is None:
-            return None
-        found = bytes_field(found, field)
+    found = [cell or b""]
     try:
-        return None if found is None else found.decode()
-    except UnicodeDecodeError:
+        for field in (_EXPRESSION, _LITERAL, _TEXT):
+            found = [value for message in found for value in ProtobufMessage(message).all(field)[-1:]]
+        return found[0].decode() if found else None
+    except (NotProtobuf, UnicodeDecodeError):
         return None
 
 
