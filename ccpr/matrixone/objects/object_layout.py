@@ -6,7 +6,7 @@ error is an `ObjectDamaged` or `ObjectUnsupported`.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import cramjam
@@ -16,7 +16,7 @@ import pyarrow as pa
 from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectChanged, ObjectDamaged, ObjectUnsupported, unknown_form
 from ccpr.matrixone.objects.stats import BLOCK_ROWS_LIMIT, BLOCKS_LIMIT, FOOTER_SIZE, Extent
-from ccpr.matrixone.objects.sums import BLOCKS, HEADER, METADATA, changed, check_sum, packed, sum_of
+from ccpr.matrixone.objects.sums import BLOCKS, HEADER, METADATA, changed, check_sum, sum_of
 from ccpr.matrixone.objects.vectors import SLOTS_AT
 
 MAGIC = bytes.fromhex("ffffffff00000000")
@@ -147,7 +147,7 @@ class Scratch:
 def inflate(content: Content, extent: Extent, limit: int, subject: str, sums: memoryview | None = None) -> pa.Buffer:
     """The bytes of an extent, inflated to exactly its origin length, which must not exceed `limit`. With `sums` it is
     that of the metadata."""
-    stored = _stored(content, extent.offset, extent.length, subject)
+    stored = stored_bytes(content, extent.offset, extent.length, subject)
     check_sum(stored, sums, METADATA, "its metadata", subject)
     return _inflate(stored, extent.algorithm, extent.origin, limit, subject, None)
 
@@ -161,22 +161,13 @@ def inflate_column(
     algorithm, offset, length, origin = _COLUMN_EXTENT.unpack_from(
         block.columns.data, seqnum * COLUMN_META_SIZE + _COLUMN_EXTENT_AT
     )
-    stored = _stored(content, offset, length, subject)
+    stored = stored_bytes(content, offset, length, subject)
     if block.sums is not None and sum_of(stored) != block.sums[seqnum]:
         raise changed(f"column {seqnum} of block {block.number}", subject)
     return _inflate(stored, algorithm, origin, limit, subject, scratch)
 
 
-def sums_of(content: Content, header: Header, blocks: Sequence[Block], subject: str) -> bytes:
-    """The sums of a file whose extents were checked."""
-    found = [sum_of(content.slice(0, HEADER_SIZE)), sum_of(content.slice(header.meta.offset, header.meta.length))]
-    for block in blocks:
-        for oid, offset, length in _COLUMN_PLACE.iter_unpack(block.columns.data):
-            found.append(sum_of(_stored(content, offset, length, subject)) if oid else 0)
-    return packed(found)
-
-
-def _stored(content: Content, offset: int, length: int, subject: str) -> pa.Buffer:
+def stored_bytes(content: Content, offset: int, length: int, subject: str) -> pa.Buffer:
     if offset + length > content.size:
         raise ObjectDamaged(f"an extent ends at {offset + length} of {content.size} bytes", subject=subject)
     return content.slice(offset, length)

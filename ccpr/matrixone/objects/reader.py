@@ -19,17 +19,18 @@ from ccpr.matrixone.objects.errors import (
 )
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, object_name
 from ccpr.matrixone.objects.object_layout import (
+    HEADER_SIZE,
     TIMESTAMP_DTYPE,
     Block,
     Scratch,
     inflate_column,
     read_header,
     read_metadata,
+    stored_bytes,
     stored_columns,
-    sums_of,
 )
 from ccpr.matrixone.objects.stats import Extent, ObjectStats
-from ccpr.matrixone.objects.sums import unpacked
+from ccpr.matrixone.objects.sums import packed, sum_of, unpacked
 from ccpr.matrixone.objects.types import SLOT_SIZES, TEXT_TYPES, VARLENA_TYPES, arrow_type
 from ccpr.matrixone.objects.vectors import (
     HEAD_AND_TAIL_SIZE,
@@ -93,7 +94,7 @@ class ObjectFile:
         known = None if sums is None else unpacked(sums, subject)
         header = read_header(self._content, subject, known)
         metadata = read_metadata(self._content, header.meta, subject, known)
-        self._header = header
+        self._made: dict[int, dict[int, int]] = {}  # sums of columns by block and seqnum
         self.meta: Extent = header.meta
         self.schema_version: int = header.schema_version
         self.size: int = self._content.size
@@ -169,8 +170,18 @@ class ObjectFile:
         return joined(vectors, sum(self.blocks[block].rows for block in blocks), SLOT_SIZES[oid])
 
     def sums(self) -> bytes:
-        """The sums of the file as it is, whose extents were checked."""
-        return sums_of(self._content, self._header, self.blocks, self._subject)
+        """The sums of the file as it is. Those of columns that `check` has inflated were made while it had their
+        bytes."""
+        found = [self._sum(0, HEADER_SIZE), self._sum(self.meta.offset, self.meta.length)]
+        for block in self.blocks:
+            made = self._made.get(block.number)
+            if made is None:
+                made = {seqnum: self._sum(offset, length) for seqnum, _, offset, length in stored_columns(block)}
+            found += [made.get(seqnum, 0) for seqnum in range(len(block.columns))]
+        return packed(found)
+
+    def _sum(self, offset: int, length: int) -> int:
+        return sum_of(stored_bytes(self._content, offset, length, self._subject))
 
     def digits(self) -> dict[int, int]:
         """Of the decimal columns, by seqnum: how many digits the longest value has, in all rows, visible or not.
@@ -270,11 +281,14 @@ class ObjectFile:
             return unread
         budget, scratch = _DEEP_BASE + _DEEP_PER_BYTE * self.size, Scratch()
         for block in self.blocks:
-            for seqnum, oid, _, _ in stored_columns(block):
+            made = None if block.sums is not None else self._made.setdefault(block.number, {})
+            for seqnum, oid, offset, length in stored_columns(block):
                 try:
                     budget -= self._check_column(block.number, seqnum, oid, scratch, decode=deep and budget > 0)
                 except ObjectUnsupported as error:
                     unread.setdefault(seqnum, error.message)
+                if made is not None:  # the processor's cache has the bytes still
+                    made[seqnum] = self._sum(offset, length)
         return unread
 
     def _check_extents(self) -> None:
