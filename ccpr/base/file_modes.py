@@ -1,5 +1,5 @@
 """Rights of the files and folders that this program makes: its user's alone (600, 700), or, where they are *shared*,
-what the umask leaves (decision private-files).
+what the umask leaves (decision sealed-secrets).
 
 A mode is given when a file or folder is created and never changed afterwards, so there is no moment at which others
 could open it. What is there already keeps its mode.

@@ -1,6 +1,6 @@
 """Exports and imports the state of a subscription: everything that the catalog database has about it, so that a lost
 catalog database can be created again for an existing mirror. Source: docs/requirements.md B11; decision
-state-file-by-column.
+state-folder.
 
 The document is JSON: `format`, `version`, `catalog_version`, `exported_at`, `subscription` (its row of `mo_ccpr_log`,
 without owner and lease), `sealed_password` (as stored: only the same key file opens it), and `tables`: `columns` and

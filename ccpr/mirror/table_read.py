@@ -1,7 +1,7 @@
 """A read of a table as a value: which table at which point, which columns, which filters. It can be shared out to tasks
 and pickled; rows come from `Mirror.rows`. Needs no Spark.
 
-Source: docs/architecture.md; decisions reading-cuts-at-the-point, filters-leave-out-blocks.
+Source: docs/architecture.md; decisions idle-means-no-row, filters-leave-out-blocks.
 """
 
 import json

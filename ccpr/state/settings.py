@@ -152,7 +152,7 @@ class Settings:
     resync_limit: int = setting(
         0, Whole(most=2**62), "Bytes that may be copied without asking if the base snapshot was lost; 0 asks."
     )
-    shared: bool = setting(  # decision private-files
+    shared: bool = setting(  # decision sealed-secrets
         False,
         Flag(),
         "Let other users of this machine read the mirror, as the umask says.",

@@ -1,4 +1,4 @@
-"""Who may read what the program writes: its user alone, unless a mirror is shared (decision private-files)."""
+"""Who may read what the program writes: its user alone, unless a mirror is shared (decision sealed-secrets)."""
 
 import os
 import stat
