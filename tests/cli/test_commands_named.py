@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,23 +107,3 @@ def test_every_command_that_is_named_exists(named) -> None:
     found = named()
     assert len(found) > 30
     assert [f"{place}: `ccpr {words}`: {wrong}" for place, words in found if (wrong := fault(words))] == []
-
-
-def _leaves(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The commands that are shown, as they are typed; one that its group stands for, without its own name."""
-    for name in sorted({*group.commands, *getattr(group, "deferred", ())}):
-        if (command := _part(group, name)).hidden:
-            continue
-        if hasattr(command, "commands"):
-            yield from _leaves(command, (*path, name))
-        else:
-            yield path if name == getattr(group, "default_command", None) else (*path, name)
-
-
-def test_every_command_has_its_place_in_a_page_that_is_written_by_hand() -> None:
-    written = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
-    written += [ROOT / "docs" / "reference" / name for name in ("emulator.md", "sql.md")]
-    text = " ".join(" ".join(page.read_text().split()) for page in written)
-    leaves = list(_leaves(COMMAND))
-    assert len(leaves) > 40
-    assert [" ".join(path) for path in leaves if f"ccpr {' '.join(path)}" not in text] == []
