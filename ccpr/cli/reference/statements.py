@@ -1,5 +1,6 @@
 """The names of settings in docs/reference/sql.md. The rest of that page is written by hand."""
 
+import textwrap
 from pathlib import Path
 
 from ccpr.cli.reference.tables import listed
@@ -13,5 +14,5 @@ def page() -> str:
     """The text of docs/reference/sql.md."""
     before, _, rest = _PAGE.read_text("utf-8").partition(_BEGIN)
     after = rest.partition(_END)[2]
-    names = listed(name.upper() for name in SETTINGS)
+    names = textwrap.fill(listed(name.upper() for name in SETTINGS), 100)
     return "".join((before, _BEGIN, "\n", names, "\n\n", _END, after))
