@@ -1,4 +1,4 @@
-# `make` alone lists what there is. The environment is made once, and again when constraints.txt or pyproject.toml has changed.
+# `make` alone lists what there is. The environment is made once, and again when constraints.txt or a pyproject.toml has changed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
@@ -19,7 +19,7 @@ help: ## this list
 
 install: $(INSTALLED) ## make .venv with the package in it (.venv/bin/ccpr); the other targets do it themselves
 
-$(INSTALLED): constraints.txt pyproject.toml scripts/make-venv
+$(INSTALLED): constraints.txt pyproject.toml packages/emulator/pyproject.toml scripts/make-venv
 	scripts/make-venv
 	@touch $@
 
@@ -131,7 +131,7 @@ relay-kills: $(INSTALLED) ## kill -9 of the relay and of a following cluster at 
 	KILLS=all $(BIN)/python -m pytest -q --timeout 3600 tests/relay/test_kills.py tests/relay/test_follow.py tests/relay/test_promote.py tests/relay/test_promotion_stages.py
 
 reference: $(INSTALLED) ## write the pages of docs/reference that come from the code
-	$(BIN)/python -m ccpr.cli.reference
+	$(BIN)/python -m scripts.reference
 
 docs: $(INSTALLED) ## build the documentation into build/site; a broken link is an error
 	$(MKDOCS) build --strict --site-dir build/site
@@ -149,7 +149,7 @@ value-matrix: $(INSTALLED) ## every value of every type, and every odd table, by
 	$(BIN)/python -m tests.matrix
 
 sample-objects: $(INSTALLED) ## an object of every kind and type with its rows as Parquet, for other readers; DIR=where
-	$(BIN)/python -m ccpr.emulator.sample_objects $(or $(DIR),sample-objects)
+	$(BIN)/python -m ccpr_emulator.sample_objects $(or $(DIR),sample-objects)
 
 clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

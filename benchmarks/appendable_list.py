@@ -23,8 +23,6 @@ import pyarrow as pa
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.object_answers import object_list
@@ -39,6 +37,8 @@ from ccpr.pipeline.object_list import read_list
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 
 OBJECTS, APPENDABLE = (1_000, 10_000, 100_000, 1_000_000), 3
 

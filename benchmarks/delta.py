@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 
 from benchmarks.shared.common import arguments_of, median
 from benchmarks.shared.wide_table import values, wide_table
-from ccpr.emulator.engine.storage import Storage
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
+from ccpr_emulator.engine.storage import Storage
 
 _ROWS, _CHANGED, _ROUNDS = 1_000_000, 0.01, 7
 

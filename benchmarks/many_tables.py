@@ -41,7 +41,7 @@ from tests.support.driving import iterate
 from tests.support.recordings_location import recordings_folder
 
 if TYPE_CHECKING:
-    from ccpr.emulator.recorded_upstream import RecordedUpstream
+    from ccpr_emulator.recorded_upstream import RecordedUpstream
 
 TABLES, SOURCE, TABLE = 10_000, "dml", "acc"
 READ = 200  # tables, one by one
@@ -58,7 +58,7 @@ def main() -> None:
         start_arrow()
         print(json.dumps(_iterated()))
         return
-    from ccpr.emulator.recorded_upstream import RecordedUpstream  # not where the memory of an iteration is measured
+    from ccpr_emulator.recorded_upstream import RecordedUpstream  # not where the memory of an iteration is measured
 
     folder = recordings_folder()
     if folder is None:

@@ -23,9 +23,9 @@ from typing import Any
 
 from benchmarks.read import _OBJECT_ROWS, _TYPES, values
 from benchmarks.shared.common import arguments_of
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.mirror.keys import new_key
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.mariadb import MariaDb, find_program, running
 from tests.support.replica import command
 from tests.support.simulated import SimulatedSource

@@ -83,13 +83,13 @@ def objects(size: int) -> Figures:
 
 def points(size: int) -> Figures:
     """An idle iteration, and one of one row, of a subscription that keeps so many points, all of one small table."""
-    from ccpr.emulator.engine.storage import Storage
-    from ccpr.emulator.simulated_upstream import SimulatedUpstream
     from ccpr.matrixone.client.endpoint import parse_uri
     from ccpr.matrixone.client.publication_offers import Publication
     from ccpr.service.workspace import Workspace
     from ccpr.state.settings import Settings
     from ccpr.state.subscription import Subscription
+    from ccpr_emulator.engine.storage import Storage
+    from ccpr_emulator.simulated_upstream import SimulatedUpstream
     from tests.support.driving import iterate
 
     storage = Storage()

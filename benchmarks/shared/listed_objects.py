@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 from ccpr.matrixone.objects.stats import STATS_SIZE
 from ccpr.matrixone.server.answers import Cell
 from ccpr.matrixone.server.backing import Snapshot
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 
 ROW_COUNT, SIZE = 1000, 8256
 _CREATED = "1000000000000000000-1"  # nanoseconds: in 2001

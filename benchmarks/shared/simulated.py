@@ -20,10 +20,10 @@ from contextlib import contextmanager
 import pymysql
 
 import ccpr
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.engine.stored_table import ALIVE
-from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 from ccpr.matrixone.server.backing import ServedCatalog, Snapshot
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.engine.stored_table import ALIVE
+from ccpr_emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 
 FLUSH_SECONDS = 0.5
 

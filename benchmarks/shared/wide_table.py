@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.emulator.engine.storage import Storage
+from ccpr_emulator.engine.storage import Storage
 from tests.support.simulated_mirror import SimulatedMirror
 
 _OBJECT_ROWS = 16 * 8192

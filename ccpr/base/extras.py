@@ -12,8 +12,13 @@ def require(extra: str, *packages: str, otherwise: str = "") -> None:
     sentence about how to do without it."""
     if missing := absent(*packages):
         what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-        remedy = f"pip install 'matrixone-ccpr[{extra}]'"
-        raise ExtraMissing(what, subject=f"extra {extra}", remedy=f"{remedy}. {otherwise}" if otherwise else remedy)
+        raise missing_extra(extra, what, otherwise)
+
+
+def missing_extra(extra: str, what: str, otherwise: str = "") -> ExtraMissing:
+    """The error that names the extra: `what` is missing."""
+    remedy = f"pip install 'matrixone-ccpr[{extra}]'"
+    return ExtraMissing(what, subject=f"extra {extra}", remedy=f"{remedy}. {otherwise}" if otherwise else remedy)
 
 
 def absent(*packages: str) -> list[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccpr.cli.defects import CodeUnknown
+from ccpr.cli.lazy import registered
 from ccpr.matrixone.client.retry import BACK_OFF, Retry, rule_for
 from ccpr.matrixone.errors import CcprError, Refused, Terminal, Transient, Unknown
 
@@ -24,7 +25,6 @@ PACKAGE = "ccpr"
 _NAMES = ("errors", "defects")  # of modules whose subject is errors
 OTHERS = (  # modules that define an error next to the only code that raises it; a test compares with all modules
     "ccpr.cli.state_command",
-    "ccpr.emulator.replay.recording",
     "ccpr.schema.sync_mark",
     "ccpr.schema.target_types",
 )
@@ -43,7 +43,6 @@ _AREAS = (  # what an error is about, in the order of the page; in "<module> <co
     ("Spark", r"\bspark\b"),
     ("The simulated upstream", r"emulator| EMULATOR_| LOAD_(?!ED)"),
 )
-_ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +102,13 @@ def explain_code(text: str) -> Entry:
 
 
 def _error_modules() -> tuple[str, ...]:
-    """The modules that are named after errors. Nothing is imported to find them: a room may need what is not there."""
-    files = (file for name in _NAMES for file in sorted(_ROOT.rglob(f"{name}.py")))
-    return tuple(".".join((PACKAGE, *file.relative_to(_ROOT).with_suffix("").parts)) for file in files)
+    """The modules that are named after errors. No room is imported to find them: it may need what is not there."""
+    packages = (PACKAGE, *sorted({entry.module.partition(".")[0] for entry in registered()}))
+    roots = [(package, Path(folder)) for package in packages for folder in importlib.import_module(package).__path__]
+    found = ((package, root, file) for package, root in roots for name in _NAMES for file in root.rglob(f"{name}.py"))
+    return tuple(
+        ".".join((package, *file.relative_to(root).with_suffix("").parts)) for package, root, file in sorted(found)
+    )
 
 
 def _defined_in(modules: Collection[str]) -> list[type[CcprError]]:

@@ -26,16 +26,19 @@ HELP = {"help_option_names": ["-h", "--help"]}
 @dataclass(frozen=True, slots=True)
 class Deferred:
     """A command before its module is imported: `module:name` of a function or a typer.Typer, and the panel and the line
-    that show it in the list of commands."""
+    that show it in the list of commands. A command of another distribution has the extra that brings it in the place
+    of the module."""
 
     where: str
     panel: str
     summary: str
 
     def load(self, name: str) -> Any:
-        """The command itself."""
-        module, _, attribute = self.where.partition(":")
-        found: typer.Typer | Callable[..., None] = getattr(importlib.import_module(module), attribute)
+        """The command itself. Raises ExtraMissing."""
+        module, is_ours, attribute = self.where.partition(":")
+        found: typer.Typer | Callable[..., None] = (
+            getattr(importlib.import_module(module), attribute) if is_ours else _registered(name, extra=self.where)
+        )
         if isinstance(found, typer.Typer):
             found.info.context_settings = HELP
             group: Any = typer.main.get_group(found)
@@ -44,6 +47,21 @@ class Deferred:
         alone = typer.Typer(add_completion=False)
         alone.command(name, context_settings=HELP)(found)
         return typer.main.get_command(alone)
+
+
+def registered() -> Any:
+    """The commands of other distributions, as entry points. It reads the metadata of all that is installed."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group="ccpr.commands")
+
+
+def _registered(name: str, *, extra: str) -> Any:
+    for entry in registered().select(name=name):
+        return entry.load()
+    from ccpr.base.extras import missing_extra
+
+    raise missing_extra(extra, f"`ccpr {name}` is not installed")
 
 
 class LazyGroup(TyperGroup):

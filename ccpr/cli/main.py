@@ -113,12 +113,8 @@ class Commands(LazyGroup):
         "state": Deferred(
             "ccpr.cli.state_command:state", _CARE, "Export a subscription's state, or import it for its mirror."
         ),
-        "workload": Deferred(
-            "ccpr.cli.workload:workload", _CARE, "Change an upstream steadily, and check what must be there."
-        ),
-        "emulator": Deferred(
-            "ccpr.cli.emulator:emulator", _CARE, "Serve an upstream to try things on, without a MatrixOne."
-        ),
+        "workload": Deferred("emulator", _CARE, "Change an upstream steadily, and check what must be there."),
+        "emulator": Deferred("emulator", _CARE, "Serve an upstream to try things on, without a MatrixOne."),
     }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -22,7 +22,7 @@ def create_view(view: View, database: str, known: Collection[str]) -> str:
 
     Raises QueryFailed for a query that is not taken, and ExtraMissing without sqlglot.
     """
-    require("emulator", "sqlglot", otherwise="Tables can be queried without it.")
+    require("duckdb", "sqlglot", otherwise="Tables can be queried without it.")
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError

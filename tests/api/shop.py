@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.emulator.engine.storage import Storage
 from ccpr.mirror.points import Point, TableRef
+from ccpr_emulator.engine.storage import Storage
 from tests.support.publishing import publish
 from tests.support.simulated_mirror import SimulatedMirror
 

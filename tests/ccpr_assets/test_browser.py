@@ -24,10 +24,10 @@ import pytest
 
 from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, TARGET_CURRENT
 from ccpr.dagster.partitions import sync_partitions
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.api.shop import orders
 from tests.dagster.test_tables import ccpr
 from tests.support.mariadb import MariaDb, uri_from

@@ -35,7 +35,7 @@ def texts_of(file: Path) -> list[tuple[int, str]]:
 
 
 def named_in_code() -> list[tuple[str, str]]:
-    files = sorted((ROOT / PACKAGE).rglob("*.py"))
+    files = sorted((*(ROOT / PACKAGE).rglob("*.py"), *(ROOT / "packages").rglob("*.py")))
     return [
         (f"{file.relative_to(ROOT)}:{line}", words)
         for file in files

@@ -11,7 +11,7 @@ from tests.support.wire_client import Connect
 
 pytestmark = pytest.mark.integration
 
-RUN = [sys.executable, "-c", "import typer; from ccpr.cli.emulator import emulator; typer.run(emulator)"]
+RUN = [sys.executable, "-c", "import typer; from ccpr_emulator.cli.emulator import emulator; typer.run(emulator)"]
 
 
 @pytest.mark.recordings

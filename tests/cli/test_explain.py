@@ -36,13 +36,15 @@ def test_every_error_has_a_code_of_its_own_and_is_of_one_kind() -> None:
 
 @pytest.mark.integration  # the import of Dagster starts a process
 def test_no_error_of_any_module_is_left_out() -> None:
-    for module in pkgutil.walk_packages(importlib.import_module(PACKAGE).__path__, f"{PACKAGE}."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    packages = (PACKAGE, "ccpr_emulator")
+    for package in packages:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
     pending, defined = [CcprError], set()
     while pending:
         pending += (below := pending.pop().__subclasses__())
-        defined |= {kind for kind in below if "code" in vars(kind) and kind.__module__.partition(".")[0] == PACKAGE}
+        defined |= {kind for kind in below if "code" in vars(kind) and kind.__module__.partition(".")[0] in packages}
     assert set(error_classes()) == defined, "add the module to OTHERS"
     assert {kind.__module__ for kind in error_classes()} >= set(OTHERS), "remove it from OTHERS"
 

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from ccpr.cli.former import translated
 from ccpr.cli.main import app
-from ccpr.cli.reference import commands
+from scripts.reference import commands
 
 
 @pytest.mark.parametrize(

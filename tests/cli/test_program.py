@@ -29,7 +29,7 @@ HEAVY = {
     "polars",
     "pandera",
     "ccpr.pipeline.iteration",
-    "ccpr.emulator.engine.storage",
+    "ccpr_emulator.engine.storage",
 }
 HEAVY_TO_READ_THE_STATE = HEAVY | {"numpy", "pyarrow", "pymysql", "cryptography", "rich.progress"}
 HEAVY_FOR_HELP = HEAVY_TO_READ_THE_STATE | {"sqlalchemy", "tenacity"}

@@ -18,10 +18,10 @@ from ccpr.dagster.metadata import SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.step import BY_HAND
 from ccpr.dagster.target_health import read_targets
-from ccpr.emulator.engine.storage import Storage
 from ccpr.service.workspace import Workspace
 from ccpr.state.states import State
 from ccpr.state.targets import TargetRecords
+from ccpr_emulator.engine.storage import Storage
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, storage
 from tests.dagster.test_target_tables import iterate, place
 from tests.sensors.driving import ProcessCopying

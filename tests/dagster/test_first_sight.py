@@ -9,7 +9,7 @@ import pytest
 from ccpr.dagster import metadata, tables
 from ccpr.dagster.events import APPLIED_TABLES, MIRROR, TARGET_DATABASES
 from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, TARGET_CURRENT, health_key
-from ccpr.emulator.engine.storage import Storage
+from ccpr_emulator.engine.storage import Storage
 from tests.dagster.test_failed_runs import tick
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, page, storage
 from tests.dagster.test_target_tables import key, place, shown

@@ -7,7 +7,7 @@ import pytest
 
 from ccpr.dagster import metadata
 from ccpr.dagster.table_specs import load_subscriptions
-from ccpr.emulator.engine.storage import Storage
+from ccpr_emulator.engine.storage import Storage
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, storage
 from tests.dagster.test_target_tables import iterate, report, shown
 from tests.support.lake_readers import read_delta_rs

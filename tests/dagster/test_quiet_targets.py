@@ -16,7 +16,6 @@ from ccpr.dagster import metadata
 from ccpr.dagster.events import TARGET_DATABASES
 from ccpr.dagster.health import TARGET_CURRENT, health_key
 from ccpr.dagster.reporter import DagsterReporter
-from ccpr.emulator.engine.storage import Storage
 from ccpr.pipeline.lag import LagMeter
 from ccpr.serve.replicator import Replicator
 from ccpr.service.status import SubscriptionStatus, TargetStatus, read_status
@@ -24,6 +23,7 @@ from ccpr.service.target_verifying import verify_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.targets import TargetRecords
 from ccpr.targets.errors import TargetMoved, TargetUnavailable
+from ccpr_emulator.engine.storage import Storage
 from tests.dagster.test_failed_runs import red, tick
 from tests.dagster.test_tables import NAME, ccpr, storage
 from tests.dagster.test_target_tables import place

@@ -17,9 +17,9 @@ from ccpr.cli.main import app
 from ccpr.dagster import metadata, tables
 from ccpr.dagster.table_specs import TABLES_VARIABLE, load_subscriptions
 from ccpr.dagster.tables import report_tables
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.service.workspace import Workspace
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 
 pytestmark = pytest.mark.integration
 

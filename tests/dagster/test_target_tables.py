@@ -13,8 +13,8 @@ from ccpr.cli.main import app
 from ccpr.dagster import metadata, tables
 from ccpr.dagster.table_specs import load_subscriptions
 from ccpr.dagster.target_tables import report_target_tables
-from ccpr.emulator.engine.storage import Storage
 from ccpr.service.workspace import Workspace
+from ccpr_emulator.engine.storage import Storage
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, storage
 from tests.support.mariadb import MariaDb, uri_from
 from tests.targets.target_database import Place, new_database

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ccpr.cli.main import Commands
-from ccpr.cli.reference.configuration import variables
+from scripts.reference.configuration import variables
 from tests.docs.pages import ROOT
 
 FOLDER = ROOT / "deploy"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.docs.pages import DOCS, FENCED, ROOT
 from tests.support.mariadb import MariaDb
 from tests.support.ports import free_port

@@ -13,8 +13,6 @@ import pytest
 
 from ccpr.cli.error_catalogue import PACKAGE, catalogue
 from ccpr.cli.main import Commands
-from ccpr.cli.reference.__main__ import FOLDER, PAGES, main
-from ccpr.cli.reference.configuration import fixed_limits, variables
 from ccpr.config.sql.statements import LAKE_SETTINGS
 from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
 from ccpr.service.status import SubscriptionStatus
@@ -22,6 +20,8 @@ from ccpr.state.settings import SETTINGS, Settings
 from ccpr.state.tables import METADATA, checkpoints
 from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.targets.registry import TARGET_METADATA
+from scripts.reference.__main__ import FOLDER, PAGES, main
+from scripts.reference.configuration import fixed_limits, variables
 from tests.docs.pages import DOCS, FENCED, ROOT, name_of, pages
 
 pytestmark = pytest.mark.integration
@@ -56,7 +56,7 @@ def test_the_pages_are_written_where_they_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_every_environment_variable_of_the_program_is_described() -> None:
-    text = "".join(file.read_text("utf-8") for file in (ROOT / PACKAGE).rglob("*.py"))
+    text = "".join(file.read_text("utf-8") for name in (PACKAGE, "packages") for file in (ROOT / name).rglob("*.py"))
     named = re.findall(r'^[A-Z_]*VARIABLE(?:: \w+)? = "([A-Z_]+)"', text, re.M)
     named += re.findall(r'environ(?:\.get\(|\[)"([A-Z_]+)"', text)
     set_for_spark = {"PYSPARK_PYTHON", "SPARK_LOCAL_IP"}
@@ -161,7 +161,7 @@ def test_modules_classes_and_files_that_are_named_exist() -> None:
         if page.name != "CHANGELOG.md"
         for name in _CODE.findall(FENCED.sub("", page.read_text("utf-8")))
     }
-    dotted = {(page, name) for page, name in named if re.fullmatch(rf"{PACKAGE}(?:\.\w+)+", name)}
+    dotted = {(page, name) for page, name in named if re.fullmatch(rf"{PACKAGE}(?:_emulator)?(?:\.\w+)+", name)}
     dotted = {(page, name) for page, name in dotted if not name.endswith((".yaml", ".json"))}
     files = {(page, name) for page, name in named if re.fullmatch(r"(?:\w+/)+\w+\.(?:py|md|yaml|txt)", name)}
     assert len(dotted) > 50

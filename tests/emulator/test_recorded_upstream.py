@@ -6,7 +6,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.wire_client import Client, Connect, as_answer, folder_of, recorded, scenario_names
 
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from ccpr.emulator.sample_objects import FIRST_COMMIT, samples, write_samples
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.reader import NEVER, ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Column
+from ccpr_emulator.sample_objects import FIRST_COMMIT, samples, write_samples
 from tests.emulator import crude_reader
 
 

@@ -15,7 +15,7 @@ __all__ = ["shop"]
 
 def load(shop: Shop, rows: dict[int, str], table: str = "a") -> None:
     """As LOAD DATA: keys are not checked."""
-    engine = "ccpr.emulator.engine.transaction"
+    engine = "ccpr_emulator.engine.transaction"
     with (
         patch(f"{engine}.unique_keys", return_value=[]),
         patch(f"{engine}.FEW_ROWS", 0),

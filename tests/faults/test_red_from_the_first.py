@@ -19,14 +19,14 @@ from ccpr.dagster import metadata
 from ccpr.dagster.all_health import read_all_health
 from ccpr.dagster.replica_health import health_of, quick_verdict
 from ccpr.dagster.reporter import DagsterReporter
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.serve.holding import Holding
 from ccpr.serve.listening import Listener
 from ccpr.serve.metrics import Metrics
 from ccpr.serve.notifying import Notifier
 from ccpr.serve.replicator import Replicator
 from ccpr.service.workspace import Workspace
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command, source_uri
 
 NAME = "shop"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import ccpr
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.mariadb import MariaDb
 from tests.support.services import Audit, due_after, iterations_of, subscribe, two_services
 from tests.support.waiting import until

@@ -15,11 +15,11 @@ import typer.testing
 
 import ccpr
 from ccpr.cli.main import app
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects import reader, types, vectors
 from ccpr.matrixone.objects.errors import unknown_form
 from ccpr.pipeline import findings
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command, source_uri
 
 NAME, DATABASE, TABLE = "unknown", "d", "d.t"

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ccpr
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.invalid_text import escaped
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command, source_uri
 
 NAME, DATABASE = "values", "d"

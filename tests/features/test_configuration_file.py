@@ -14,8 +14,6 @@ from typer.testing import CliRunner
 from ccpr.cli.exit_codes import NOT_CONFIRMED
 from ccpr.cli.main import app
 from ccpr.config.model import PARTS, Follower, Lake
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.keys import new_key
 from ccpr.pipeline.spark.session import settings_of
@@ -29,6 +27,8 @@ from ccpr.state.subscription import Subscription
 from ccpr.state.tables import mo_ccpr_log
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 from ccpr.state.targets import Target
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.mariadb import MariaDb
 from tests.support.replica import command
 from tests.support.setting_values import allowed

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ccpr.cli.main import app
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.server.faults import FailStatement
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
 from tests.support.simulated import SimulatedSource, asked_when_idle, run_sql
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from ccpr.cli.main import app
 from ccpr.doctor import machine_check
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import NAME, Replica, command, replaying, source_uri
 
 

@@ -13,9 +13,9 @@ from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.main import app
 from ccpr.cli.restore_rows import RowProgress
 from ccpr.cli.row_files import file_names
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.service import estimates
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
 from tests.support.simulated import SimulatedSource, rows, run_sql
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from ccpr.config.model import Lake
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.lake_readers import read_delta_rs
 from tests.support.replica import command, source_uri
 

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.emulator.engine.definitions import renamed_column
-from ccpr.emulator.engine.partitioning import Part, Partitioning, by_hash
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
+from ccpr_emulator.engine.definitions import renamed_column
+from ccpr_emulator.engine.partitioning import Part, Partitioning, by_hash
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
 from tests.support.simulated import SimulatedSource, rows
 

@@ -8,14 +8,14 @@ import pytest
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.pipeline.driver import drive, take
 from ccpr.pipeline.errors import StepMissing
 from ccpr.pipeline.step_names import Stage
 from ccpr.service import subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.patterns import NamePatterns
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
 from tests.support.shop import NAME, Shop, shop
 from tests.support.simulated import SimulatedSource, rows

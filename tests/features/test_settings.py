@@ -16,12 +16,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ccpr.cli.main import Commands
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.service.workspace import Workspace
 from ccpr.state.setting_entry import Setting
 from ccpr.state.setting_kinds import Flag, Url
 from ccpr.state.settings import SETTINGS, Settings
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.docs.pages import DOCS
 from tests.support.replica import command, source_uri
 from tests.support.setting_values import allowed, any_of, as_file, as_literal, as_options, refused

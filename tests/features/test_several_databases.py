@@ -16,12 +16,12 @@ from ccpr.cli.main import app
 from ccpr.dagster.applied_shown import definitions_metadata
 from ccpr.dagster.table_specs import load_subscriptions
 from ccpr.dagster.target_tables import report_target_tables
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.database_definitions import VIEW
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.patterns import ALL_NAMES, NamePatterns
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.mariadb import MariaDb, uri_from
 from tests.support.meanwhile import once_before
 from tests.support.replica import command

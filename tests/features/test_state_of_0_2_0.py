@@ -13,7 +13,6 @@ import pymysql
 import pytest
 
 import ccpr
-from ccpr.emulator.engine.databases import SYS
 from ccpr.matrixone.client.endpoint import format_uri, parse_uri
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.mirror import Mirror
@@ -28,6 +27,7 @@ from ccpr.state.followers import Follower, FollowerRecords, open_login
 from ccpr.state.pins import Pins
 from ccpr.state.states import State
 from ccpr.targets import source_rows
+from ccpr_emulator.engine.databases import SYS
 from tests.support.frozen_upstream import FrozenUpstream
 from tests.support.mariadb import MariaDb
 from tests.support.native_client import NativeClient, NativeTask, UpstreamLogin

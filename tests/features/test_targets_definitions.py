@@ -9,10 +9,10 @@ import pytest
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.emulator.engine import catalog as simulated_catalog
-from ccpr.emulator.engine.definitions import Definition
-from ccpr.emulator.engine.storage import Storage
 from ccpr.pipeline import known as known_catalogs
+from ccpr_emulator.engine import catalog as simulated_catalog
+from ccpr_emulator.engine.definitions import Definition
+from ccpr_emulator.engine.storage import Storage
 from tests.support.shop import DATABASE, NAME, TARGET, Shop, shop, source_tables
 
 __all__ = ["shop"]

@@ -16,7 +16,6 @@ import typer.testing
 from ccpr.base.failure import Failure
 from ccpr.base.progress import Progress
 from ccpr.cli.main import app
-from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.objects.invalid_text import escaped
 from ccpr.pipeline.copying import copy_in_process
 from ccpr.pipeline.driver import drive
@@ -28,6 +27,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
 from ccpr.state.tables import targets
 from ccpr.state.targets import is_lagging
+from ccpr_emulator.engine.storage import Storage
 from tests.support.mariadb import uri_from
 from tests.support.shop import DATABASE, NAME, TARGET, Shop, shop
 

@@ -17,7 +17,6 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.maintenance.adopt import adopt
 from ccpr.matrixone.client.errors import SnapshotGone, StaleRead
 from ccpr.matrixone.errors import CcprError
@@ -37,6 +36,7 @@ from ccpr.state.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, Mirror
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 from ccpr.state.target_settings import TargetSettings
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.history import History
 from tests.histories.replicating import NAME, ORDINARY, Replica, read_mirror, subscribed
 from tests.histories.several import SeveralHistory

@@ -4,9 +4,9 @@ commits."""
 import re
 from typing import TYPE_CHECKING
 
-from ccpr.emulator.engine.definitions import BadDefinition
-from ccpr.emulator.engine.storage import SYS
 from ccpr.matrixone.server.answers import StatementError
+from ccpr_emulator.engine.definitions import BadDefinition
+from ccpr_emulator.engine.storage import SYS
 from tests.histories.values import KEYS, TYPES
 
 if TYPE_CHECKING:

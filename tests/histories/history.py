@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ccpr.emulator.engine.definitions import Definition
-from ccpr.emulator.engine.entries import TableEntry
-from ccpr.emulator.engine.partitioning import NoPartition
-from ccpr.emulator.engine.storage import SYS, Merge, Storage
-from ccpr.emulator.engine.stored_table import MergeConflict
-from ccpr.emulator.engine.transaction import CreateAt, DuplicateEntry, Transaction, WriteConflict
+from ccpr_emulator.engine.definitions import Definition
+from ccpr_emulator.engine.entries import TableEntry
+from ccpr_emulator.engine.partitioning import NoPartition
+from ccpr_emulator.engine.storage import SYS, Merge, Storage
+from ccpr_emulator.engine.stored_table import MergeConflict
+from ccpr_emulator.engine.transaction import CreateAt, DuplicateEntry, Transaction, WriteConflict
 from tests.histories import events, partitions
 from tests.histories.values import DATABASE, KEYS, TYPES, Maker
 

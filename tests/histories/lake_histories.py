@@ -12,8 +12,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from ccpr.emulator.engine.transaction import CreateAt
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.lake.folders import POINTS
 from ccpr.lake.lake_options import LakeOptions
 from ccpr.lake.rules import Mapped
@@ -23,6 +21,8 @@ from ccpr.service import lakes
 from ccpr.service.target_sync import sync_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
+from ccpr_emulator.engine.transaction import CreateAt
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories import events
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, read_mirror, rows

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from ccpr.emulator.engine.definitions import Definition
-from ccpr.emulator.engine.entries import TableEntry
-from ccpr.emulator.engine.partitioning import Part, Partitioning, by_hash
+from ccpr_emulator.engine.definitions import Definition
+from ccpr_emulator.engine.entries import TableEntry
+from ccpr_emulator.engine.partitioning import Part, Partitioning, by_hash
 
 if TYPE_CHECKING:
     from tests.histories.history import History

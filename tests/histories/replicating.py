@@ -14,8 +14,6 @@ from unittest import mock
 import pyarrow as pa
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.emulator.engine.transaction import CreateAt
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.retry import Retry
@@ -45,6 +43,8 @@ from ccpr.service import subscriptions
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from ccpr_emulator.engine.transaction import CreateAt
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.history import Choice, Circumstances, History
 from tests.support import driving
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from ccpr.emulator.engine.entries import SUBSCRIPTION
-from ccpr.emulator.engine.storage import SYS
-from ccpr.emulator.engine.stored_table import ALIVE
-from ccpr.emulator.engine.transaction import CreateAt, Transaction
 from ccpr.pipeline.committing import Outcome
 from ccpr.service import subscriptions
 from ccpr.state.context import Context
+from ccpr_emulator.engine.entries import SUBSCRIPTION
+from ccpr_emulator.engine.storage import SYS
+from ccpr_emulator.engine.stored_table import ALIVE
+from ccpr_emulator.engine.transaction import CreateAt, Transaction
 from tests.histories.history import Choice, Circumstances, History
 from tests.histories.replicating import NAME, Replica, play
 from tests.support.meanwhile import before_statements

@@ -4,7 +4,6 @@ rows."""
 from collections import Counter
 from pathlib import Path
 
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.matrixone.sql.quoting import quote_name
@@ -15,6 +14,7 @@ from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.target_settings import TargetSettings
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, rows, subscribed
 from tests.support.target_rows import target_rows

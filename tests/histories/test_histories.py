@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from ccpr.emulator.engine.transaction import CreateAt
 from ccpr.mirror.points import Point
 from ccpr.pipeline.spark.read import read_table
 from ccpr.service.workspace import Workspace
+from ccpr_emulator.engine.transaction import CreateAt
 from tests.histories.replicating import NAME, read_mirror, replicate
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
 
-from ccpr.emulator.engine.transaction import CreateAt
+from ccpr_emulator.engine.transaction import CreateAt
 from tests.histories.lake_histories import publish_history
 
 FIRST = int(os.environ.get("SEED", "1"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.transaction import CreateAt
+from ccpr_emulator.engine.transaction import CreateAt
 from tests.histories.several import replicate_several
 
 FIRST = int(os.environ.get("SEED", "1"))

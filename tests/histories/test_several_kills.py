@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.state.settings import Settings
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.history import PLAIN
 from tests.histories.replicating import subscribed
 from tests.histories.several import SeveralHistory, SeveralReplica

@@ -1,6 +1,7 @@
 """The core alone, from the wheel, in an environment of its own: what somebody has who types `pip install
 matrixone-ccpr`."""
 
+import csv
 import json
 import os
 import subprocess
@@ -28,13 +29,23 @@ class Core:
     folder: Path
 
     @classmethod
-    def install(cls, folder: Path) -> "Core":
-        pip("wheel", "--no-deps", "--wheel-dir", folder / "wheel", ROOT)
+    def install(cls, folder: Path, extra: str = "") -> "Core":
+        """From the wheels of both distributions: the one, and with an extra what that brings."""
+        wheels = folder / "wheel"
+        pip("wheel", "--no-deps", "--wheel-dir", wheels, ROOT, ROOT / "packages" / "emulator")
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
         core = cls(folder)
-        (wheel,) = (folder / "wheel").glob("*.whl")
-        pip("--python", core.python, "install", "--constraint", ROOT / "constraints.txt", wheel)
+        (wheel,) = wheels.glob("matrixone_ccpr-*.whl")
+        options = ("--constraint", ROOT / "constraints.txt", "--find-links", wheels)
+        pip("--python", core.python, "install", *options, f"{wheel}[{extra}]" if extra else wheel)
         return core
+
+    def installed(self, distribution: str) -> list[str]:
+        """The files of a distribution, but for compiled ones and its programs."""
+        (record,) = self.packages.glob(f"{distribution}-*.dist-info/RECORD")
+        with record.open(newline="") as lines:
+            names = [row[0] for row in csv.reader(lines)]
+        return [name for name in names if not name.startswith("..") and "__pycache__" not in name]
 
     @property
     def python(self) -> Path:

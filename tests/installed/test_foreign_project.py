@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.installed.core import ROOT, Core, pip
 
 pytestmark = pytest.mark.long

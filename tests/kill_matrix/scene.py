@@ -23,9 +23,6 @@ import ccpr
 from ccpr.base.progress import SILENT, Progress
 from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.main import app
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.engine.stored_table import ALIVE
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.client.upstream_snapshots import create_snapshot
 from ccpr.matrixone.errors import CcprError
@@ -44,6 +41,9 @@ from ccpr.state.log_rows import LogRow
 from ccpr.state.states import IterationState, State
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import mo_ccpr_log
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.engine.stored_table import ALIVE
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.kill_matrix.places import Place, Reach
 from tests.support.mariadb import MariaDb
 from tests.support.shop import DATABASE, NAME, TARGET, Shop

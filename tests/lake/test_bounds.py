@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
+from ccpr_emulator.engine.storage import Storage
 from tests.support.lake_engines import Query, duckdb_reads
 from tests.support.lakes import Published, source
 

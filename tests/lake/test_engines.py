@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
 from ccpr.lake import publish
 from ccpr.lake.deletion_vectors import CommitVectors
 from ccpr.lake.rules import Mapped, TableRules
 from ccpr.mirror.points import Point
+from ccpr_emulator.engine.storage import Storage
 from tests.support.lake_engines import Query, duckdb_reads, spark_reads
 from tests.support.lake_readers import assert_same_rows, changes_of, rows, truth
 from tests.support.lakes import Published, VectorsInLog, source

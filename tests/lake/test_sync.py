@@ -368,7 +368,7 @@ def _commit_of_others(folder: Path, version: int) -> None:
 
 
 def test_rows_of_an_appendable_object_appear_although_the_manifest_is_the_same(tmp_path: Path) -> None:
-    from ccpr.emulator.engine.storage import Storage
+    from ccpr_emulator.engine.storage import Storage
 
     storage = Storage()
     with source(tmp_path, "CREATE TABLE shop.t (id INT PRIMARY KEY)", storage=storage) as found:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.types import arrow_schema
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.matrix.values import KINDS, ODDITIES, Kind, Oddity, to_arrow
 from tests.support.mariadb import MariaDb
 from tests.support.replica import source_uri

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.types import arrow_type
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
@@ -35,6 +34,7 @@ from ccpr.mirror.filters import (
 )
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
+from ccpr_emulator.engine.storage import Storage
 from tests.histories.values import TYPES
 from tests.support.simulated_mirror import SimulatedMirror
 

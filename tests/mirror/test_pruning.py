@@ -18,8 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.convert import ZERO_DATE
 from ccpr.matrixone.objects.object_layout import COLUMN_META_DTYPE, Block
@@ -32,6 +30,8 @@ from ccpr.mirror.pruning import prune, stats_tell_of
 from ccpr.mirror.table_read import TableRead, plan_read
 from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.spark.read import read_table
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, iterate, subscribed
 from tests.support.ci import UNDER_CI
 from tests.support.decoded_columns import Decoded, note_decoded

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, ZERO_DATE
 from ccpr.matrixone.schema import DEFAULT_READING, InvalidText, Reading, ZeroDates
 from ccpr.mirror import expressions
@@ -23,6 +22,7 @@ from ccpr.mirror.filters import Compare, Filter, IsIn, IsNotNull, IsNull
 from ccpr.mirror.pushdown import implied_filters, say_all
 from ccpr.mirror.sql import PointDatabase
 from ccpr.mirror.table_read import TableRead, plan_read
+from ccpr_emulator.engine.storage import Storage
 from tests.support.simulated_mirror import SimulatedMirror
 
 OBJECT_ROWS, OBJECTS = 8, 6

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror import read_ahead
 from ccpr.mirror.read_ahead import batches_ahead
 from ccpr.mirror.sql import PointDatabase
 from ccpr.mirror.table_read import plan_read
+from ccpr_emulator.engine.storage import Storage
 from tests.support.decoded_columns import note_decoded
 from tests.support.simulated_mirror import SimulatedMirror
 

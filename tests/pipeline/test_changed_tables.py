@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.schema import Kind
 from ccpr.pipeline import changed_tables
+from ccpr_emulator.engine.storage import Storage
 from tests.histories.replicating import iterate
 from tests.support.lakes import Source, source
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import ObjectSizeMismatch
 from ccpr.matrixone.client.publication_offers import Publication
@@ -18,6 +17,7 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, CopyReport, copy, copy_in_process
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.bucket import Bucket, served
 from tests.support.disk_files import framed, write_storage
 from tests.support.recorded import Snapshot

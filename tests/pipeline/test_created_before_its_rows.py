@@ -12,9 +12,6 @@ import pyarrow.compute as pc
 import pytest
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.engine.transaction import Transaction
-from ccpr.emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import StatementFailed
 from ccpr.matrixone.client.publication_offers import Publication
@@ -23,6 +20,9 @@ from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.engine.transaction import Transaction
+from ccpr_emulator.simulated_upstream import EngineBacking, SimulatedUpstream
 from tests.histories.replicating import NAME, iterate, read_mirror, subscribed
 
 pytestmark = pytest.mark.long

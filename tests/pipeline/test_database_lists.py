@@ -10,10 +10,6 @@ from typing import Any
 import pytest
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.emulator.engine.entries import SUBSCRIPTION
-from ccpr.emulator.engine.partitioning import by_hash
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.errors import DatabaseMissing, SnapshotGone
 from ccpr.matrixone.schema import Kind
@@ -25,6 +21,10 @@ from ccpr.service.status import LeftOut
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.settings import Settings
+from ccpr_emulator.engine.entries import SUBSCRIPTION
+from ccpr_emulator.engine.partitioning import by_hash
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, iterate, read_mirror, subscribed
 from tests.support.meanwhile import once_before
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from ccpr.base.progress import Progress
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.pipeline.driver import drive, take
 from ccpr.pipeline.errors import NoOpenIteration, StepMissing
 from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, read_mirror, subscribed
 
 pytestmark = pytest.mark.integration

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.errors import (
     AccessDenied,
     DatabaseMissing,
@@ -30,6 +28,8 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, TEST_TIMEOUTS, iterate, read_mirror, subscribed
 from tests.support.meanwhile import before_statements
 from tests.support.patching import replaced

@@ -17,8 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.errors import NotCovered
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.server.catalog import checksum_of
@@ -37,6 +35,8 @@ from ccpr.state.errors import StateUnreadable
 from ccpr.state.history import PointHistory
 from ccpr.state.settings import Settings
 from ccpr.state.settled import settled_digest
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, TEST_TIMEOUTS, iterate, read_mirror, subscribed
 from tests.support.patching import replaced
 

@@ -11,14 +11,14 @@ import pytest
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.relay.backing import StateFolder
 from ccpr.relay.brake import held_back
 from ccpr.relay.offers import Offers
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, Stage, TaskSeen
 from ccpr.state.settings import Settings
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, subscribed
 from tests.support.driving import iterate
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.relay import loading
 from ccpr.relay.texts import served_text
 from ccpr.service.workspace import Workspace
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.native_client import NativeClient
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import publication_of_recording

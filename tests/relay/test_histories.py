@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.transaction import CreateAt
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from ccpr_emulator.engine.transaction import CreateAt
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.history import DATABASE, Circumstances, History
 from tests.histories.replicating import ITERATIONS, NAME, STEPS, Replica, subscribed
 from tests.support.driving import iterate

@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ccpr.cli.main import app
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.relay import loading
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.docs.pages import FENCED
 from tests.support.native_client import NativeClient
 from tests.support.ports import free_port

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.errors import CcprError
 from ccpr.relay.following import Destination, follow, unfollow
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.pins import Pins
 from ccpr.state.settings import Settings
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, subscribed
 from tests.relay.killing import WAIT_SECONDS, Mortal, Strike, downstream_process, relay_process
 from tests.support.driving import iterate

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.relay.backing import StateFolder
 from ccpr.relay.logins import Logins
@@ -20,6 +18,8 @@ from ccpr.service.pinning import pinned
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
 from ccpr.state.pins import OURS, Pins
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.relay.conftest import Ticking
 from tests.support.replica import command, source_uri
 from tests.support.wire_client import Client, Connect

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.pipeline.due import due_at
 from ccpr.pipeline.lag import LagMeter
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.histories.replicating import NAME, subscribed
 from tests.support.driving import iterate
 from tests.support.recordings_location import scenarios

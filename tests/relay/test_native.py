@@ -7,11 +7,11 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.server.server import Server
 from ccpr.relay.server import Relay
 from ccpr.state.pins import Pins
 from ccpr.state.settings import Settings
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.histories.replicating import NAME, subscribed
 from tests.support.driving import iterate
 from tests.support.native_client import NativeClient

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.engine.transaction import CreateAt, WriteConflict
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.relay.server import Relay
 from ccpr.state.settings import Settings
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.engine.transaction import CreateAt, WriteConflict
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.events import prepare
 from tests.histories.history import DATABASE, Circumstances, History
 from tests.histories.replicating import ITERATIONS, NAME, STEPS, Replica, subscribed

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.relay.server import Relay
 from ccpr.state.settings import Settings
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, subscribed
 from tests.support.driving import iterate
 from tests.support.native_client import NativeClient

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.service.relay_marks import RelayMark, relay_addresses
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import FollowerRecords
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.native_client import NativeClient
 from tests.support.relayed import assert_has_point
 from tests.support.replica import command, source_uri

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from ccpr.cli.relay_command import warn_of_relay
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.relay import loading
@@ -17,6 +15,8 @@ from ccpr.relay.offers import Offers
 from ccpr.relay.server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.service.workspace import Workspace
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.native_client import NativeClient
 from tests.support.replica import command
 

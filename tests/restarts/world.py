@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.points import Point
@@ -26,6 +24,8 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 from ccpr.state.targets import TargetState
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.mariadb import uri_from
 from tests.support.native_client import NativeClient
 from tests.support.replica import command, source_uri

@@ -16,8 +16,6 @@ from sqlalchemy import event
 
 import ccpr
 from ccpr.base.failure import Failure
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.pipeline.iteration import Iteration, IterationRecord
@@ -31,6 +29,8 @@ from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.lost_objects import losing_objects
 
 pytestmark = pytest.mark.integration

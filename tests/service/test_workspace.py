@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.service.workspace import HOME_VARIABLE, Workspace
 from ccpr.state.credentials import KEY_FILE_VARIABLE
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import iterate, subscribed
 
 pytestmark = pytest.mark.integration

@@ -16,9 +16,9 @@ from typing import Any
 
 import pymysql
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 
 STEP_NS = 60 * 10**9
 _STATEMENT = re.compile(r"(?P<account>\w+): (?P<sql>.+)")

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pymysql
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.lake.commit import Lake
 from ccpr.lake.deletion_vectors import CommitVectors, serialized, z85
 from ccpr.lake.lake_catalog import Catalog, LakeContents, contents_of
@@ -24,6 +22,8 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.service.workspace import Workspace
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, iterate, subscribed
 from tests.support.lake_readers import READERS, assert_same_rows, truth
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pymysql
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.service.workspace import Workspace
 from ccpr.targets.address import parse_target_uri
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.expected import assert_rows_equal
 from tests.support.mariadb import MariaDb, uri_from
 from tests.support.replica import About, Replica, command, source_uri

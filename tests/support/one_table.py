@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ccpr
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
 from tests.support.simulated import SimulatedSource, rows
 

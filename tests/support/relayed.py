@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.emulator.replay.recording import Recording, open_recording
 from ccpr.matrixone.client.created import ddl_from_created
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
@@ -32,6 +31,7 @@ from ccpr.relay.server import Listen, Relay
 from ccpr.service.workspace import Workspace
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.subscription import Subscription
+from ccpr_emulator.replay.recording import Recording, open_recording
 from tests.support.native_client import NativeCopies, NativeTask
 from tests.support.publishing import publish, write_manifest
 from tests.support.recorded import Snapshot

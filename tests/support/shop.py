@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.mariadb import MariaDb, uri_from
 from tests.support.replica import command, source_uri
 from tests.support.target_rows import target_rows

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pymysql
 
 import ccpr
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command, source_uri
 
 

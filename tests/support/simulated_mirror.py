@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ccpr.emulator.engine.definitions import Definition
-from ccpr.emulator.engine.entries import TableEntry
-from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Column, Kind, Table
 from ccpr.mirror.layout import MANIFEST_SCHEMA_1, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, TableRef
+from ccpr_emulator.engine.definitions import Definition
+from ccpr_emulator.engine.entries import TableEntry
+from ccpr_emulator.engine.storage import Storage
 from tests.support.publishing import write_manifest
 
 

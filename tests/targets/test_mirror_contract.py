@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 
 from ccpr.base.progress import Progress
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
@@ -25,6 +23,8 @@ from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.checkpoint.store import NOWHERE, Location
 from ccpr.state.settings import Settings
 from ccpr.targets.base import Registered, TableState, TargetTable
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, subscribed
 from tests.support.driving import iterate
 from tests.targets.contract import Contract, Interrupted, Row, state_at

@@ -1,8 +1,8 @@
 """An upstream's state, from which its statements are answered; a recording or a storage engine implements it.
 
 `ccpr.matrixone.server.session`, `internal`, `catalog` and `access` answer every statement from a `Backing` and know
-nothing else of the upstream. `ccpr.emulator.replay.state` implements it with a recording,
-`ccpr.emulator.simulated_upstream` with an engine.
+nothing else of the upstream. `ccpr_emulator.replay.state` implements it with a recording,
+`ccpr_emulator.simulated_upstream` with an engine.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set

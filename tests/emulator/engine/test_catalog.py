@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.engine.entries import SUBSCRIPTION
-from ccpr.emulator.engine.partitioning import Part, Partitioning
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import EngineBacking
 from ccpr.matrixone.client.column_types import decode_type
+from ccpr_emulator.engine.entries import SUBSCRIPTION
+from ccpr_emulator.engine.partitioning import Part, Partitioning
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import EngineBacking
 
 
 @pytest.mark.recordings

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from ccpr.emulator.engine.live_keys import LiveKeys, keys_in
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.engine.transaction import DuplicateEntry, WriteConflict
+from ccpr_emulator.engine.live_keys import LiveKeys, keys_in
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.engine.transaction import DuplicateEntry, WriteConflict
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
-from ccpr.emulator.engine.entries import TableEntry
-from ccpr.emulator.engine.storage import Storage
+from ccpr_emulator.engine.entries import TableEntry
+from ccpr_emulator.engine.storage import Storage
 
 
 @pytest.fixture

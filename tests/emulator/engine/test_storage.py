@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.engine.stored_table import MergeConflict, StoredObject
-from ccpr.emulator.engine.transaction import DuplicateEntry, WriteConflict
-from ccpr.emulator.simulated_upstream import EngineBacking
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
 from ccpr.matrixone.server.answers import StatementError
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.engine.stored_table import MergeConflict, StoredObject
+from ccpr_emulator.engine.transaction import DuplicateEntry, WriteConflict
+from ccpr_emulator.simulated_upstream import EngineBacking
 
 Fact = tuple[bool, bool, bool, bool, bool, int]  # tombstone, appendable, sorted, by a compute node, deleted, rows
 

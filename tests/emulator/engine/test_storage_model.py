@@ -16,13 +16,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ccpr.emulator.engine.storage import Merge, Storage
-from ccpr.emulator.engine.stored_table import MergeConflict, StoredObject
-from ccpr.emulator.engine.transaction import DuplicateEntry, Transaction, WriteConflict
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
+from ccpr_emulator.engine.storage import Merge, Storage
+from ccpr_emulator.engine.stored_table import MergeConflict, StoredObject
+from ccpr_emulator.engine.transaction import DuplicateEntry, Transaction, WriteConflict
 
 KEYS = st.integers(0, 12)
 SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.string())])

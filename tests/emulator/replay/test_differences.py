@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
-from ccpr.emulator.replay import differences
-from ccpr.emulator.replay.recording import RecordedSnapshot, Recording, open_recording
+from ccpr_emulator.recorded_upstream import RecordedUpstream
+from ccpr_emulator.replay import differences
+from ccpr_emulator.replay.recording import RecordedSnapshot, Recording, open_recording
 from tests.support.wire_client import Connect, folder_of, recorded, scenario_names
 
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]

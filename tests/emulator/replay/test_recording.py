@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.replay.recording import BadRecording, open_recording
+from ccpr_emulator.replay.recording import BadRecording, open_recording
 
 pytestmark = pytest.mark.recordings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pymysql
 
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 
 STATEMENTS = Path(__file__).with_name("first-hour.sql")
 PAGE = Path(__file__).with_name("first-hour.md")

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 
 pytestmark = pytest.mark.integration
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.wire_client import Client, Connect
 
 pytestmark = pytest.mark.integration

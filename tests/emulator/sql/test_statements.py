@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.sql.session import SqlSession
 from ccpr.matrixone.server.access import parse_login
 from ccpr.matrixone.server.answers import Done, ResultSet, StatementError
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.sql.session import SqlSession
 
 Run = Callable[[str], Any]
 

@@ -16,14 +16,14 @@ from typing import Any
 import pymysql
 import pytest
 
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
-from ccpr.emulator.workload.comparison import compare
-from ccpr.emulator.workload.errors import LoadLost, RecordUnusable
-from ccpr.emulator.workload.player import Played, Player, connected, prepare, steps_there
-from ccpr.emulator.workload.record import Record
-from ccpr.emulator.workload.steps import LINES, ORDERS, PROGRESS, Load, Model, statements
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.errors import CcprError
+from ccpr_emulator.errors import LoadLost, RecordUnusable
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
+from ccpr_emulator.workload.comparison import compare
+from ccpr_emulator.workload.player import Played, Player, connected, prepare, steps_there
+from ccpr_emulator.workload.record import Record
+from ccpr_emulator.workload.steps import LINES, ORDERS, PROGRESS, Load, Model, statements
 from tests.support.mariadb import MariaDb, uri_from
 from tests.support.replica import command
 from tests.targets.target_database import new_database
@@ -195,7 +195,7 @@ def test_a_rate_is_held_without_drift(monkeypatch: pytest.MonkeyPatch, tmp_path:
     """On a clock of the test's own: every step takes 30 ms but one, which takes 5 s; 100 changes a second is a step of
     10 every 100 ms."""
     now, taken = [1000.0], []
-    monkeypatch.setattr("ccpr.emulator.workload.player.time", _Clock(now))
+    monkeypatch.setattr("ccpr_emulator.workload.player.time", _Clock(now))
     player = Player(endpoint(1), "", Record(DATABASE, Load(1, 50, 10)), tmp_path / "r", 100.0, _after(60.0), _nothing)
 
     def take(connection: object) -> None:

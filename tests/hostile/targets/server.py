@@ -6,9 +6,9 @@ import socket
 import threading
 from typing import Any
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import Endpoint, Tls
 from ccpr.matrixone.client.upstream_session import Session
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.hostile.mutate import boundary, mutated, packed, unpacked
 from tests.support.recordings_location import SAMPLE
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.retry import Retry
 from ccpr.matrixone.client.upstream_session import Session
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.ci import UNDER_CI
 
 PASSWORD = "p@ss:w#o/r?d é"

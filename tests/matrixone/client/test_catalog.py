@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.client.column_types import decode_type
 from ccpr.matrixone.client.created import ddl_from_created
 from ccpr.matrixone.client.endpoint import Endpoint
@@ -20,6 +18,8 @@ from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import COMPOSITE_KEY, FAKE_KEY, ROWID, Column, Kind, SqlType, Table
 from ccpr.matrixone.server.faults import FailStatement
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.matrixone.client.conftest import AT_ONCE, PASSWORD, folder_of
 from tests.support.recorded import Snapshot, every_snapshot
 

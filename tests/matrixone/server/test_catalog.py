@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client import upstream_sql
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.wire_client import Connect, folder_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]

@@ -10,12 +10,12 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.server.faults import KINDS, parse_fault
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.wire_client import Client, Connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]
-RUN = [sys.executable, "-c", "import typer; from ccpr.cli.emulator import emulator; typer.run(emulator)"]
+RUN = [sys.executable, "-c", "import typer; from ccpr_emulator.cli.emulator import emulator; typer.run(emulator)"]
 GET, LIST = "__++__internal_get_object sys p {} 1", "__++__internal_object_list s2 {} sys p"
 LOST = "lost"
 # name: the fault (times=1 is added), the statement that it strikes, and the error that is the answer; None: see

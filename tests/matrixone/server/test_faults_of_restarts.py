@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 import pymysql
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.server.faults import (
     CutLogin,
     CutStatement,
@@ -19,6 +17,8 @@ from ccpr.matrixone.server.faults import (
     Hold,
     NoCheckpoints,
 )
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.wire_client import Client, Connect
 
 pytestmark = pytest.mark.integration

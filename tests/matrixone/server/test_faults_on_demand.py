@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pymysql
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.matrixone.server.faults import KINDS, Crash, Delay, MissingObject, parse_fault
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.wire_client import Client, Connect
 
 pytestmark = pytest.mark.integration

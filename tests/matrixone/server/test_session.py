@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.wire_client import Connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]

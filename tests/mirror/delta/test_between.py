@@ -11,8 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.emulator.engine.entries import TableEntry
-from ccpr.emulator.engine.storage import Storage
 from ccpr.matrixone.objects.types import arrow_type
 from ccpr.mirror.delta.between import TableChanges, changes_between, removal_delta
 from ccpr.mirror.delta.change_rows import DELETE, KIND, UPSERT, change_batches, change_schema, part_of
@@ -22,6 +20,8 @@ from ccpr.mirror.delta.split import DeltaPart
 from ccpr.mirror.errors import KeyChanged, PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import LaggingTable, Point
+from ccpr_emulator.engine.entries import TableEntry
+from ccpr_emulator.engine.storage import Storage
 from tests.histories.history import History
 from tests.mirror.delta.histories import COUNT, FIRST, points_of
 from tests.support.delta_truth import assert_is_delta, row_texts, rows_at, together

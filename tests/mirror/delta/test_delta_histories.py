@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.emulator.engine.storage import Storage
 from ccpr.mirror.delta.delta import TableAt, table_delta
+from ccpr_emulator.engine.storage import Storage
 from tests.histories.history import History
 from tests.mirror.delta.histories import COUNT, FIRST, points_of
 from tests.support.delta_truth import Rows, assert_is_delta, together

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 import ccpr
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.schema import Kind
@@ -30,6 +29,7 @@ from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.slots import await_executors
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.delta_truth import assert_is_delta, rows_at
 from tests.support.expected import assert_rows_equal
 from tests.support.process_list import process_list

@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.errors import CcprError
@@ -33,6 +32,7 @@ from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.tasks import refuse_unshared_store
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.spark_connect_server import ConnectServer, connect_server

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import AccessDenied
 from ccpr.matrixone.client.publication_offers import Publication
@@ -25,6 +24,7 @@ from ccpr.pipeline.spark.copy import assign_tasks, copy_with_spark
 from ccpr.pipeline.spark.errors import SparkJobFailed, StoreNotShared
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.disk_files import write_storage
 from tests.support.recorded import Snapshot
 

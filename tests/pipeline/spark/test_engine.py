@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from ccpr.base.errors import ExtraMissing
-from ccpr.emulator.recorded_upstream import RecordedUpstream
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import AccessDenied
 from ccpr.matrixone.client.publication_offers import Publication
@@ -23,6 +22,7 @@ from ccpr.pipeline.spark.errors import SparkJobFailed, SparkSessionLost, SparkUn
 from ccpr.pipeline.spark.rates import Rates
 from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.state.credentials import Vault
+from ccpr_emulator.recorded_upstream import RecordedUpstream
 from tests.support.recorded import Snapshot
 
 pytestmark = pytest.mark.integration

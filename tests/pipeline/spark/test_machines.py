@@ -16,8 +16,6 @@ import pyarrow as pa
 import pytest
 
 import ccpr
-from ccpr.emulator.engine.storage import Storage
-from ccpr.emulator.simulated_upstream import SimulatedUpstream
 from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.spark.choice import Choice, Place
@@ -27,6 +25,8 @@ from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.slots import await_executors, slots_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import KEY_FILE_VARIABLE
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.driving import iterate
 from tests.support.process_list import process_list
 from tests.support.replica import command, source_uri

@@ -1,0 +1,329 @@
+"""SHOW and DESCRIBE on a simulated upstream.
+
+SHOW [FULL] TABLES [FROM d] [LIKE 'pattern']   SHOW CREATE TABLE | VIEW | DATABASE      SHOW TABLE STATUS [FROM d]
+SHOW [FULL] COLUMNS FROM t    DESC t [column]  SHOW INDEX FROM t                        SHOW SEQUENCES
+and what clients ask when they connect: ENGINES, COLLATION, CHARSET, STATUS, PROCESSLIST, GRANTS, PRIVILEGES, PLUGINS,
+PROCEDURE STATUS, FUNCTION STATUS, TRIGGERS, EVENTS, WARNINGS, ERRORS.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from ccpr.matrixone.objects import types
+from ccpr.matrixone.server.access import Login
+from ccpr.matrixone.server.answers import BIGINT, VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
+from ccpr.matrixone.server.catalog import UTF8
+from ccpr.matrixone.server.like import Like
+from ccpr.matrixone.server.tokens import Tokens
+from ccpr.matrixone.sql.quoting import in_backquotes
+from ccpr_emulator.engine.definitions import Definition, create_table
+from ccpr_emulator.engine.entries import SEQUENCE, VIEW, TableEntry
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.sql.names import table_name
+from ccpr_emulator.sql.system import ENGINES, created_at, default_of, extra_of, key_of, key_parts, relations
+
+_KINDS = {
+    "tables": "show_tables",
+    "columns": "show_columns",
+    "fields": "show_columns",
+    "index": "show_index",
+    "indexes": "show_index",
+    "keys": "show_index",
+    "sequences": "show_sequences",
+}
+_COLLATION = ("Collation", "Charset", "Id", "Default", "Compiled", "Sortlen")
+_ROUTINE = ("Db", "Name", "Type", "Definer", "Modified", "Created", "Security_type", "Comment")
+# What is the same for all users: columns and rows, by the words after SHOW.
+_FIXED: dict[str, tuple[tuple[str, ...], list[tuple[Cell, ...]]]] = {
+    "engines": (("Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"), [ENGINES]),
+    "storage": (("Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"), [ENGINES]),
+    "collation": (_COLLATION, [("utf8mb4_bin", "utf8mb4", "46", "Yes", "Yes", "1")]),
+    "charset": (
+        ("Charset", "Description", "Default collation", "Maxlen"),
+        [("utf8mb4", "UTF-8 Unicode", "utf8mb4_bin", "4")],
+    ),
+    "privileges": (("Privilege", "Context", "Comment"), []),
+    "plugins": (("Name", "Status", "Type", "Library", "License"), []),
+    "procedure": (_ROUTINE, []),
+    "function": (_ROUTINE, []),
+    "triggers": (("Trigger", "Event", "Table", "Statement", "Timing", "Created"), []),
+    "events": (("Db", "Name", "Definer", "Time zone", "Type", "Status"), []),
+    "status": (("Variable_name", "Value"), [("Uptime", "1"), ("Threads_connected", "1")]),
+    "errors": (("Level", "Code", "Message"), []),
+    "profiles": (("Query_ID", "Duration", "Query"), []),
+    "open": (("Database", "Table", "In_use", "Name_locked"), []),
+    "master": (("File", "Position"), []),
+    "slave": (("Slave_IO_State",), []),
+    "replica": (("Replica_IO_State",), []),
+    "binary": (("Log_name", "File_size"), []),
+}
+_FIXED["character"] = _FIXED["charset"]
+
+
+class Shown(Protocol):
+    """What SHOW needs of a session."""
+
+    login: Login
+    database: str
+    number: int
+
+    @property
+    def storage(self) -> Storage: ...
+
+
+def kind_of(words: Sequence[str]) -> str | None:
+    """The kind of a statement by its first three words, in lower case."""
+    first, second, third = words
+    if first in ("desc", "describe"):
+        return "describe" if second not in ("select", "insert", "update", "delete", "with") else None
+    if first != "show":
+        return None
+    if second == "create":
+        return f"show_create_{third}" if third in ("table", "database", "view", "schema") else None
+    if (second, third) == ("table", "status"):
+        return "show_table_status"
+    word = third if second in ("full", "global", "session", "extended") else second
+    if word in ("processlist", "grants"):
+        return f"show_{word}"
+    if word in _FIXED and word != "create":
+        return f"show_{word}"
+    return _KINDS.get(word)
+
+
+def is_kind(kind: str) -> bool:
+    return kind == "describe" or kind.startswith("show_")
+
+
+def parse(kind: str, tokens: Tokens, session: Shown) -> Callable[[], ResultSet]:
+    """Read the statement; what is returned answers it. Raises StatementError."""
+    storage, account, database = session.storage, session.login.account, session.database
+    tokens.next()
+    is_full = False
+    word = kind.removeprefix("show_")
+    if word in _FIXED or word in ("processlist", "grants"):
+        tokens.skip_rest()
+        return lambda: _fixed(word, session)
+    if kind in ("show_tables", "show_table_status", "show_sequences"):
+        return _tables(kind, tokens, storage, account, database)
+    if kind in ("show_create_database", "show_create_schema"):
+        tokens.next()
+        tokens.next()
+        tokens.accept("if", "not", "exists")
+        name = storage.database(tokens.name().lower(), account=account).name
+        return lambda: _texts(("Database", "Create Database"), [(name, f"CREATE DATABASE {in_backquotes(name)}")])
+    if kind in ("show_create_table", "show_create_view"):
+        tokens.next()
+        tokens.next()
+    elif kind != "describe":
+        tokens.accept("full")
+        tokens.accept("extended")
+        is_full = tokens.tokens[1].is_word("FULL")
+        tokens.next()
+        if not tokens.accept("from"):
+            tokens.expect("in")
+    names = table_name(tokens, database, needs_database=False)
+    if kind in ("show_columns", "show_index") and (tokens.accept("from") or tokens.accept("in")):
+        names = tokens.name().lower(), names[1]
+    if not names[0]:
+        raise StatementError(1046, "No database selected", "3D000")
+    entry = storage.find(*names, account=account)
+    if entry is None:
+        entry = storage.table(*names, account=account)
+    if kind in ("show_create_table", "show_create_view"):
+        return lambda: _create(entry)
+    if kind == "show_index":
+        like, keep = None, _where_key(tokens)
+        return lambda: _index_rows(entry.definition, keep)
+    like = tokens.text() if tokens.accept("like") else None
+    if like is None and kind == "describe" and not tokens.at_end() and not tokens.at(";"):
+        like = tokens.next()
+    pattern = Like(like if like is not None else "%", ignore_case=True)
+    rows = [row for row in _columns(entry.definition) if pattern.matches(str(row[0]))]
+    if kind == "show_columns" and is_full:
+        return lambda: _texts(
+            ("Field", "Type", "Collation", "Null", "Key", "Default", "Extra", "Privileges", "Comment"),
+            [
+                (
+                    *row[:2],
+                    _collation(entry.definition, str(row[0])),
+                    *row[2:6],
+                    "select,insert,update,references",
+                    row[6],
+                )
+                for row in rows
+            ],
+        )
+    return lambda: _texts(("Field", "Type", "Null", "Key", "Default", "Extra", "Comment"), rows)
+
+
+def _where_key(tokens: Tokens) -> str | None:
+    """``WHERE Key_name = 'x'``: all that clients ask of an index list."""
+    if not tokens.accept("where"):
+        return None
+    tokens.name()
+    tokens.expect("=")
+    return tokens.text()
+
+
+def _fixed(word: str, session: Shown) -> ResultSet:
+    user = f"{session.login.user}"
+    if word == "processlist":
+        columns = ("Id", "User", "Host", "db", "Command", "Time", "State", "Info")
+        return _texts(
+            columns, [(session.number, user, "127.0.0.1", session.database, "Query", 0, "", "SHOW PROCESSLIST")]
+        )
+    if word == "grants":
+        return _texts((f"Grants for {user}@localhost",), [(f"GRANT ALL ON *.* TO `{user}`@`localhost`",)])
+    return _texts(*_FIXED[word])
+
+
+def _create(entry: TableEntry) -> ResultSet:
+    definition = entry.definition
+    if entry.kind == VIEW:
+        columns = ("View", "Create View", "character_set_client", "collation_connection")
+        return _texts(columns, [(definition.name, definition.create_sql, "utf8mb4", "utf8mb4_bin")])
+    if entry.kind == SEQUENCE:
+        return _texts(("Table", "Create Table"), [(definition.name, definition.create_sql)])
+    text = create_table(definition, constraints=True).replace(f"{in_backquotes(definition.database)}.", "", 1)
+    return _texts(("Table", "Create Table"), [(definition.name, text)])
+
+
+def _tables(kind: str, tokens: Tokens, storage: Storage, account: str, database: str) -> Callable[[], ResultSet]:
+    full = tokens.accept("full")
+    tokens.next()
+    tokens.accept("status")
+    if tokens.accept("from") or tokens.accept("in"):
+        database = tokens.name().lower()
+    pattern = "%"
+    wanted: tuple[str, ...] = ()
+    if tokens.accept("like"):
+        pattern = tokens.text()
+    elif tokens.accept("where"):
+        field = tokens.name().lower()
+        if tokens.accept("like"):
+            pattern = tokens.text()
+        elif tokens.accept("in"):
+            tokens.expect("(")
+            wanted = (tokens.text(),)
+            while tokens.accept(","):
+                wanted += (tokens.text(),)
+            tokens.expect(")")
+        else:
+            tokens.expect("=")
+            wanted = (tokens.text(),)
+        if field != "table_type":
+            pattern, wanted = (wanted[0] if wanted else pattern), ()
+    if not database:
+        raise StatementError(1046, "No database selected", "3D000")
+    like = Like(pattern)
+
+    def answer() -> ResultSet:
+        found = [
+            (entry, definition)
+            for entry, definition in relations(storage, account)
+            if definition.database == database.lower() and like.matches(definition.name)
+        ]
+        if kind == "show_sequences":
+            return _texts(("Names", "Data Type"), [(d.name, "BIGINT") for entry, d in found if entry.kind == SEQUENCE])
+        if kind == "show_table_status":
+            return _status(storage, found)
+        kinds = {VIEW: "VIEW", SEQUENCE: "SEQUENCE"}
+        rows = [(definition.name, kinds.get(entry.kind, "BASE TABLE")) for entry, definition in found]
+        rows = [row for row in rows if not wanted or row[1] in wanted]
+        if full:
+            return _texts((f"Tables_in_{database}", "Table_type"), rows)
+        return _texts((f"Tables_in_{database}",), [row[:1] for row in rows])
+
+    return answer
+
+
+def _status(storage: Storage, found: list[tuple[TableEntry, Definition]]) -> ResultSet:
+    columns = (
+        "Name", "Engine", "Row_format", "Rows", "Avg_row_length", "Data_length", "Max_data_length", "Index_length",
+        "Data_free", "Auto_increment", "Create_time", "Update_time", "Check_time", "Collation", "Checksum",
+        "Create_options", "Comment",
+    )  # fmt: skip
+    with storage.lock:
+        last = storage.clock.last
+        rows: list[tuple[Cell, ...]] = [
+            (
+                d.name,
+                "Tae",
+                "Dynamic",
+                len(entry.stored.visible(last)),
+                0,
+                0,
+                0,
+                0,
+                0,
+                entry.next_auto,
+                created_at(storage, entry),
+                None,
+                None,
+                "utf8mb4_bin",
+                None,
+                "",
+                d.comment,
+            )
+            for entry, d in found
+        ]
+    return _texts(columns, rows)
+
+
+def _columns(definition: Definition) -> Iterator[tuple[Cell, ...]]:
+    for column in definition.user_columns:
+        name = column.name
+        shown = definition.type_texts[name].upper() if not column.labels else definition.type_texts[name]
+        null, comment = "YES" if column.nullable else "NO", definition.attributes_of(name).comment
+        yield (
+            name,
+            shown,
+            null,
+            key_of(definition, name),
+            default_of(definition, name),
+            extra_of(definition, name),
+            comment,
+        )
+
+
+def _collation(definition: Definition, name: str) -> str | None:
+    return "utf8mb4_bin" if definition.column(name).type.oid in types.TEXT_TYPES else None
+
+
+def _index_rows(definition: Definition, key: str | None) -> ResultSet:
+    columns = (
+        "Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality", "Sub_part",
+        "Packed", "Null", "Index_type", "Comment", "Index_comment", "Index_params", "Visible", "Expression",
+    )  # fmt: skip
+    rows: list[tuple[Cell, ...]] = [
+        (
+            definition.name,
+            int(not unique),
+            index,
+            position,
+            column,
+            "A",
+            0,
+            None,
+            None,
+            "YES" if definition.column(column).nullable else "",
+            "",
+            "",
+            "",
+            "",
+            "YES",
+            None,
+        )
+        for index, unique, position, column in key_parts(definition)
+        if key in (None, index)
+    ]
+    return _texts(columns, rows)
+
+
+def _texts(names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> ResultSet:
+    numbers = {place for row in rows for place, cell in enumerate(row) if isinstance(cell, int)}
+    columns = (
+        ResultColumn(name, BIGINT, 63) if place in numbers else ResultColumn(name, VAR_STRING, UTF8)
+        for place, name in enumerate(names)
+    )
+    return ResultSet(tuple(columns), list(rows))

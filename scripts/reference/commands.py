@@ -1,0 +1,115 @@
+"""docs/reference/commands.md: every command with its arguments and options, from what `--help` knows."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from ccpr.cli.main import Commands
+from ccpr.state.settings import SETTINGS
+from ccpr.state.target_settings import TARGET_SETTINGS
+from scripts.reference.tables import code, listed
+
+_HEAD = """# Commands
+
+Generated from the code by `make reference`; do not edit. `ccpr COMMAND --help` shows the same.
+
+Every command but `emulator` has `--json`: one JSON document on standard output, errors too. Exit codes:
+
+| code | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | failed; the error names a code, its subject and a remedy ([errors](errors.md)) |
+| 2 | the command line is wrong; nothing was done |
+| 3 | `ccpr run`: the point is made, and tables of a target lag, as the output says |
+| 4 | something would be destroyed or copied, and was not confirmed; nothing was done (`--yes` confirms) |
+| 130 | interrupted (Ctrl-C); type it again to go on |
+
+`ccpr --verbose COMMAND …` logs what happens on standard error. `NAME` is the subscription. What an
+option is without being given stands in brackets.
+"""
+_AS_JSON = "--json"
+_PLAIN = "The subscription."  # says no more than the name of the argument
+_CREATING = ("subscribe", "target add")
+_REQUIRED = "required"
+
+
+def page() -> str:
+    """The text of docs/reference/commands.md."""
+    lines = [*_HEAD.rstrip().split("\n")]
+    panel = ""
+    for name, deferred in Commands.deferred.items():
+        if deferred.panel != panel:
+            panel = deferred.panel
+            lines += ["", f"## {panel}"]
+        for words, command in _commands(name, deferred.load(name)):
+            lines += ["", f"### ccpr {words}", "", *_command(words, command)]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """A command, or the commands of a group, with the words that call them."""
+    if not hasattr(command, "commands"):
+        yield words, command
+        return
+    for name, part in command.commands.items():
+        yield from _commands(f"{words} {name}", part)
+
+
+def _command(words: str, command: Any) -> list[str]:
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    options = [
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name == "option" and not {_AS_JSON, "--help"} & set(parameter.opts)
+    ]
+    usage = " ".join(["ccpr", words, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
+    lines = [code(usage), "", " ".join(inspect.cleandoc(command.help or "").split())]
+    elsewhere = _settings(words)
+    context = command.context_class(command)
+    rows = [_row(_argument(one), one) for one in arguments if _sentence(one.help) != _PLAIN]
+    rows += [_row(_option(one, context), one) for one in options if one.opts[0] not in elsewhere]
+    if settings := [one.opts[0] for one in options if one.opts[0] in elsewhere]:
+        rows.append(f"* Settings, as in [configuration](configuration.md): {listed(settings)}.")
+    return [*lines, "", *rows] if rows else lines
+
+
+def _settings(words: str) -> set[str]:
+    """The options of a command that are settings and mean what the page of settings says."""
+    known = TARGET_SETTINGS if words.startswith("target ") else SETTINGS
+    if words.endswith("alter"):
+        return {one.option for one in known.values() if not one.later}
+    return {one.option for one in known.values() if not one.at_creation} if words in _CREATING else set()
+
+
+def _row(name: str, parameter: Any) -> str:
+    default = _default(parameter)
+    return f"* {code(name)}{' (required)' if default == _REQUIRED and name.startswith('-') else ''}: " + " ".join(
+        filter(None, (_sentence(parameter.help), default if default != _REQUIRED else ""))
+    )
+
+
+def _argument(parameter: Any) -> str:
+    name = parameter.metavar or parameter.name.upper()
+    return name if parameter.required else f"[{name.strip('[]')}]"
+
+
+def _option(parameter: Any, context: Any) -> str:
+    names = ", ".join((*parameter.opts, *parameter.secondary_opts))
+    if parameter.is_flag:
+        return names
+    kind = parameter.make_metavar(context).strip("<>") if hasattr(parameter.type, "choices") else parameter.type.name
+    value = parameter.metavar or kind.removesuffix(" range")
+    return f"{names} {value}{' …' if parameter.multiple else ''}"
+
+
+def _sentence(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return _REQUIRED
+    default = getattr(parameter.default, "value", parameter.default)
+    if default is None or default is False or default == "" or parameter.multiple:
+        return ""
+    return f"({code(str(default))})"
