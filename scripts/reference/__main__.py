@@ -8,7 +8,7 @@ from ccpr.cli.error_catalogue import markdown
 from ccpr.config.model import schema_text
 from scripts.reference import commands, configuration, configuration_file, statements, types
 
-FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
     "ccpr-yaml.md": configuration_file.page,
     "ccpr.schema.json": schema_text,
