@@ -30,9 +30,9 @@ def dump(
     table that the server cannot have is left out and named at the end, and the exit code is 3.
     Views, sequences, functions and grants: `ccpr restore --with-definitions`."""
     from ccpr.cli.restore_command import database_of
+    from ccpr.retention.pinning import pinned
     from ccpr.schema.dialects import Dialect
     from ccpr.service import estimates
-    from ccpr.service.pinning import pinned
     from ccpr.service.point_loading import PointSource
     from ccpr.service.script import write_script
     from ccpr.service.workspace import Workspace

@@ -86,8 +86,8 @@ def export(
     of them are of the same point. What a file's name cannot have is written as %2F, also in letters that only their
     case tells apart; a table whose name is too long for a file's is named at the end, and the exit code is 3."""
     from ccpr.mirror.table_read import reading_of
+    from ccpr.retention.pinning import pinned
     from ccpr.service import estimates
-    from ccpr.service.pinning import pinned
     from ccpr.service.workspace import Workspace
     from ccpr.state.pins import Pins
     from ccpr.state.subscription import Subscription

@@ -33,16 +33,18 @@ def plan(
     The iteration stays open: a run, or the sensor, continues it.
     """
     from ccpr.pipeline import plan as planning
+    from ccpr.retention.retention import Retention, take_inventory
     from ccpr.service.lake_plan import plan_lakes
     from ccpr.service.room import mirror_room
-    from ccpr.service.staying import expiring_after
     from ccpr.service.target_sync import plan_targets
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace, open_iteration(workspace, name) as iteration:
         found = planning.plan(iteration)
         targets = plan_targets(workspace, iteration)
-        expiring = expiring_after(workspace, found)
+        inventory = take_inventory(workspace.log.engine, iteration.subscription.task_id)
+        after = inventory.after(found.lsn, found.at, point=bool(found.tables or found.changes))
+        expiring = Retention.of(iteration.subscription.settings).expired(after)
         lakes = plan_lakes(workspace, iteration)
         room = mirror_room(workspace, iteration.subscription)
     if as_json:

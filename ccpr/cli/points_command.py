@@ -89,10 +89,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the points that can be read, and why each stays."""
-    from ccpr.maintenance.retention import Retention
-    from ccpr.service.staying import staying
+    from ccpr.retention.retention import Retention, take_inventory
     from ccpr.service.workspace import Workspace
-    from ccpr.state.history import PointHistory
     from ccpr.state.quarantine import Quarantine
     from ccpr.state.subscription import Subscription
 
@@ -107,14 +105,14 @@ def list_(
             check_settings(settings, subscription.database, subscription.table)
         if drop_before is not None:
             _drop_before(workspace, name, drop_before, yes=yes, as_json=as_json)
-        found = PointHistory(workspace.log.engine, row.task_id).global_points()
+        inventory = take_inventory(workspace.log.engine, row.task_id)
+        found, kept_by = inventory.points, Retention.of(settings).kept_by(inventory)
         behind = Quarantine(workspace.log.engine, row.task_id).behind_by_point()
-        why = staying(workspace, name, Retention.of(settings))
         there = _in_lakes(workspace, name) if in_lakes else {}
         cost = _sizes(workspace, row.task_id, [one.lsn for one in found]) if sizes else {}
     if would_expire:
-        found = [point for point in found if not why.reasons.get(point.lsn, [""])]
-    held = {point.lsn: [hold for hold in why.holds if hold.lsn == point.lsn] for point in found}
+        found = [point for point in found if not kept_by[point.lsn]]
+    held = {point.lsn: [hold for hold in inventory.kept.holds if hold.lsn == point.lsn] for point in found}
     if as_json:
         show_json(
             [
@@ -129,7 +127,7 @@ def list_(
                     "bytes_copied": point.bytes_copied,
                     "consistent": point.lsn not in behind,
                     "behind": behind_json(behind.get(point.lsn, {})),
-                    "kept_by": why.reasons.get(point.lsn, []),
+                    "kept_by": kept_by[point.lsn],
                     "held": [hold.to_json() for hold in held[point.lsn]],
                     **({"bytes_shown": cost[point.lsn].shown, "bytes_alone": cost[point.lsn].alone} if sizes else {}),
                     **({"lakes": _lakes_json(there, point.at.physical)} if in_lakes else {}),
@@ -155,7 +153,7 @@ def list_(
             point.objects_copied,
             size_text(point.bytes_copied),
             *((size_text(cost[point.lsn].shown), size_text(cost[point.lsn].alone)) if sizes else ()),
-            ", ".join(why.reasons.get(point.lsn, [])) or "-",
+            ", ".join(kept_by[point.lsn]) or "-",
             ", ".join(late["table"] for late in behind_json(behind.get(point.lsn, {}))),
         )
         for point in found

@@ -38,8 +38,8 @@ def restore_rows(
     as_json: bool,
 ) -> None:
     """Load it, and show how long it will take and how far it is."""
+    from ccpr.retention.pinning import pinned
     from ccpr.service import estimates
-    from ccpr.service.pinning import pinned
     from ccpr.service.point_loading import load_point
 
     address, password = read_target_login(into, password_file)

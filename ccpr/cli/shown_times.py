@@ -69,7 +69,7 @@ def _shown(instant: datetime, timespec: str, *, utc: str) -> str:
 def at_option(text: str | None) -> int | datetime | str | None:
     """The value of --at: an lsn, a time, how long ago by our clock, or the name of a held point. Raises
     typer.BadParameter."""
-    from ccpr.mirror.holds import HOLD_NAME
+    from ccpr.mirror.kept_points import HOLD_NAME
 
     if text is None:
         return None

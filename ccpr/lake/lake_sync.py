@@ -28,11 +28,11 @@ from ccpr.lake.lake_catalog import (
     TableRow,
 )
 from ccpr.lake.publish import Published, empty_table, publish_table
-from ccpr.maintenance.retention import Dated, Retention
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.errors import PointGone, StoreFailed
 from ccpr.mirror.points import Point, TableRef
+from ccpr.retention.retention import Dated, Retention
 from ccpr.state.errors import LeaseLost
 from ccpr.state.patterns import ALL_NAMES, NamePatterns
 from ccpr.state.targets import LaggingTargetTable

@@ -19,7 +19,7 @@ from ccpr.maintenance.second_copy import forget_later
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.head import Head, Identity
-from ccpr.mirror.kept import Kept
+from ccpr.mirror.kept_points import KeptPoints
 from ccpr.mirror.layout import LEDGER_SCHEMA, digest_in, object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile
@@ -127,7 +127,7 @@ def adopt(lease: Lease, mirror: Mirror, values: Mapping[str, str] | None = None)
 class _Found:
     """Rows to be written. `points` and `changes` are in the order of the points."""
 
-    kept: Kept
+    kept: KeptPoints
     points: list[Point] = field(default_factory=list)
     files: list[PointFile] = field(default_factory=list)
     changes: list[list[TablePoint]] = field(default_factory=list)

@@ -44,15 +44,3 @@ class CopyDiverged(Terminal):
         "Keep it, and copy to another place with --to; or go on from it: `ccpr copy NAME --promote URL`. Or lose what "
         "only it has: `ccpr copy NAME --to URL --give-up LSN`, its newest point."
     )
-
-
-class PointsNeeded(Terminal):
-    """Points that were to be dropped must stay: the newest, held ones, and what a table in quarantine, a target, a lake
-    or a relay needs. Nothing was dropped."""
-
-    code = "POINTS_NEEDED"
-    about = "points"
-    default_remedy = (
-        "`ccpr points NAME` says why each point stays, `ccpr status NAME` shows targets, followers and tables in "
-        "quarantine: release held points, sync, release or resync what needs the points, or drop fewer of them."
-    )

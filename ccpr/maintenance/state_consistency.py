@@ -9,7 +9,7 @@ from typing import Any
 
 from ccpr.maintenance.state_document import SubscriptionState
 from ccpr.matrixone.schema import Kind, Table
-from ccpr.mirror.holds import HOLD_NAME
+from ccpr.mirror.kept_points import HOLD_NAME
 from ccpr.mirror.layout import (
     DIGEST,
     MANIFEST,

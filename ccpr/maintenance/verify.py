@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.maintenance.decoded_objects import DecodedObjects
-from ccpr.maintenance.orphans import NamedFiles, find_orphans
 from ccpr.maintenance.repair import Repair
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
@@ -25,6 +24,7 @@ from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
 from ccpr.mirror.manifests import Rows
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
+from ccpr.retention.orphans import NamedFiles, find_orphans
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
 from ccpr.state.history import GlobalPoint, PointHistory

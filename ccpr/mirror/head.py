@@ -20,8 +20,8 @@ class Head:
     watermark : time up to which the replica is complete, by the upstream's clock, in nanoseconds.
     point : path of the newest point's file; empty before the first.
     snapshots : those of the last iterations, the newest first: what the next difference can start from.
-    kept : path of the file of earlier points that stay, and of held ones (`ccpr.mirror.kept`); empty if there never
-        were any.
+    kept : path of the file of earlier points that stay, and of held ones (`ccpr.mirror.kept_points`); empty if there
+        never were any.
     """
 
     oldest_point: int | None

@@ -41,7 +41,7 @@ from ccpr.mirror.errors import HoldMissing, MirrorDamaged, PointGone, PointNotRe
 from ccpr.mirror.files import MirrorFiles, json_bytes
 from ccpr.mirror.filters import Condition, Filter, conditions, mask_of
 from ccpr.mirror.head import Head, Identity
-from ccpr.mirror.kept import Kept
+from ccpr.mirror.kept_points import KeptPoints
 from ccpr.mirror.layout import (
     HEAD,
     IDENTITY,
@@ -106,7 +106,7 @@ class Mirror:
         names = ((name, lsn_of_point(name)) for name in self.store.names("points"))
         return [name for name, lsn in names if lsn is not None and lsn < oldest_lsn and name not in needed]
 
-    def kept(self) -> Kept:
+    def kept(self) -> KeptPoints:
         """The points before the chain, and those that are held."""
         return self.point_files().kept
 
@@ -332,7 +332,7 @@ class Mirror:
         """See `ccpr.mirror.point_files.write_point`."""
         return write_point(self.files, point, changed, earlier)
 
-    def write_kept(self, kept: Kept, revision: int) -> str:
+    def write_kept(self, kept: KeptPoints, revision: int) -> str:
         """Its path. It is not seen until a head names it."""
         path = self.files.write_json(partial(kept_path, revision), kept.to_json())
         self.store.sync("kept")

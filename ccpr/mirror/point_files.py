@@ -16,7 +16,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.files import MirrorFiles
 from ccpr.mirror.head import Head
-from ccpr.mirror.kept import Kept, KeptPoint
+from ccpr.mirror.kept_points import KeptPoint, KeptPoints
 from ccpr.mirror.layout import COMPLETE_EVERY, lsn_of_point, point_path
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 
@@ -38,13 +38,13 @@ class PointFiles:
         self._read: dict[str, dict[str, Any]] = {}
 
     @cached_property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptPoints:
         """The points before the chain, and those that are held."""
         if not self.head.kept:
-            return Kept()
+            return KeptPoints()
         value = self._files.read_json(self.head.kept)
         with self._files.understood(self.head.kept):
-            return Kept.from_json(value, self.head.oldest_point)
+            return KeptPoints.from_json(value, self.head.oldest_point)
 
     def all(self) -> Iterator[PointFile]:
         """Those that can be read, newest first."""

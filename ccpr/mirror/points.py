@@ -10,7 +10,7 @@ from ccpr.base.wording import meant
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, integer_of, text_of
 from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
-from ccpr.mirror.holds import HOLD_NAME
+from ccpr.mirror.kept_points import HOLD_NAME
 
 FIRST_INSTANT = 10**15  # a whole number from here on is nanoseconds since 1970, one below is an lsn
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

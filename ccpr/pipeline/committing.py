@@ -17,9 +17,6 @@ import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.maintenance.dropping import Replica
-from ccpr.maintenance.retention import Retention
-from ccpr.maintenance.sweeping import Swept, sweep
 from ccpr.matrixone.definitions import Definitions
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table
@@ -28,6 +25,9 @@ from ccpr.mirror.points import LaggingTable
 from ccpr.pipeline.copying import CopyReport
 from ccpr.pipeline.counting import count_changed
 from ccpr.pipeline.results import Listed
+from ccpr.retention.dropping import Replica
+from ccpr.retention.retention import Retention
+from ccpr.retention.sweeping import Swept, sweep
 from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.checkpoint.store import Location
 from ccpr.state.context import Context

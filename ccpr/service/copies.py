@@ -17,8 +17,8 @@ from ccpr.mirror.errors import BadName, KeyUnusable, PointGone, PointNotReached
 from ccpr.mirror.key_urls import IN_CLEAR, without_key
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store, place_of
+from ccpr.retention.pinning import end_left, pinned
 from ccpr.service.mirror_places import check_free, check_place
-from ccpr.service.pinning import end_left, pinned
 from ccpr.service.subscriptions import canonical
 from ccpr.service.workspace import Workspace
 from ccpr.state.copies import CopyRecord, CopyRecords, copy_id

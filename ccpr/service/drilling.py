@@ -35,10 +35,10 @@ from ccpr.mirror.figures import Figures, Summing
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.mirror.reading import as_asked, read_schema
+from ccpr.retention.pinning import end_left, pinned
 from ccpr.service import estimates
 from ccpr.service.copies import worker_of
 from ccpr.service.errors import ScratchTaken
-from ccpr.service.pinning import end_left, pinned
 from ccpr.service.point_loading import PointSource, load_point
 from ccpr.service.workspace import Workspace
 from ccpr.state.drills import Drill, DrillRecords

@@ -2,28 +2,23 @@
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from datetime import UTC, datetime
 
-import sqlalchemy as sa
-
-from ccpr.maintenance.dropping import Replica, drop_points
-from ccpr.maintenance.retention import check_droppable, look
 from ccpr.mirror.errors import BadName, BadOption, HoldMissing, PointGone
-from ccpr.mirror.holds import HOLD_NAME, Hold
+from ccpr.mirror.kept_points import HOLD_NAME, Hold
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, instant_text, nanoseconds_of
 from ccpr.pipeline.lag import LagMeter
+from ccpr.retention.dropping import Replica, drop_points
+from ccpr.retention.retention import take_inventory
 from ccpr.service.errors import HoldExists
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
-from ccpr.state.database import transaction
 from ccpr.state.errors import StateUnavailable
-from ccpr.state.kept import KeptChanged, KeptState
+from ccpr.state.kept import KeptChanged
 from ccpr.state.ledger import due_time
 from ccpr.state.publishing import publish_pending
 from ccpr.state.subscription import Subscription
-from ccpr.state.tables import points
 
 _ATTEMPTS = 20  # while others hold and drop points
 
@@ -58,9 +53,9 @@ def hold(
     wanted = Hold(held_as, point.lsn, end, datetime.fromtimestamp(workspace.clock(), UTC))
 
     def add(held: tuple[Hold, ...]) -> tuple[Hold, ...]:
-        before = next((one for one in held if one.name == held_as), None)
+        before = next((hold for hold in held if hold.name == held_as), None)
         if before is None:
-            return tuple(sorted((*held, wanted), key=lambda one: one.name))
+            return tuple(sorted((*held, wanted), key=lambda hold: hold.name))
         if (before.lsn, before.until) != (wanted.lsn, wanted.until):
             known = "" if before.until is None else f" until {instant_text(before.until)}"
             raise HoldExists(f"it is point {before.lsn}{known}", subject=f"held point {held_as}")
@@ -72,17 +67,16 @@ def hold(
 
 def release(workspace: Workspace, name: str, held_as: str) -> Hold:
     """End a hold; the point goes as the rules say. Raises HoldMissing."""
-    mirror = workspace.mirror(name)
-    found: list[Hold] = []
+    released: list[Hold] = []
 
     def remove(held: tuple[Hold, ...]) -> tuple[Hold, ...]:
-        found[:] = [one for one in held if one.name == held_as]
-        if not found:
+        released[:] = [hold for hold in held if hold.name == held_as]
+        if not released:
             raise HoldMissing("no point is held by that name", subject=f"held point {held_as[:80]}")
-        return tuple(one for one in held if one.name != held_as)
+        return tuple(hold for hold in held if hold.name != held_as)
 
-    _change(workspace, name, mirror, remove)
-    return found[0]
+    _change(workspace, name, workspace.mirror(name), remove)
+    return released[0]
 
 
 def drop(workspace: Workspace, name: str, lsns: Collection[int]) -> None:
@@ -94,16 +88,16 @@ def drop(workspace: Workspace, name: str, lsns: Collection[int]) -> None:
         mirror = workspace.mirror_of(subscription)
         publish_pending(workspace.log, name, mirror, lease.claim)
         replica = Replica.of(workspace.log.engine, row.task_id, mirror)
-        found = look(workspace.log.engine, row.task_id)
-        dropped = {point.lsn for point in found.points if point.lsn in lsns}
+        inventory = take_inventory(workspace.log.engine, row.task_id)
+        dropped = {point.lsn for point in inventory.points if point.lsn in lsns}
         if not dropped:
             raise PointGone("the points have been dropped", subject=mirror.store.url)
-        check_droppable(found, dropped)
+        inventory.check_droppable(dropped)
         age = LagMeter(workspace.clock).read(row.task_id, Context.from_text(row.context)).seconds or 0.0
-        due = found.watermark // 10**9 + math.ceil(age) + subscription.settings.retain_files
+        due = inventory.watermark // 10**9 + math.ceil(age) + subscription.settings.retain_files
         lease.confirm()
         try:
-            drop_points(replica, found.points, found.kept, dropped, found.holds, due)
+            drop_points(replica, inventory, dropped, inventory.holds, due)
         except KeptChanged as error:
             raise _changed(name) from error
         publish_pending(workspace.log, name, mirror, lease.claim)
@@ -117,35 +111,19 @@ def _change(
     point: Point | None = None,
 ) -> None:
     """Change what is held. `point`: one that must still be there."""
-    row = workspace.log.row(name)
-    replica = Replica.of(workspace.log.engine, row.task_id, mirror)
+    task_id = workspace.log.row(name).task_id
+    replica = Replica.of(workspace.log.engine, task_id, mirror)
     for _ in range(_ATTEMPTS):
-        before = replica.kept.state()
-        after = replace(before, holds=change(before.holds))
-        if after.holds != before.holds:
+        inventory = take_inventory(workspace.log.engine, task_id)
+        holds = change(inventory.kept.holds)
+        if holds != inventory.kept.holds:
             try:
-                _write(replica, before, after, point)
+                drop_points(replica, inventory, (), holds, due_time(inventory.watermark), point)
             except KeptChanged:
                 continue
         publish_pending(workspace.log, name, mirror)
         return
     raise _changed(name)
-
-
-def _write(replica: Replica, before: KeptState, after: KeptState, point: Point | None) -> None:
-    """Raises KeptChanged, PointGone."""
-    history = replica.history
-    revision = before.revision + 1
-    file = replica.mirror.write_kept(after.content(history.global_points()), revision)
-    due = due_time(history.watermark())
-    with transaction(history.engine) as connection:
-        if point is not None:
-            mine = (points.c.task_id == history.task_id, points.c.lsn == point.lsn)
-            there = connection.scalar(sa.select(points.c.snapshot_ts).where(*mine).with_for_update())
-            if there != point.at.physical:
-                raise PointGone(f"point {point.lsn} has been dropped", subject=replica.mirror.store.url)
-        replica.kept.write(connection, before, replace(after, revision=revision, file=file))
-        replica.ledger.schedule_deletion(connection, [before.file] if before.file else [], due)
 
 
 def _changed(name: str) -> StateUnavailable:

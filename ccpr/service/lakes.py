@@ -17,8 +17,8 @@ from ccpr.lake.lake_catalog import Catalog, LakeContents, each_point
 from ccpr.lake.lake_options import LakeOptions
 from ccpr.lake.lake_sync import LakeScope, LakeSync
 from ccpr.lake.stores import LakeStore, open_lake
-from ccpr.maintenance.retention import Retention
 from ccpr.mirror.mirror import Mirror
+from ccpr.retention.retention import Retention
 from ccpr.schema.choices import DdlPolicy
 from ccpr.service.errors import MirrorInUse
 from ccpr.service.mirror_places import is_within, readable_subscriptions

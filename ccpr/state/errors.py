@@ -273,6 +273,18 @@ class FollowerLoginLost(Terminal):
     )
 
 
+class PointsNeeded(Terminal):
+    """Points that were to be dropped must stay: the newest, held ones, and what a table in quarantine, a target, a lake
+    or a relay needs. Nothing was dropped."""
+
+    code = "POINTS_NEEDED"
+    about = "points"
+    default_remedy = (
+        "`ccpr points NAME` says why each point stays, `ccpr status NAME` shows targets, followers and tables in "
+        "quarantine: release held points, sync, release or resync what needs the points, or drop fewer of them."
+    )
+
+
 class PointsPinned(Terminal):
     """Snapshots that other clusters took through the relay keep these points. Without the subscription nothing serves
     those clusters; without the point they load everything again. Nothing was done."""

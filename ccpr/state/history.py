@@ -39,7 +39,7 @@ _DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 
 
 
 def _chain_from(task_id: sa.ColumnElement[str]) -> sa.ColumnElement[int]:
-    """Points before it are not in the chain (`ccpr.mirror.kept`)."""
+    """Points before it are not in the chain (`ccpr.mirror.kept_points`)."""
     return sa.func.coalesce(sa.select(kept.c.chain_from).where(kept.c.task_id == task_id).scalar_subquery(), 0)
 
 

@@ -11,19 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.mirror.holds import HOLD_NAME, Hold
+from ccpr.mirror.kept_points import HOLD_NAME, Hold, KeptPoint, KeptPoints
 from ccpr.state.database import batches, fetch, reading, repeatable, stored_time, understood
 from ccpr.state.history import GlobalPoint
 from ccpr.state.tables import holds, kept, kept_points
-
-if TYPE_CHECKING:  # it imports Arrow
-    from ccpr.mirror.kept import Kept
 
 _ROWS = 400  # of one statement
 _KEPT = sa.select(kept).where(kept.c.task_id == sa.bindparam("task"))
@@ -58,13 +54,11 @@ class KeptState:
         linked = {one.lsn: (later.lsn, later.at.physical) for one, later in pairwise(points)}
         return {**linked, **self.nexts}
 
-    def content(self, points: Sequence[GlobalPoint]) -> "Kept":
+    def content(self, points: Sequence[GlobalPoint]) -> KeptPoints:
         """What the mirror's file says. `points`: all of the subscription, oldest first."""
-        from ccpr.mirror.kept import Kept, KeptPoint
-
         listed = (point for point in points if point.lsn in self.nexts)
         found = (KeptPoint(one.file, one.lsn, one.at.physical, *self.nexts[one.lsn]) for one in listed)
-        return Kept(tuple(found), self.holds)
+        return KeptPoints(tuple(found), self.holds)
 
 
 class KeptRecords:

@@ -76,7 +76,7 @@ class Settings:
         label="interval",
         clause=True,
     )
-    retain: int = setting(0, Whole(), "How many points stay readable; 0 keeps all.")  # see `maintenance.retention`
+    retain: int = setting(0, Whole(), "How many points stay readable; 0 keeps all.")  # see `retention.retention`
     retain_for: int = setting(
         0,
         Span(most=_LONGEST),

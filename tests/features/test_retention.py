@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from ccpr.maintenance import verify
-from ccpr.maintenance.sweeping import Swept
 from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.step_names import Stage
 from ccpr.pipeline.steps import release
+from ccpr.retention.sweeping import Swept
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
 from ccpr.state.ledger import Ledger

@@ -16,11 +16,11 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from ccpr.maintenance.errors import CopyDiverged, PointsNeeded
+from ccpr.maintenance.errors import CopyDiverged
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.errors import HoldMissing, PointGone
-from ccpr.mirror.holds import Hold
+from ccpr.mirror.kept_points import Hold
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
@@ -29,7 +29,7 @@ from ccpr.service import held_points
 from ccpr.service.copies import copy
 from ccpr.service.verifying import verifier_of
 from ccpr.service.workspace import Workspace
-from ccpr.state.errors import MirrorDisagrees
+from ccpr.state.errors import MirrorDisagrees, PointsNeeded
 from ccpr.state.history import PointHistory
 from ccpr.state.kept import KeptRecords
 from ccpr.state.pins import Pin, Pins

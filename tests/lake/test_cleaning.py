@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.maintenance.retention import Retention
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
+from ccpr.retention.retention import Retention
 from tests.support.lakes import Published, source
 
 pytestmark = pytest.mark.long

@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 
 from ccpr.lake.rules import TableRules
-from ccpr.maintenance.retention import Retention
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.points import Point
+from ccpr.retention.retention import Retention
 from tests.support.lakes import DyingStore, Killed, Published
 
 pytestmark = pytest.mark.integration

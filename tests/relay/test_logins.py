@@ -14,7 +14,7 @@ from ccpr.relay.backing import StateFolder
 from ccpr.relay.logins import Logins
 from ccpr.relay.offers import Offers
 from ccpr.relay.server import Listen, Relay
-from ccpr.service.pinning import pinned
+from ccpr.retention.pinning import pinned
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
 from ccpr.state.pins import OURS, Pins

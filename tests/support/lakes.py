@@ -16,11 +16,11 @@ from ccpr.lake.lake_catalog import Catalog, LakeContents, contents_of
 from ccpr.lake.lake_sync import LakeResult, LakeScope, LakeSync
 from ccpr.lake.rules import DEFAULT_RULES, TableRules
 from ccpr.lake.stores import LakeStore
-from ccpr.maintenance.retention import Retention
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
+from ccpr.retention.retention import Retention
 from ccpr.service.workspace import Workspace
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream

@@ -2,10 +2,10 @@
 
 import logging
 
-from ccpr.maintenance.sweeping import Swept
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.pipeline.iteration import Iteration
+from ccpr.retention.sweeping import Swept
 
 _logger = logging.getLogger(__name__)
 

@@ -14,25 +14,25 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.maintenance import retention, sweeping
-from ccpr.maintenance.dropping import Replica as Parts
-from ccpr.maintenance.dropping import drop_points
-from ccpr.maintenance.errors import PointsNeeded
-from ccpr.maintenance.retention import Found, Retention
-from ccpr.maintenance.sweeping import Swept
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.errors import PointGone
 from ccpr.mirror.head import Head
-from ccpr.mirror.holds import Hold
+from ccpr.mirror.kept_points import Hold
 from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, with_checksums
 from ccpr.mirror.points import LaggingTable, TableRef
 from ccpr.pipeline.applying import write_table
+from ccpr.retention import retention, sweeping
+from ccpr.retention.dropping import Replica as Parts
+from ccpr.retention.dropping import drop_points
+from ccpr.retention.retention import PointInventory, Retention, take_inventory
+from ccpr.retention.sweeping import Swept
 from ccpr.state import ledger
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, as_mirror_point
+from ccpr.state.errors import PointsNeeded
+from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
 from ccpr.state.keep_rules import KeepRules
 from ccpr.state.kept import KeptState
 from ccpr.state.migrations import open_database
@@ -178,19 +178,21 @@ class Replica:
         self.change_holds()
 
     def change_holds(self) -> None:
-        before = self.parts.kept.state()
         holds = tuple(Hold(name, lsn, until, NOW) for name, (lsn, until) in sorted(self.held.items()))
-        drop_points(self.parts, self.history.global_points(), before, (), holds, 0)
+        drop_points(self.parts, self.inventory(), (), holds, 0)
         self.publish_head()
 
     def drop(self, lsn: int) -> None:
         """By an operator, who does not drop what is needed."""
-        points, kept = self.history.global_points(), self.parts.kept.state()
+        inventory = self.inventory()
         due = int(self.now.timestamp()) + GRACE_SECONDS
-        drop_points(self.parts, points, kept, {lsn}, kept.holds, due)
+        drop_points(self.parts, inventory, {lsn}, inventory.kept.holds, due)
         self.dropped[lsn] = self.now
         self.by_hand.add(lsn)
         self.publish_head()
+
+    def inventory(self) -> PointInventory:
+        return take_inventory(self.engine, self.history.task_id)
 
     @property
     def watermark(self) -> int:
@@ -200,7 +202,7 @@ class Replica:
     def sweep(self, rule: Retention, needed: list[int]) -> Swept:
         with (
             patch.object(retention, "needed_points", lambda *_: needed),
-            patch.object(self.history, "watermark", lambda: self.watermark + self.lsn),
+            patch.object(PointHistory, "watermark", lambda _: self.watermark + self.lsn),
             patch.object(ledger, "_ROWS", 2),  # several pages of garbage
         ):
             swept = sweeping.sweep(
@@ -395,28 +397,28 @@ def test_what_must_stay_is_not_dropped_and_the_error_says_why(
     behind: tuple[LaggingTable, ...], needed: tuple[int, ...], held_until: int | None, lsns: set[int], says: str
 ) -> None:
     held = KeptState(holds=(Hold("a", 3, held_until, NOW),))
-    found = Found([point(lsn) for lsn in range(10)], 10, behind, needed, held)
+    inventory = PointInventory([point(lsn) for lsn in range(10)], 10, behind, needed, held)
     if not says:
-        retention.check_droppable(found, lsns)
+        inventory.check_droppable(lsns)
         return
     with pytest.raises(PointsNeeded, match=says):
-        retention.check_droppable(found, lsns)
+        inventory.check_droppable(lsns)
 
 
 def test_retention_keeps_the_newest_point_that_shows_a_lagging_table() -> None:
     points = [point(lsn) for lsn in range(10)]
     rule = Retention(points=2)
-    assert rule.expired(Found(points, 0)) == list(range(8))
+    assert rule.expired(PointInventory(points, 0)) == list(range(8))
     late = [LaggingTable("db", "t", 5), LaggingTable("db", "u", 9), LaggingTable("db", "new", None)]
-    assert rule.expired(Found(points, 0, late)) == list(range(5))
-    assert Retention().expired(Found(points, 0, [LaggingTable("db", "t", 5)])) == []
+    assert rule.expired(PointInventory(points, 0, late)) == list(range(5))
+    assert Retention().expired(PointInventory(points, 0, [LaggingTable("db", "t", 5)])) == []
 
 
 def test_each_point_says_by_what_it_stays() -> None:
     points = [GlobalPoint(lsn, Timestamp((lsn + 1) * HOUR * 10**9), "", NOW, "", 0, 0, 0) for lsn in range(60)]
     held = KeptState(holds=(Hold("migration", 3, None, NOW),))
     rule = Retention(points=2, rules=KeepRules.parse("all:3h,hourly:5,daily:2"))
-    reasons = rule.reasons(Found(points, 60 * HOUR * 10**9, (), [58], held))
+    reasons = rule.kept_by(PointInventory(points, 60 * HOUR * 10**9, (), [58], held))
     stays = {lsn: why for lsn, why in reasons.items() if why}
     assert stays == {
         3: ["held: migration"],

@@ -12,14 +12,14 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.maintenance import orphans
-from ccpr.maintenance.orphans import NamedFiles, find_orphans
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.layout import lsn_of_point, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
+from ccpr.retention import orphans
+from ccpr.retention.orphans import NamedFiles, find_orphans
 from ccpr.state import ledger as ledger_file
 from ccpr.state.database import transaction
 from ccpr.state.history import GlobalPoint, PointHistory

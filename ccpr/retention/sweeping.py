@@ -2,16 +2,17 @@
 that drops a point, and deleted an hour later (decision files-go-an-hour-later).
 
 After a crash in between, the next sweep deletes them. A file that is not recorded is never deleted. All times are the
-upstream's, as in `ccpr.maintenance.retention`.
+upstream's, as in `ccpr.retention.retention`.
 """
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from ccpr.maintenance.dropping import Replica, drop_points
-from ccpr.maintenance.orphans import find_orphans
-from ccpr.maintenance.retention import Found, Retention, read_found
+from ccpr.retention.dropping import Replica, drop_points
+from ccpr.retention.orphans import find_orphans
+from ccpr.retention.retention import PointInventory, Retention, read_inventory
 from ccpr.state.database import batches, repeatable, together, transaction
 from ccpr.state.kept import KeptChanged
 
@@ -44,7 +45,6 @@ def sweep(
     confirm: Callable[[], None],
     grace_seconds: int,
     orphans: bool = False,
-    before: int | None = None,
 ) -> Swept:
     """Drop points that do not have to stay, and delete files that are due.
 
@@ -56,27 +56,37 @@ def sweep(
         towards the time that readers of a dropped point have, not against it.
     grace_seconds : how long files stay that no point names any more.
     orphans : look for files of attempts that came to nothing, which lists the whole mirror.
-    before : drop all points before this one, too. Raises PointsNeeded if one of them has to stay.
     """
-    found, (waiting, first, last) = _look(replica)
-    now = found.watermark // _SECOND
+    inventory, (waiting, first, last) = _look(replica)
+    expired, ended = retention.expired(inventory), inventory.holds != inventory.kept.holds
+    now = inventory.watermark // _SECOND
     latest = now + math.ceil(age_seconds) + grace_seconds
-    dropped, holds, ended = retention.expired(found), found.holds, found.holds != found.kept.holds
-    if not (dropped or orphans or ended) and (not waiting or (now < first and last <= latest)):
+    if not (expired or orphans or ended) and (not waiting or (now < first and last <= latest)):
         return Swept(0, 0, waiting)
     changed = False
-    if dropped or ended:
+    if expired or ended:
         confirm()
-        try:
-            changed = drop_points(replica, found.points, found.kept, dropped, holds, latest)
-        except KeptChanged:  # since it was read; the next sweep knows it
-            dropped = []
-    for lost in find_orphans(replica.history, replica.ledger, replica.mirror) if orphans else ():
+        with suppress(KeptChanged):  # since it was read; the next sweep knows it
+            changed = drop_points(replica, inventory, expired, inventory.holds, latest)
+    if orphans:
+        _record_orphans(replica, confirm, latest)
+    deleted, waiting = _delete_due(replica, confirm, now, latest)
+    return Swept(len(expired) if changed else 0, deleted, waiting, changed)
+
+
+@repeatable
+def _look(replica: Replica) -> tuple[PointInventory, tuple[int, int, int]]:
+    """And `Ledger.waiting`."""
+    history = replica.history
+    with together(history.engine):
+        return read_inventory(history.engine, history.task_id), replica.ledger.waiting()
+
+
+def _record_orphans(replica: Replica, confirm: Callable[[], None], due_at: int) -> None:
+    for lost in find_orphans(replica.history, replica.ledger, replica.mirror):
         confirm()
         with transaction(replica.history.engine) as connection:
-            replica.ledger.schedule_deletion(connection, lost, latest)
-    deleted, waiting = _delete_due(replica, confirm, now, latest)
-    return Swept(len(dropped) if changed else 0, deleted, waiting, changed)
+            replica.ledger.schedule_deletion(connection, lost, due_at)
 
 
 def _delete_due(replica: Replica, confirm: Callable[[], None], now: int, latest: int) -> tuple[int, int]:
@@ -94,10 +104,3 @@ def _delete_due(replica: Replica, confirm: Callable[[], None], now: int, latest:
                     replica.mirror.store.delete(path)
                 replica.ledger.forget(path)
         deleted += len(due)
-
-
-@repeatable
-def _look(replica: Replica) -> tuple[Found, tuple[int, int, int]]:
-    """And `Ledger.waiting`."""
-    with together(replica.history.engine):
-        return read_found(replica.history, replica.quarantine, replica.kept), replica.ledger.waiting()
