@@ -49,7 +49,7 @@ def alter_table(
     """The ALTER statements that change one target definition into the other. None if the table has to be built as a
     shadow table and swapped (docs/requirements.md N4).
 
-    Not for Doris. The definitions are those that `for_sync` made; the tables say which column is which.
+    The definitions are those that `for_sync` made; the tables say which column is which.
     """
     changes = diff_tables(before, after, target_before, target_after)
     if not can_be_altered(changes):

@@ -7,7 +7,6 @@ class Dialect(StrEnum):
     MYSQL8 = "mysql8"  # 8.0.23 and later: invisible columns
     MARIADB = "mariadb"  # 10.6 and later; tested with 10.11
     MATRIXONE = "matrixone"
-    DORIS = "doris"
 
     @property
     def server(self) -> str:

@@ -2,9 +2,8 @@
 session with a strict sql_mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES, and with time_zone '+00:00'.
 
 MySQL 8 and MariaDB differ by their collation only. A target that is a MatrixOne has the source's types and defaults,
-and its key column for tables without a key is seen. Doris has a statement of its own
-(`ccpr.schema.render_doris`). A definition made here still has what acts by itself, as AUTO_INCREMENT does:
-`ccpr.schema.sync_mark.for_sync` removes that, marks the table, and gives the text.
+and its key column for tables without a key is seen. A definition made here still has what acts by itself, as
+AUTO_INCREMENT does: `ccpr.schema.sync_mark.for_sync` removes that, marks the table, and gives the text.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,7 +34,6 @@ HIDDEN_KEY = {
     Dialect.MYSQL8: FAKE_KEY,
     Dialect.MARIADB: FAKE_KEY,
     Dialect.MATRIXONE: "__ccpr_key",
-    Dialect.DORIS: "__ccpr_key",
 }
 _MAX_NAME, _MAX_COMMENT, _MAX_TABLE_COMMENT = 64, 1024, 2048  # characters
 _KNOWN_OPTIONS = frozenset({"ENGINE", "CHARSET", "CHARACTER SET", "DEFAULT CHARSET", "COLLATE"})  # the target's own
@@ -53,7 +51,7 @@ class RenderedTable:
 
     Attributes
     ----------
-    create : the definition; `format_create_table` or `for_sync` gives the text (Doris: `render_doris.create_table`).
+    create : the definition; `format_create_table` or `for_sync` gives the text.
     types : of its columns, in the order of `create`.
     remarks : what differs from the source, one sentence each, for the plan.
     """
@@ -268,8 +266,6 @@ def _indexes(
 
 def _index_problem(index: Index, name: str, types: Mapping[str, TargetType], dialect: Dialect) -> str:
     """Why the target cannot have the index; empty if it can."""
-    if dialect is Dialect.DORIS:
-        return "the target has indexes of its own kind"
     if dialect is Dialect.MATRIXONE and (index.kind not in (IndexKind.KEY, IndexKind.UNIQUE) or index.algorithm):
         return f"make the {index.algorithm or index.kind.lower()} index in the target yourself"
     if len(name) > _MAX_NAME or name.endswith(" ") or name.upper() == "PRIMARY":

@@ -4,12 +4,11 @@ The same rule holds for a full copy and for a single statement (D4): `for_sync` 
 returns what it removed. That has two parts, both JSON objects, which are stored in the target's registry.
 
 * *stripped*: what refers to things of the source's cluster (D2).
-* *disabled*: what acts by itself (D3): generated values, checks, cascades, automatic buckets and partitions.
+* *disabled*: what acts by itself (D3): generated values, checks, cascades.
 
 `restore` gives the statement as it was. `release` gives the statements that make the synced table an ordinary one (D5).
-The mark (D1) of a Doris table is its property `is_being_synced`; elsewhere it is the end of the table's comment. It is
-never MatrixOne's `from_publication`, which would make the table read-only for us: that property is stripped, and is the
-only thing that is not brought back.
+The mark (D1) is the end of the table's comment. It is never MatrixOne's `from_publication`, which would make the table
+read-only for us: that property is stripped, and is the only thing that is not brought back.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +28,6 @@ from ccpr.matrixone.ddl.parser import parse_create_table, table_comment
 from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.schema import INDEX_TABLE_PREFIX, integer_of, text_of
 from ccpr.matrixone.sql.quoting import quote_name, quote_string
-from ccpr.schema import sync_mark_doris
 from ccpr.schema.dialects import Dialect
 
 MARK = "[ccpr: is_being_synced]"
@@ -106,18 +104,8 @@ class Release:
     optional: Mapping[int, str] = field(default_factory=dict)
 
 
-def for_sync(table: CreateTable | str, dialect: Dialect, *, buckets: int | None = None) -> Synced:
-    """The statement for the target. `buckets`: for Doris, how many the source really has if their number is automatic
-    (D3).
-
-    Raises DdlUnreadable; NotSyncable for an index table, and for automatic buckets whose number is not given.
-    """
-    if dialect is Dialect.DORIS:
-        if not isinstance(table, str):
-            raise NotSyncable("a Doris table is rewritten as text", subject=f"table {table.name}")
-        if sync_mark_doris.has_automatic_buckets(table) and (buckets is None or buckets < 1):
-            raise NotSyncable("the table has BUCKETS AUTO, and their number was not given", subject="CREATE TABLE text")
-        return Synced(*sync_mark_doris.rewrite(table, buckets))
+def for_sync(table: CreateTable | str) -> Synced:
+    """The statement for the target. Raises DdlUnreadable; NotSyncable for an index table."""
     created = _parsed(table)
     if created.name.startswith(INDEX_TABLE_PREFIX):
         raise NotSyncable("an index table is made by its index", subject=f"table {created.name}")
@@ -150,23 +138,15 @@ def for_sync(table: CreateTable | str, dialect: Dialect, *, buckets: int | None 
     )
 
 
-def restore(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any], dialect: Dialect) -> str:
-    """The statement that `for_sync` was given, in the form of `format_create_table` (a Doris text unchanged), without
-    the mark and without `from_publication`. Raises DdlUnreadable and NotRestorable."""
-    if dialect is Dialect.DORIS:
-        restored = sync_mark_doris.restore(create, stripped, disabled)
-        if restored is None:
-            raise NotRestorable("the statement is not the one that was written", subject="CREATE TABLE text")
-        return restored
+def restore(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any]) -> str:
+    """The statement that `for_sync` was given, in the form of `format_create_table`, without the mark and without
+    `from_publication`. Raises DdlUnreadable and NotRestorable."""
     return format_create_table(_restored(parse_create_table(create), stripped, disabled))
 
 
 def release(create: str, stripped: Mapping[str, Any], disabled: Mapping[str, Any], dialect: Dialect) -> Release:
     """The statements that end the sync of a table that was made by `create` (D5). Raises DdlUnreadable and
     NotRestorable."""
-    if dialect is Dialect.DORIS:
-        original = restore(create, stripped, disabled, dialect)
-        return Release(*sync_mark_doris.release_statements(original))
     synced = parse_create_table(create)
     table = _restored(synced, stripped, disabled)
     if dialect is Dialect.MATRIXONE:
@@ -220,9 +200,6 @@ def _release_in_matrixone(table: CreateTable) -> Release:
 
 def mark_of(text: str, dialect: Dialect) -> Mark:
     """The mark in a CREATE TABLE text as the target shows it now. Raises DdlUnreadable."""
-    if dialect is Dialect.DORIS:
-        value = sync_mark_doris.property_of(text, sync_mark_doris.MARK)
-        return Mark.SET if value == "true" else Mark.MISSING if value in (None, "false") else Mark.FOREIGN
     if dialect is Dialect.MATRIXONE:
         properties = parse_create_table(text).properties
         if any(key == READ_ONLY_PROPERTY and value != "false" for key, value in properties):

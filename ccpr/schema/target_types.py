@@ -34,12 +34,6 @@ _FIXED_BYTES = {
     **{"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "float": 4, "double": 8, "bit": 8},
     **{"date": 3, "time": 6, "datetime": 8, "year": 1, "enum": 2, "set": 8},
 }
-_DORIS_UNSIGNED = {"tinyint": "smallint", "smallint": "int", "int": "bigint", "bigint": "largeint"}
-_DORIS_VARCHAR = 65_533  # bytes
-# Remarks that several types have.
-_JSON_ORDER = "the target orders the keys of json objects in its own way"
-_TIMESTAMP_UTC = "timestamp is kept as datetime(6) in UTC"
-_UUID_TEXT = "uuid is kept as its 36 characters"
 
 
 class TargetUnfit(Terminal):
@@ -79,15 +73,8 @@ def target_type(kind: ColumnType, dialect: Dialect, subject: str, *, as_text: bo
     if kind.sql_type is None and kind.name not in _GEOMETRIES:
         raise TargetUnfit(f"the type {kind.name} is not known", subject=subject)
     if as_text:
-        text = ColumnType("string" if dialect is Dialect.DORIS else "longtext")
-        return TargetType(text, row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as text, as requested")
-    match dialect:
-        case Dialect.DORIS:
-            return _doris(kind)
-        case Dialect.MATRIXONE:
-            return _matrixone(kind)
-        case _:
-            return _mysql(kind, dialect)
+        return TargetType(ColumnType("longtext"), row_bytes=LONG_IN_ROW, remark=f"{kind} is kept as text, as requested")
+    return _matrixone(kind) if dialect is Dialect.MATRIXONE else _mysql(kind, dialect)
 
 
 def long_type(kind: ColumnType) -> ColumnType:
@@ -109,7 +96,7 @@ def _mysql(kind: ColumnType, dialect: Dialect) -> TargetType:
         case "time":
             return _plain(kind, "values beyond 838:59:59 do not fit: keep the column as text if there are any")
         case "timestamp":
-            return _plain(ColumnType("datetime", (6,)), _TIMESTAMP_UTC)
+            return _plain(ColumnType("datetime", (6,)), "timestamp is kept as datetime(6) in UTC")
         case "decimal":
             if first <= 65 and second <= 30:
                 return TargetType(kind, row_bytes=(first + 1) // 2 + 4, key_bytes=(first + 1) // 2 + 4)
@@ -130,9 +117,11 @@ def _mysql(kind: ColumnType, dialect: Dialect) -> TargetType:
         case "json" if dialect is Dialect.MARIADB:
             return _long("longtext", "json is kept as its text")
         case "json":
-            return _long("json", _JSON_ORDER)
+            return _long("json", "the target orders the keys of json objects in its own way")
         case "uuid":
-            return TargetType(ColumnType("char", (36,)), "ascii", "ascii_bin", 36, 36, _UUID_TEXT)
+            return TargetType(
+                ColumnType("char", (36,)), "ascii", "ascii_bin", 36, 36, "uuid is kept as its 36 characters"
+            )
         case "enum" | "set":
             return _members(kind)
         case "vecf32" | "vecf64" | "vecbf16" | "vecf16" | "vecint8" | "vecuint8":
@@ -197,56 +186,3 @@ def _matrixone(kind: ColumnType) -> TargetType:
             return TargetType(ColumnType("longtext"), remark=f"{kind} is kept as its text")
         case _:
             return TargetType(kind, key_bytes=0)
-
-
-def _doris(kind: ColumnType) -> TargetType:
-    """Lengths of Doris count bytes; it has no unsigned integers, no times of day and no bytes."""
-    first, second = (*kind.parameters, 0, 0)[:2]
-    name = "int" if kind.name == "integer" else kind.name
-    match name:
-        case "bool" | "boolean":
-            return TargetType(ColumnType("boolean"), key_bytes=1)
-        case "bit":
-            return TargetType(ColumnType("largeint"), key_bytes=16, remark=f"{kind} is a number")
-        case "tinyint" | "smallint" | "int" | "bigint":
-            wider = _DORIS_UNSIGNED[name] if kind.unsigned else name
-            return TargetType(ColumnType(wider), key_bytes=16, remark=f"{kind} is {wider}" if kind.unsigned else "")
-        case "float" | "double":
-            return TargetType(ColumnType(name))
-        case "date":
-            return TargetType(kind, key_bytes=4)
-        case "datetime":
-            return TargetType(kind, key_bytes=8)
-        case "timestamp":
-            return TargetType(ColumnType("datetime", (6,)), key_bytes=8, remark=_TIMESTAMP_UTC)
-        case "year":
-            return TargetType(ColumnType("smallint"), key_bytes=2, remark="year is a number")
-        case "decimal" if first <= 38:
-            return TargetType(ColumnType("decimal", (first, second)), key_bytes=16)
-        case "char" | "varchar" if 0 < first * _CHARACTER <= _DORIS_VARCHAR:
-            return _doris_text(first * _CHARACTER, "" if name == "varchar" else f"{kind} is varchar")
-        case "uuid":
-            return _doris_text(36, _UUID_TEXT)
-        case "decimal" | "time":
-            return _doris_text(80 if name == "decimal" else 24, f"{kind} is kept as text")
-        case "enum":
-            size = max(1, max((len(member.encode()) for member in kind.members), default=1))
-            return _doris_text(size, "enum is kept as text") if size <= _DORIS_VARCHAR else _string(kind)
-        case "json":
-            return TargetType(kind, remark=_JSON_ORDER)
-        case "vecf32" | "vecf64" | "vecbf16" | "vecf16" | "vecint8" | "vecuint8":
-            return TargetType(ColumnType("array<double>" if name == "vecf64" else "array<float>"))
-        case "binary" | "varbinary" | "blob":
-            return TargetType(ColumnType("string"), remark=f"{kind} is kept as hexadecimal digits")
-        case "text" | "tinytext" | "varchar":
-            return TargetType(ColumnType("string"))
-        case _:
-            return _string(kind)
-
-
-def _doris_text(size: int, remark: str) -> TargetType:
-    return TargetType(ColumnType("varchar", (size,)), key_bytes=size, remark=remark)
-
-
-def _string(kind: ColumnType) -> TargetType:
-    return TargetType(ColumnType("string"), remark=f"{kind.name} is kept as its text")

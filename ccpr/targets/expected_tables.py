@@ -117,7 +117,7 @@ def target_of(source: Table, dialect: Dialect, database: str, *, as_text: Collec
     """The table for a database, with remarks about what differs from the source. Raises TargetUnfit, NotSyncable,
     DdlUnreadable."""
     target = target_table(create_table_of(source), dialect, database=database, as_text=as_text)
-    synced = for_sync(target.create, dialect)
+    synced = for_sync(target.create)
     return TargetTable(source, database, source.name, synced.create, synced.stripped, synced.disabled, target.remarks)
 
 

@@ -24,8 +24,7 @@ from ccpr.matrixone.schema import FAKE_KEY, Column, Kind, SqlType, Table
 from ccpr.schema.alterations import alter_table, rename_tables
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.render import target_table
-from ccpr.schema.render_doris import create_table, doris_table
-from ccpr.schema.sync_mark import for_sync, release, restore
+from ccpr.schema.sync_mark import for_sync, release
 from ccpr.schema.target_types import TargetUnfit
 from tests.matrixone.ddl.strategies import create_tables
 from tests.support.mariadb import MariaDb
@@ -131,29 +130,11 @@ GOLDEN[Dialect.MATRIXONE] = (
     + "\n) COMMENT='every ''type'' [ccpr: is_being_synced]'"
 )
 
-DORIS = """CREATE TABLE `d`.`t` (
-  `k2` varchar(80) NOT NULL,
-  `k1` bigint NOT NULL,
-  `v` varchar(20) NULL DEFAULT '3.50' COMMENT "say \\"it\\"",
-  `u` largeint NULL,
-  `ts` datetime(6) NULL,
-  `bn` string NULL,
-  `v32` array<float> NULL
-) ENGINE=OLAP
-UNIQUE KEY(`k2`, `k1`)
-COMMENT "c"
-DISTRIBUTED BY HASH(`k2`, `k1`) BUCKETS 4
-PROPERTIES (
-"enable_unique_key_merge_on_write" = "true",
-"_auto_bucket" = "true",
-"is_being_synced" = "true"
-)"""
-
 
 @pytest.mark.parametrize("dialect", GOLDEN)
 def test_every_type_in_every_dialect(dialect: Dialect):
     target = target_table(parse_create_table(EVERY_TYPE), dialect)
-    assert for_sync(target.create, dialect).create == GOLDEN[dialect]
+    assert for_sync(target.create).create == GOLDEN[dialect]
     assert len(target.types) == 30
 
 
@@ -178,27 +159,6 @@ def test_the_remarks_say_what_differs():
     )
 
 
-def test_doris_has_the_key_first():
-    source = parse_create_table(
-        "CREATE TABLE `d`.`t` (`v` varchar(5) DEFAULT 3.50 COMMENT 'say \"it\"', `k1` bigint, `k2` varchar(20),"
-        " `u` bigint unsigned, `ts` timestamp, `bn` binary(3), `v32` vecf32(2), PRIMARY KEY (`k2`, `k1`)) COMMENT='c'"
-    )
-    target = doris_table(source)
-    assert for_sync(create_table(target.create), Dialect.DORIS, buckets=4).create == DORIS
-    assert "the columns of the key come first" in target.remarks
-    assert [kind.type.name for kind in target.types] == [
-        "varchar",
-        "bigint",
-        "varchar",
-        "largeint",
-        "datetime",
-        "string",
-        "array<float>",
-    ]
-    with pytest.raises(TargetUnfit):
-        doris_table(parse_create_table("CREATE TABLE t (f double primary key)"))
-
-
 def test_a_table_without_key_has_its_hidden_key_as_a_column():
     source = parse_create_table("CREATE TABLE t (a int)")
     shown = {
@@ -210,7 +170,6 @@ def test_a_table_without_key_has_its_hidden_key_as_a_column():
         "`__ccpr_key` bigint unsigned NOT NULL AUTO_INCREMENT,\n  PRIMARY KEY (`__ccpr_key`)"
         in shown[Dialect.MATRIXONE]
     )
-    assert "`__ccpr_key` largeint NOT NULL" in create_table(doris_table(source).create)
     with pytest.raises(TargetUnfit):
         target_table(parse_create_table(f"CREATE TABLE t ({FAKE_KEY.upper()} int)"), Dialect.MARIADB)
 
@@ -268,7 +227,7 @@ def test_renames_are_one_statement():
 @given(create_tables(), st.sampled_from(Dialect))
 def test_any_table_has_a_target_or_a_reason(table: CreateTable, dialect: Dialect):
     try:
-        target = doris_table(table) if dialect is Dialect.DORIS else target_table(table, dialect)
+        target = target_table(table, dialect)
     except TargetUnfit:
         return  # a name with a letter beyond the BMP, a key too long
     names = [column.name for column in target.create.columns]
@@ -277,12 +236,7 @@ def test_any_table_has_a_target_or_a_reason(table: CreateTable, dialect: Dialect
         or table.primary_key == ()
     )
     assert len(target.types) == len(names)
-    if dialect is Dialect.DORIS:
-        text = create_table(target.create)
-        synced = for_sync(text, dialect, buckets=3)
-        assert restore(synced.create, synced.stripped, synced.disabled, dialect) == text
-    else:
-        assert parse_create_table(for_sync(target.create, dialect).create).primary_key == target.create.primary_key
+    assert parse_create_table(for_sync(target.create).create).primary_key == target.create.primary_key
 
 
 # In a real server
@@ -335,7 +289,7 @@ def test_every_recorded_table_is_made_in_mariadb_and_shown_as_it_was_asked_for(r
             if not table.ddl:
                 continue
             target = target_table(create_table_of(table), Dialect.MARIADB, database="target")
-            synced = for_sync(target.create, Dialect.MARIADB)
+            synced = for_sync(target.create)
             if synced.create in made:
                 continue
             made.add(synced.create)
@@ -363,7 +317,7 @@ def test_every_recorded_table_is_made_in_mariadb_and_shown_as_it_was_asked_for(r
 
 def test_every_type_is_made_in_mariadb_and_released(cursor: Cursor):
     target = target_table(parse_create_table(EVERY_TYPE), Dialect.MARIADB, database="target")
-    synced = for_sync(target.create, Dialect.MARIADB)
+    synced = for_sync(target.create)
     # -1 is not a tinyint unsigned: MatrixOne's own text would not run either.
     cursor.execute(synced.create.replace("DEFAULT -1", "DEFAULT 1"))
     columns_of(cursor, parse_create_table(synced.create))
@@ -386,7 +340,7 @@ def test_the_longest_key_that_is_not_refused_is_one_that_mariadb_takes(cursor: C
     ):
         target = target_table(parse_create_table(ddl), Dialect.MARIADB, database="target")
         assert len(target.create.indexes) == ddl.count(" key u ")
-        cursor.execute(for_sync(target.create, Dialect.MARIADB).create)
+        cursor.execute(for_sync(target.create).create)
         cursor.execute("DROP TABLE k")
 
 
@@ -396,7 +350,7 @@ def test_the_widest_row_that_stays_in_the_row_is_one_that_mariadb_takes(cursor: 
         target = target_table(
             parse_create_table(f"CREATE TABLE w (id int primary key, {columns})"), Dialect.MARIADB, database="target"
         )
-        cursor.execute(for_sync(target.create, Dialect.MARIADB).create)
+        cursor.execute(for_sync(target.create).create)
         cursor.execute("DROP TABLE w")
 
 
@@ -416,9 +370,7 @@ def altered(cursor: Cursor, before: CreateTable, after: CreateTable, renames: di
     now = {renames.get(name, name): place for name, place in seqnums.items()}
     later = {column.name: now.get(column.name, 100 + place) for place, column in enumerate(after.columns)}
     synced = [
-        parse_create_table(
-            for_sync(target_table(table, Dialect.MARIADB, database="target").create, Dialect.MARIADB).create
-        )
+        parse_create_table(for_sync(target_table(table, Dialect.MARIADB, database="target").create).create)
         for table in (before, after)
     ]
     alteration = alter_table(catalog_table(before, seqnums), catalog_table(after, later), *synced, Dialect.MARIADB)
@@ -530,7 +482,7 @@ def test_the_recorded_changes_run_in_mariadb(recordings: Path, cursor: Cursor):
     def at(number: int) -> tuple[Table, CreateTable]:
         table = Snapshot(recordings / "ddl" / f"snapshot-{number:03}").tables["t1"]
         target = target_table(create_table_of(table), Dialect.MARIADB, database="target")
-        return table, parse_create_table(for_sync(target.create, Dialect.MARIADB).create)
+        return table, parse_create_table(for_sync(target.create).create)
 
     cursor.execute(format_create_table(at(1)[1]))
     for number in range(1, 5):
@@ -546,7 +498,7 @@ def test_mariadb_distinguishes_texts_by_their_bytes(cursor: Cursor):
     target = target_table(
         parse_create_table("CREATE TABLE `c` (k varchar(9) primary key)"), Dialect.MARIADB, database="target"
     )
-    cursor.execute(for_sync(target.create, Dialect.MARIADB).create)
+    cursor.execute(for_sync(target.create).create)
     assert cursor.execute("INSERT INTO c VALUES ('a'), ('A'), ('a '), ('ä'), ('')") == 5
     cursor.execute("SELECT k FROM c ORDER BY k")
     assert [row[0] for row in cursor.fetchall()] == ["", "A", "a", "a ", "ä"]
@@ -569,7 +521,7 @@ def test_mariadb_distinguishes_texts_by_their_bytes(cursor: Cursor):
 def test_a_literal_default_is_the_one_that_the_source_means(cursor: Cursor, column: str, default: str) -> None:
     source = parse_create_table(f"CREATE TABLE `t` (`id` int NOT NULL, `c` {column}, PRIMARY KEY (`id`))")
     cursor.execute("DROP TABLE IF EXISTS t")
-    cursor.execute(for_sync(target_table(source, Dialect.MARIADB).create, Dialect.MARIADB).create)
+    cursor.execute(for_sync(target_table(source, Dialect.MARIADB).create).create)
     cursor.execute("INSERT INTO t (id) VALUES (1)")
     cursor.execute("SELECT CAST(c AS CHAR) FROM t")
     assert cursor.fetchall() == ((default,),)
@@ -580,7 +532,7 @@ def test_a_literal_default_is_the_one_that_the_source_means(cursor: Cursor, colu
 def test_the_catalog_says_what_the_default_of_a_text_is(cursor: Cursor, written: str, meant: str) -> None:
     made = target_table(create_table_of(_with_default(written, meant)), Dialect.MARIADB).create
     cursor.execute("DROP TABLE IF EXISTS t")
-    cursor.execute(for_sync(made, Dialect.MARIADB).create)
+    cursor.execute(for_sync(made).create)
     cursor.execute("INSERT INTO t (id) VALUES (1)")
     cursor.execute("SELECT c FROM t")
     assert cursor.fetchall() == ((meant,),)

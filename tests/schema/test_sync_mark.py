@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
 from ccpr.matrixone.ddl.parser import parse_create_table
-from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.sync_mark import (
     MARK,
@@ -44,24 +43,6 @@ MYSQL_TEXT = """CREATE TABLE `d`.`t` (
 ) ENGINE=InnoDB AUTO_INCREMENT=7 DEFAULT CHARSET=utf8mb4
  DATA DIRECTORY='/x' TABLESPACE=`s` ENCRYPTION='Y' CONNECTION='mysql://o' COMMENT='mine'"""
 
-DORIS_TEXT = '''CREATE TABLE `d`.`t` (
-  `k` int NULL COMMENT "a ""storage_policy"" = ""x""",
-  `v` date NULL
-) ENGINE=OLAP
-DUPLICATE KEY(`k`)
-PARTITION BY RANGE(`v`)
-(PARTITION p1 VALUES LESS THAN ("2025-01-01") ("storage_policy" = "cold"),
-PARTITION p2 VALUES LESS THAN ("2026-01-01") ("replication_num" = "1", "storage_policy" = "cold"))
-DISTRIBUTED BY HASH(`k`) BUCKETS AUTO
-PROPERTIES (
-"colocate_with" = "group",
-"replication_num" = "3",
-"dynamic_partition.enable" = "true",
-"dynamic_partition.end" = "3",
-"is_being_synced" = "false",
-"storage_policy" = "cold"
-);'''
-
 
 def through_json(synced: Synced) -> Synced:
     return Synced(synced.create, json.loads(json.dumps(synced.stripped)), json.loads(json.dumps(synced.disabled)))
@@ -71,12 +52,12 @@ def unordered(table: CreateTable) -> CreateTable:
     return replace(table, indexes=tuple(sorted(table.indexes, key=repr)))
 
 
-def restored(synced: Synced, dialect: Dialect) -> str:
-    return restore(synced.create, synced.stripped, synced.disabled, dialect)
+def restored(synced: Synced) -> str:
+    return restore(synced.create, synced.stripped, synced.disabled)
 
 
 def test_a_mysql_table_loses_what_acts_by_itself_and_what_refers_to_the_source():
-    synced = for_sync(MYSQL_TEXT, Dialect.MYSQL8)
+    synced = for_sync(MYSQL_TEXT)
     assert synced.create == (
         """CREATE TABLE `d`.`t` (
   `id` bigint NOT NULL,
@@ -105,86 +86,24 @@ def test_a_mysql_table_loses_what_acts_by_itself_and_what_refers_to_the_source()
     }
     assert synced.disabled["checks"] == [["c", "`a` > 0"]]
     assert synced.disabled["comment"] == "mine"
-    assert parse_create_table(restored(through_json(synced), Dialect.MYSQL8)) == parse_create_table(MYSQL_TEXT)
+    assert parse_create_table(restored(through_json(synced))) == parse_create_table(MYSQL_TEXT)
 
 
 def test_a_published_matrixone_table_loses_what_would_make_it_read_only_for_good():
     text = "CREATE TABLE `t` (\n  `id` int NOT NULL AUTO_INCREMENT,\n  PRIMARY KEY (`id`)\n) {}CLUSTER BY (`id`)"
-    synced = for_sync(text.format('PROPERTIES("from_publication" = "true", "k" = "v") '), Dialect.MATRIXONE)
+    synced = for_sync(text.format('PROPERTIES("from_publication" = "true", "k" = "v") '))
     assert synced.create == (
         "CREATE TABLE `t` (\n  `id` int NOT NULL,\n  PRIMARY KEY (`id`)\n) COMMENT='[ccpr: is_being_synced]'"
         ' PROPERTIES("k" = "v") CLUSTER BY (`id`)'
     )
     assert synced.stripped == {"properties": [[0, "from_publication", "true"]]}
     assert synced.disabled == {"auto_increment": ["id"]}
-    assert restored(synced, Dialect.MATRIXONE) == text.format('PROPERTIES("k" = "v") ')
+    assert restored(synced) == text.format('PROPERTIES("k" = "v") ')
 
 
 def test_an_index_table_is_never_made_by_us():
     with pytest.raises(NotSyncable):
-        for_sync("CREATE TABLE `__mo_index_secondary_1` (a int)", Dialect.MATRIXONE)
-
-
-def test_a_doris_table_at_every_level():
-    synced = for_sync(DORIS_TEXT, Dialect.DORIS, buckets=16)
-    assert (
-        synced.create
-        == '''CREATE TABLE `d`.`t` (
-  `k` int NULL COMMENT "a ""storage_policy"" = ""x""",
-  `v` date NULL
-) ENGINE=OLAP
-DUPLICATE KEY(`k`)
-PARTITION BY RANGE(`v`)
-(PARTITION p1 VALUES LESS THAN ("2025-01-01") (),
-PARTITION p2 VALUES LESS THAN ("2026-01-01") ("replication_num" = "1"))
-DISTRIBUTED BY HASH(`k`) BUCKETS 16
-PROPERTIES (
-"replication_num" = "3",
-"dynamic_partition.enable" = "false",
-"dynamic_partition.end" = "3",
-"is_being_synced" = "true",
-"_auto_bucket" = "true"
-);'''
-    )
-    assert [edit["name"] for edit in synced.stripped["edits"]] == [
-        "storage_policy",
-        "storage_policy",
-        "colocate_with",
-        "storage_policy",
-    ]
-    assert [edit["name"] for edit in synced.disabled["edits"]] == [
-        "buckets",
-        "dynamic_partition.enable",
-        "is_being_synced",
-        "is_being_synced",
-    ]
-    assert restored(through_json(synced), Dialect.DORIS) == DORIS_TEXT
-    assert release(synced.create, synced.stripped, synced.disabled, Dialect.DORIS).statements == (
-        'ALTER TABLE `d`.`t` SET ("colocate_with" = "group")',
-        'ALTER TABLE `d`.`t` SET ("dynamic_partition.enable" = "true")',
-        'ALTER TABLE `d`.`t` SET ("storage_policy" = "cold")',
-        "ALTER TABLE `d`.`t` MODIFY DISTRIBUTION DISTRIBUTED BY HASH(`k`) BUCKETS AUTO",
-        'ALTER TABLE `d`.`t` SET ("is_being_synced" = "false")',
-    )
-    assert (
-        release(synced.create, synced.stripped, synced.disabled, Dialect.DORIS).left_out
-        == ('"storage_policy" = "cold"',) * 2
-    )
-
-
-def test_a_doris_table_without_properties_gets_some():
-    synced = for_sync("CREATE TABLE t (k int) DISTRIBUTED BY HASH(k) BUCKETS 3\n", Dialect.DORIS)
-    assert (
-        synced.create
-        == 'CREATE TABLE t (k int) DISTRIBUTED BY HASH(k) BUCKETS 3\nPROPERTIES (\n"is_being_synced" = "true"\n)\n'
-    )
-    assert synced.stripped == {}
-    assert restored(synced, Dialect.DORIS) == "CREATE TABLE t (k int) DISTRIBUTED BY HASH(k) BUCKETS 3\n"
-
-
-def test_automatic_buckets_need_a_number():
-    with pytest.raises(NotSyncable):
-        for_sync(DORIS_TEXT, Dialect.DORIS)
+        for_sync("CREATE TABLE `__mo_index_secondary_1` (a int)")
 
 
 @settings(max_examples=150, deadline=None)
@@ -198,86 +117,34 @@ def test_rewriting_and_restoring_gives_the_original(table: CreateTable, dialect:
         ("ENCRYPTION", "'Y'"),
     )
     table = replace(table, options=options, properties=(*table.properties, ("from_publication", "true")))
-    synced = through_json(for_sync(table, dialect))
+    synced = through_json(for_sync(table))
     without = replace(table, properties=tuple(pair for pair in table.properties if pair[0] != "from_publication"))
-    assert restored(synced, dialect) == format_create_table(without)
+    assert restored(synced) == format_create_table(without)
     kept = parse_create_table(synced.create)
     assert not any(column.auto_increment or column.on_update or column.generated for column in kept.columns)
     assert not kept.checks
     assert not kept.foreign_keys
     assert not {name for name, _ in kept.options} & {"AUTO_INCREMENT", "TABLESPACE", "ENCRYPTION"}
     assert mark_of(synced.create, dialect) is Mark.SET
-    assert mark_of(restored(synced, dialect), dialect) is Mark.MISSING or table.comment.endswith(MARK)
-    assert for_sync(format_create_table(table), dialect) == for_sync(table, dialect)  # both ways in (D4)
-
-
-_PROPERTY = st.sampled_from(
-    [
-        '"storage_policy" = "cold"',
-        '"colocate_with"=\'g, "h"\'',
-        '"replication_num" = "3"',
-        '"dynamic_partition.enable" = "true"',
-        '"dynamic_partition.enable" = "false"',
-        '"is_being_synced" = "false"',
-        '"is_being_synced" = "true"',
-        '"_auto_bucket" = "false"',
-    ]
-)
-_PROPERTIES = st.lists(_PROPERTY, max_size=5, unique_by=lambda pair: pair.split("=")[0].strip())
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    _PROPERTIES,
-    _PROPERTIES,
-    st.sampled_from([", ", ",\n", ","]),
-    st.sampled_from(["AUTO", "8"]),
-    st.sampled_from(["", ";", " ;\n"]),
-)
-def test_rewriting_and_restoring_a_doris_text_gives_the_original(
-    table: list[str], partition: list[str], comma: str, buckets: str, end: str
-):
-    properties = f"\nPROPERTIES (\n{comma.join(table)})" if table else ""
-    text = (
-        'CREATE TABLE IF NOT EXISTS t (k int COMMENT "é ""colocate_with"" = x")'
-        f' (PARTITION p ("1") ({comma.join(partition)}))'
-        f" DISTRIBUTED BY HASH(k) BUCKETS {buckets}{properties}{end}"
-    )
-    synced = through_json(for_sync(text, Dialect.DORIS, buckets=5))
-    assert restored(synced, Dialect.DORIS) == text
-    assert mark_of(synced.create, Dialect.DORIS) is Mark.SET
-    code = synced.create.replace('""colocate_with"" = x', "")
-    assert "storage_policy" not in code
-    assert "colocate_with" not in code
-    assert "AUTO" not in code
-    assert '"dynamic_partition.enable" = "true"' not in code.split("PROPERTIES")[-1]
-    assert ",)" not in "".join(code.split())
-    assert "(," not in "".join(code.split())
-    assert ",," not in "".join(code.split())
+    assert mark_of(restored(synced), dialect) is Mark.MISSING or table.comment.endswith(MARK)
+    assert for_sync(format_create_table(table)) == for_sync(table)  # both ways in (D4)
 
 
 def test_a_mark_that_somebody_edited_is_reported():
-    synced = for_sync("CREATE TABLE t (a int) COMMENT 'x'", Dialect.MARIADB)
+    synced = for_sync("CREATE TABLE t (a int) COMMENT 'x'")
     check_mark(synced.create, Dialect.MARIADB, "table d.t")
     with pytest.raises(MarkEdited) as caught:
         check_mark(synced.create.replace(" [ccpr: is_being_synced]", ""), Dialect.MARIADB, "table d.t")
     assert caught.value.subject == "table d.t"
     published = 'CREATE TABLE t (a int) COMMENT \'[ccpr: is_being_synced]\' PROPERTIES("from_publication" = "true")'
     assert mark_of(published, Dialect.MATRIXONE) is Mark.FOREIGN
-    doris = 'CREATE TABLE t (k int) PROPERTIES ("is_being_synced" = "{}")'
-    assert [mark_of(doris.format(value), Dialect.DORIS) for value in ("true", "false", "maybe")] == [
-        Mark.SET,
-        Mark.MISSING,
-        Mark.FOREIGN,
-    ]
-    assert mark_of("CREATE TABLE t (k int)", Dialect.DORIS) is Mark.MISSING
 
 
 def test_a_long_comment_makes_room_for_the_mark_and_comes_back():
     text = f"CREATE TABLE `t` (\n  `a` int DEFAULT NULL\n) COMMENT='{'x' * 2048}'"
-    synced = for_sync(text, Dialect.MYSQL8)
+    synced = for_sync(text)
     assert len(parse_create_table(synced.create).comment) == 2048
-    assert restored(synced, Dialect.MYSQL8) == text
+    assert restored(synced) == text
 
 
 @pytest.mark.parametrize(
@@ -297,19 +164,7 @@ def test_a_long_comment_makes_room_for_the_mark_and_comes_back():
 )
 def test_what_is_stored_is_not_trusted(disabled: dict[str, Any]):
     with pytest.raises(NotRestorable):
-        restore("CREATE TABLE t (a int)", {}, disabled, Dialect.MYSQL8)
-
-
-def test_a_doris_text_that_was_edited_is_not_restored_blindly():
-    synced = for_sync(DORIS_TEXT, Dialect.DORIS, buckets=16)
-    with pytest.raises(NotRestorable):
-        restore(synced.create.replace("BUCKETS 16", "BUCKETS 32"), synced.stripped, synced.disabled, Dialect.DORIS)
-    for broken in ({"edits": [{}]}, {"edits": 3}, {"edits": [{"at": -5, "was": "", "now": ""}]}):
-        with pytest.raises(NotRestorable):
-            restore(synced.create, {}, broken, Dialect.DORIS)
-    for text in ("", "SELECT 1 2 3", "CREATE TABLE t (k int) PROPERTIES ('a"):
-        with pytest.raises(DdlUnreadable):
-            for_sync(text, Dialect.DORIS)
+        restore("CREATE TABLE t (a int)", {}, disabled)
 
 
 def test_a_released_table_in_mariadb_is_what_its_statement_says(mariadb: MariaDb):
@@ -326,7 +181,7 @@ def test_a_released_table_in_mariadb_is_what_its_statement_says(mariadb: MariaDb
         cursor.execute("SHOW CREATE TABLE t")
         ((_, original),) = cursor.fetchall()
         cursor.execute("DROP TABLE t")
-        synced = for_sync(original, Dialect.MARIADB)
+        synced = for_sync(original)
         cursor.execute(synced.create)
         cursor.execute(
             "INSERT INTO t (id, a, at, g, s) VALUES (0, 1, '2020-01-01 00:00:00.123', 2, 'n1'), (5, 2, NULL, 4, 'n2')"

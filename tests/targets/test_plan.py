@@ -40,7 +40,7 @@ def table(
 def registered(*tables: Table, state: TableState = TableState.LIVE) -> dict[int, Registered]:
     found = {}
     for one in tables:
-        synced = for_sync(target_table(create_table_of(one), Dialect.MARIADB, database="t").create, Dialect.MARIADB)
+        synced = for_sync(target_table(create_table_of(one), Dialect.MARIADB, database="t").create)
         entry = TargetTable(one, "t", one.name, synced.create, synced.stripped, synced.disabled)
         found[one.id] = Registered(entry, state, Location(0, 1))
     return found

@@ -1,7 +1,7 @@
 r"""SQL text as tokens with their places.
 
 The text is data from a server or a user: whatever it holds, reading it is one pass without recursion, and no error
-shows what a string holds (a password perhaps). The words are MySQL's, which MatrixOne, MariaDB and Doris share:
+shows what a string holds (a password perhaps). The words are MySQL's, which MatrixOne and MariaDB share:
 
 * names in backquotes, strings in single or double quotes: `ccpr.matrixone.sql.quoting` says what is in them;
 * comments: ``/* … */``; ``#``, and ``--`` before white space, to the end of the line;

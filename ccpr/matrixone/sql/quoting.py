@@ -1,7 +1,7 @@
 """Names and strings as SQL text, and back: the one place that knows the quotes and the escapes.
 
 They are MySQL's (https://dev.mysql.com/doc/refman/8.0/en/string-literals.html), which MatrixOne (`handleEscape` in its
-scanner.go), MariaDB and Doris share, for a session in which a backslash is an escape (no NO_BACKSLASH_ESCAPES in
+scanner.go), and MariaDB share, for a session in which a backslash is an escape (no NO_BACKSLASH_ESCAPES in
 sql_mode) and double quotes hold strings (no ANSI_QUOTES). What is quoted here is read back as it was, by those servers
 and by `ccpr.matrixone.sql.lexer`.
 """
