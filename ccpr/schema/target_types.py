@@ -34,6 +34,10 @@ _FIXED_BYTES = {
     **{"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "float": 4, "double": 8, "bit": 8},
     **{"date": 3, "time": 6, "datetime": 8, "year": 1, "enum": 2, "set": 8},
 }
+_NUMBERS = frozenset(
+    {"bool", "boolean", "bit", "tinyint", "smallint", "int", "integer", "bigint", "float", "double", "decimal"}
+)
+_STRINGS = frozenset({"char", "varchar", "binary", "varbinary", "text", "tinytext", "blob"})
 
 
 class TargetUnfit(Terminal):
@@ -83,7 +87,36 @@ def long_type(kind: ColumnType) -> ColumnType:
 
 
 def _mysql(kind: ColumnType, dialect: Dialect) -> TargetType:
-    first, second = (*kind.parameters, 0, 0)[:2]
+    match kind.name:
+        case name if name in _NUMBERS:
+            return _number(kind)
+        case name if name in _STRINGS:
+            return _string(kind)
+        case "date" | "datetime":
+            return _plain(kind)
+        case "year":
+            return _plain(ColumnType("year"))
+        case "time":
+            return _plain(kind, "values beyond 838:59:59 do not fit: keep the column as text if there are any")
+        case "timestamp":
+            return _plain(ColumnType("datetime", (6,)), "timestamp is kept as datetime(6) in UTC")
+        case "json" if dialect is Dialect.MARIADB:
+            return _long("longtext", "json is kept as its text")
+        case "json":
+            return _long("json", "the target orders the keys of json objects in its own way")
+        case "uuid":
+            remark = "uuid is kept as its 36 characters"
+            return TargetType(ColumnType("char", (36,)), "ascii", "ascii_bin", 36, 36, remark)
+        case "enum" | "set":
+            return _members(kind)
+        case name if name.startswith("vec"):
+            return _long("longtext", f"{kind} is kept as text: [1, 2.5, …]")
+        case _:
+            return _long("longtext", f"{kind} is kept as its text")
+
+
+def _number(kind: ColumnType) -> TargetType:
+    digits, scale = (*kind.parameters, 0, 0)[:2]
     match kind.name:
         case "bool" | "boolean":
             return _plain(ColumnType("tinyint", (1,)))
@@ -91,43 +124,28 @@ def _mysql(kind: ColumnType, dialect: Dialect) -> TargetType:
             return _plain(ColumnType(kind.name), f"{kind} is {kind.name}: its values are already rounded")
         case "integer":
             return _plain(ColumnType("int", unsigned=kind.unsigned))
-        case "bit" | "tinyint" | "smallint" | "int" | "bigint" | "float" | "double" | "date" | "datetime" | "year":
-            return _plain(kind if kind.name != "year" else ColumnType("year"))
-        case "time":
-            return _plain(kind, "values beyond 838:59:59 do not fit: keep the column as text if there are any")
-        case "timestamp":
-            return _plain(ColumnType("datetime", (6,)), "timestamp is kept as datetime(6) in UTC")
+        case "decimal" if digits <= 65 and scale <= 30:
+            return TargetType(kind, row_bytes=(digits + 1) // 2 + 4, key_bytes=(digits + 1) // 2 + 4)
         case "decimal":
-            if first <= 65 and second <= 30:
-                return TargetType(kind, row_bytes=(first + 1) // 2 + 4, key_bytes=(first + 1) // 2 + 4)
             remark = f"{kind} is kept as text: the target has 65 digits, 30 of them after the decimal point"
-            return _text(first + 3, remark, ascii_only=True)
-        case "char":
-            return _text(first, f"{kind} is varchar({first}): trailing spaces stay")
-        case "varchar":
-            return _text(first)
-        case "binary":
-            return _bytes(first, f"{kind} is varbinary({first}): values are not padded")
-        case "varbinary":
-            return _bytes(first)
-        case "text" | "tinytext":
-            return _long("longtext")
-        case "blob":
-            return _long("longblob")
-        case "json" if dialect is Dialect.MARIADB:
-            return _long("longtext", "json is kept as its text")
-        case "json":
-            return _long("json", "the target orders the keys of json objects in its own way")
-        case "uuid":
-            return TargetType(
-                ColumnType("char", (36,)), "ascii", "ascii_bin", 36, 36, "uuid is kept as its 36 characters"
-            )
-        case "enum" | "set":
-            return _members(kind)
-        case "vecf32" | "vecf64" | "vecbf16" | "vecf16" | "vecint8" | "vecuint8":
-            return _long("longtext", f"{kind} is kept as text: [1, 2.5, …]")
+            return _text(digits + 3, remark, ascii_only=True)
         case _:
-            return _long("longtext", f"{kind} is kept as its text")
+            return _plain(kind)
+
+
+def _string(kind: ColumnType) -> TargetType:
+    length = (*kind.parameters, 0)[0]
+    match kind.name:
+        case "char":
+            return _text(length, f"{kind} is varchar({length}): trailing spaces stay")
+        case "varchar":
+            return _text(length)
+        case "binary":
+            return _bytes(length, f"{kind} is varbinary({length}): values are not padded")
+        case "varbinary":
+            return _bytes(length)
+        case _:
+            return _long("longblob" if kind.name == "blob" else "longtext")
 
 
 def _plain(kind: ColumnType, remark: str = "") -> TargetType:
