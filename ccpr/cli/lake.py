@@ -79,8 +79,7 @@ def options_of(
     keep_for: int | None = None,
 ) -> "LakeOptions":
     """Raises BadSetting."""
-    from ccpr.lake.lake_options import Format, LakeOptions
-    from ccpr.lake.rules import Mapped
+    from ccpr.lake.lake_options import Format, LakeOptions, Mapped
     from ccpr.state.errors import BadSetting
 
     for value, known, option in ((format, Format, "--format"), (columns, Mapped, "--columns")):

@@ -34,7 +34,7 @@ def plan(
     """
     from ccpr.pipeline import plan as planning
     from ccpr.retention.retention import Retention, take_inventory
-    from ccpr.service.lake_plan import plan_lakes
+    from ccpr.service.lakes import plan_lakes
     from ccpr.service.room import mirror_room
     from ccpr.service.target_sync import plan_targets
     from ccpr.service.workspace import Workspace

@@ -48,7 +48,7 @@ def serve(
     from ccpr.relay.service import RelayService
     from ccpr.relay.watching import Watcher
     from ccpr.serve.descriptors import raise_limit
-    from ccpr.serve.service import serve as serve_components
+    from ccpr.serve.listening import serve as serve_components
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=False), Workspace() as workspace, Ending(signal.SIGTERM, signal.SIGINT) as ending:

@@ -91,7 +91,7 @@ def serve(
     from ccpr.cli.serving import ServeOptions, Serving
     from ccpr.relay.server import Listen
     from ccpr.serve.descriptors import raise_limit
-    from ccpr.serve.service import serve as serve_components
+    from ccpr.serve.listening import serve as serve_components
     from ccpr.service.workspace import Workspace
 
     for name in allowed_host or ():

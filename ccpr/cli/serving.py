@@ -17,7 +17,6 @@ from ccpr.relay.figures import Figures
 from ccpr.relay.server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.relay.watching import Watcher
-from ccpr.serve.care_figures import CareFigures
 from ccpr.serve.caretaking import Caretaker
 from ccpr.serve.health import Health
 from ccpr.serve.listening import Component, Listener
@@ -27,7 +26,7 @@ from ccpr.serve.overview import Overview
 from ccpr.serve.pages import Page, Pages
 from ccpr.serve.replicator import Replicator
 from ccpr.serve.single import OneService
-from ccpr.serve.status_figures import StatusFigures
+from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.status import read_all
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower
@@ -121,7 +120,7 @@ class Serving:
             {} if relay is None else {"relay": relay.trouble},
             {} if relay is None else {"relay_leaves_out": relay.left_out_now},
         )
-        for figures in (Figures(workspace, relay), StatusFigures(workspace), CareFigures(workspace), self.health):
+        for figures in (Figures(workspace, relay), StatusMetrics(workspace), self.health):
             metrics.registry.register(figures)
         self.components = _present(components)
 

@@ -15,7 +15,7 @@ from ccpr.config.document import Path, Problem
 from ccpr.config.errors import ConfigConflict, ConfigEmpty
 from ccpr.config.reading import Wanted, WantedFollower, WantedLake, WantedSpark, WantedSubscription, WantedTarget
 from ccpr.lake.lake_options import LakeOptions
-from ccpr.lake.places import canonical_url
+from ccpr.lake.stores import canonical_url
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError

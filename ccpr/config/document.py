@@ -1,6 +1,9 @@
 """A YAML text as values with their lines, as YAML 1.2 has them (its core schema): 010 is ten, and 1:30, yes and
 2026-11-27 are texts. It is read as hostile: a file has a greatest size and depth, and neither
-aliases nor tags, so that nothing in it can grow or be more than text, numbers, lists and mappings."""
+aliases nor tags, so that nothing in it can grow or be more than text, numbers, lists and mappings.
+
+`${NAME}` in it is the value of an environment variable. What it had is never looked at again, so that a password may
+contain `${`; a `${` that is meant is written `$${`."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +25,8 @@ _CORE: dict[str, str] = {  # the first that fits a text without quotes says what
     "float": r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
 }
 _PLAIN_TAGS = tuple(f"{_TAG}{kind}" for kind in ("str", *_CORE))
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
+_OF_COMMANDS = re.compile(r"(?<=:)env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?=@)")  # the password of a URI
 Path: TypeAlias = tuple[str | int, ...]  # of keys and places in lists
 
 
@@ -188,3 +193,38 @@ def _scalar(kind: str, text: str) -> Any:
     if kind == "float":
         return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     return None if kind == "null" else text.lower() == "true"
+
+
+def is_reference(text: str | None) -> bool:
+    """Whether a text names a variable."""
+    return text is not None and any(found["name"] for found in _REFERENCE.finditer(as_reference(text)))
+
+
+def as_reference(text: str) -> str:
+    """With `env:NAME` as commands take it for a password, as `${NAME}`."""
+    return _OF_COMMANDS.sub(r"${\g<name>}", text) if text.startswith("mysql://") else text
+
+
+def with_variables(document: Document, environment: Mapping[str, str]) -> Document:
+    """Raises ConfigInvalid, which names every variable that is not set."""
+    problems: list[Problem] = []
+
+    def expanded(path: Path, text: str) -> str:
+        def value(found: re.Match[str]) -> str:
+            name = found["name"]
+            if name is None and found[0] == "$${":
+                return "${"
+            if name is None:
+                problems.append(Problem(path, "`${` is not followed by a name and `}`; write `$${` if it is meant"))
+            elif name not in environment:
+                problems.append(Problem(path, f"the environment variable {name} is not set (export {name}=…)"))
+            else:
+                return environment[name]
+            return ""
+
+        return _REFERENCE.sub(value, as_reference(text))
+
+    found = document.map_text(expanded)
+    if problems:
+        raise document.error(problems)
+    return found

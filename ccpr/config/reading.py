@@ -14,12 +14,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from ccpr.config import document
-from ccpr.config.document import Document, Problem, read_document
-from ccpr.config.environment import is_reference, with_variables
+from ccpr.config.document import Document, Problem, is_reference, read_document, with_variables
 from ccpr.config.errors import ConfigInvalid
 from ccpr.config.model import PARTS, ConfigFile, Follower, Lake, Spark, Subscription, Target, Upstream
-from ccpr.lake.lake_options import Format, LakeOptions
-from ccpr.lake.rules import Mapped
+from ccpr.lake.lake_options import Format, LakeOptions, Mapped
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError

@@ -10,19 +10,26 @@ from ccpr.base.extras import absent
 from ccpr.base.file_modes import closed_folder, is_open_to_others
 from ccpr.base.wording import first_names
 from ccpr.doctor.check import Check, Verdict, checked
-from ccpr.doctor.file_systems import network_file_system
+from ccpr.doctor.sealed_logins import unopened
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.layout import HEAD
 from ccpr.pipeline.spark.java import find_java
 from ccpr.service.mirror_places import try_writing
 from ccpr.service.room import LOW_BYTES, TOO_FEW_BYTES, Room, mirror_room
-from ccpr.service.sealed import unopened
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import place
 from ccpr.state.errors import KeyLost, StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription
 
+# As the kernel names them. The shared memory of SQLite's log does not reach another machine on any of them, and file
+# locks only on some (https://sqlite.org/wal.html, "all processes must be on the same host").
+_NETWORK = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "orangefs"),
+    *("pvfs2", "ocfs2", "gfs2"),
+    *(f"fuse.{kind}" for kind in ("sshfs", "glusterfs", "ceph", "s3fs", "rclone", "juicefs")),
+}
+_MOUNTS = Path("/proc/self/mounts")
 _MOST_LOGINS = 20  # that are named
 
 
@@ -40,6 +47,29 @@ def check_here(workspace: Workspace) -> Iterator[Check]:
         yield checked("here", "stored logins", partial(_logins, workspace))
     yield _state_modes(workspace)
     yield _java(workspace)
+
+
+def network_file_system(folder: Path, mounts: Path = _MOUNTS) -> str | None:
+    """The kind of the network file system that the folder is on; None if it is on another, or that is not known."""
+    try:
+        lines = mounts.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    place, found = folder.resolve(), ("", "")
+    for line in lines:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = _unescaped(fields[1])
+        if place.is_relative_to(point) and len(point) >= len(found[0]):  # the last of equals covers the others
+            found = (point, fields[2])
+    return found[1] if found[1] in _NETWORK else None
+
+
+def _unescaped(point: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        point = point.replace(code, character)
+    return point
 
 
 def check_file_system(folder: Path, kind_of: Callable[[Path], str | None] = network_file_system) -> Check | None:

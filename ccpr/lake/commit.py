@@ -9,8 +9,8 @@ from ccpr.lake.deletion_vectors import file_of
 from ccpr.lake.delta_table import commit_info
 from ccpr.lake.errors import LakeAhead, LakeChanged
 from ccpr.lake.lake_log import Action, CommitMark, TableLog, TableState
+from ccpr.lake.lake_options import DEFAULT_RULES, TableRules
 from ccpr.lake.object_files import Runner, run_here
-from ccpr.lake.rules import DEFAULT_RULES, TableRules
 from ccpr.lake.stores import LakeStore
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading

@@ -10,7 +10,7 @@ from typing import Any
 
 from ccpr.lake.errors import LakeChanged
 from ccpr.lake.lake_columns import LakeColumns, delta_schema
-from ccpr.lake.rules import Mapped, TableRules
+from ccpr.lake.lake_options import Mapped, TableRules
 from ccpr.matrixone.schema import Reading, Table
 
 COLUMNS, FORMAT = "ccpr.columns", "ccpr.format"

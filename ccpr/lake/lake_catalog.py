@@ -6,9 +6,11 @@ table does not show the points from there on. It is also what publishing knows o
 lake-every-point.
 """
 
+import hashlib
 import json
+import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -19,13 +21,15 @@ import pyarrow.parquet as pq
 from ccpr.lake.commit import Lake, PointToPublish
 from ccpr.lake.delta_table import commit_info
 from ccpr.lake.errors import LakeChanged
-from ccpr.lake.folders import POINTS
 from ccpr.lake.lake_log import Action, CommitMark, TableLog, TableState
 from ccpr.lake.log_checkpoint import read_whole
 from ccpr.lake.statistics import statistics_of, stats_text
 from ccpr.matrixone.objects.timestamp import Timestamp
 
 _TIME = pa.timestamp("us", "UTC")
+POINTS = "ccpr.points"  # the table of points; a database of that name is given way to
+_PLAIN = re.compile(r"[A-Za-z0-9_-]")
+_LONGEST = 200  # bytes of a folder's name; file systems allow 255
 SCHEMA = pa.schema(
     [
         pa.field("point", pa.int64()),  # the lsn
@@ -329,4 +333,24 @@ def _entry(row: Mapping[str, Any]) -> Entry:
         row["pending"],
         row["reading"],
         row["removed_since"],
+    )
+
+
+def new_folder(database: str, name: str, table_id: int, taken: Collection[str]) -> str:
+    """The folder of a table that has none yet: `<database>.<table>`, as the table is called when it comes. `taken`
+    are the folders of tables that are there.
+
+    A rename keeps the folder. A table gets the folder of its name also where a dropped one had it before. In names
+    everything but letters, digits, `_` and `-` is written as `=` and the bytes in hex. Source: decision lake-folders.
+    """
+    wanted = f"{_escaped(database)}.{_escaped(name)}"
+    if len(wanted) > _LONGEST:
+        wanted = f"{wanted[: _LONGEST - 33]}.{hashlib.sha256(wanted.encode()).hexdigest()[:32]}"
+    given = {folder.lower() for folder in (*taken, POINTS)}  # a file system may not tell letter case apart
+    return f"{wanted}.{table_id}" if wanted.lower() in given else wanted
+
+
+def _escaped(name: str) -> str:
+    return "".join(
+        letter if _PLAIN.fullmatch(letter) else "".join(f"={byte:02X}" for byte in letter.encode()) for letter in name
     )

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from ccpr.lake.errors import LakeTableRefused
+from ccpr.lake.lake_options import Mapped
 from ccpr.lake.lake_types import LakeType, lake_type
-from ccpr.lake.rules import Mapped
 from ccpr.matrixone.schema import Column, Reading, Table, integer_of, names_keep_meaning, text_of
 
 FIELD_ID = b"PARQUET:field_id"

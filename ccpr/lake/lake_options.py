@@ -1,4 +1,4 @@
-"""How a lake is kept, as a value that is stored with the target."""
+"""How a lake is kept and its tables are published, as values that need no Arrow. A target is stored with them."""
 
 import json
 from collections.abc import Mapping
@@ -6,9 +6,34 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from ccpr.lake.rules import Mapped, TableRules
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.state.patterns import NamePatterns
+
+
+class Mapped(StrEnum):
+    """How the columns of the files are called."""
+
+    NONE = "none"  # as the columns of the table
+    NAME = "name"  # by number: a RENAME COLUMN changes no file. Delta calls this column mapping
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """How a table is published.
+
+    Attributes
+    ----------
+    mapped : how the columns of the files are called.
+    copy_on_write : files are written again where rows of them go, and there are no deletion vectors.
+    change_data : the changes of rows are published as files of their own.
+    """
+
+    mapped: Mapped = Mapped.NONE
+    copy_on_write: bool = False
+    change_data: bool = False
+
+
+DEFAULT_RULES = TableRules()
 
 
 class Format(StrEnum):

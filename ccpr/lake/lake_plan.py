@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from ccpr.lake.commit import Lake
 from ccpr.lake.delta_table import columns_of
-from ccpr.lake.folders import new_folder
-from ccpr.lake.lake_catalog import Catalog, Entry
+from ccpr.lake.lake_catalog import Catalog, Entry, new_folder
 from ccpr.lake.lake_columns import next_columns
 from ccpr.lake.lake_sync import LakeScope
 from ccpr.matrixone.schema import Kind, Table

@@ -14,7 +14,6 @@ from ccpr.lake.cleaning import Horizon, clean, is_checkpoint_due, oldest_removal
 from ccpr.lake.commit import Lake, PointToPublish, TablePlace
 from ccpr.lake.delta_table import NEWEST
 from ccpr.lake.errors import LakeAhead, LakeChanged, LakeStoreUnsafe, LakeTableUnknown
-from ccpr.lake.folders import new_folder
 from ccpr.lake.lake_catalog import (
     BEHIND,
     CHANGED,
@@ -26,6 +25,7 @@ from ccpr.lake.lake_catalog import (
     Entry,
     LakeContents,
     TableRow,
+    new_folder,
 )
 from ccpr.lake.publish import Published, empty_table, publish_table
 from ccpr.matrixone.errors import CcprError, Transient

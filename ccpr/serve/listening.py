@@ -1,6 +1,8 @@
-"""Whom a service calls with what has happened: metrics, notifications, Dagster."""
+"""The parts of a service: whom it calls with what has happened (metrics, notifications, Dagster), and what it starts
+and ends."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Protocol
 
@@ -97,3 +99,25 @@ class Ignoring:
 
     def database_lost(self, error: CcprError | None) -> None:
         pass
+
+
+def serve(
+    components: Sequence[Component],
+    wait: Callable[[], None],
+    ready: Callable[[], None] = lambda: None,
+    failed: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Until `wait` returns. What a component raises when it starts ends those that were started before. Returns what
+    `failed` said then.
+
+    Parameters
+    ----------
+    ready : called when all have started.
+    """
+    with ExitStack() as started:
+        for component in components:
+            component.start()
+            started.callback(component.stop)
+        ready()
+        wait()
+        return failed()

@@ -5,12 +5,15 @@ What was so when the service started is not a change. What is sent are code, mes
 which never contain a password.
 """
 
+import http.client
 import json
 import queue
 import shlex
 import subprocess
 import threading
 import time
+import urllib.error
+import urllib.request
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -20,7 +23,6 @@ from ccpr.base.loops import Loop
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import IterationRecord
 from ccpr.serve.listening import Ignoring
-from ccpr.serve.webhook import Webhook
 from ccpr.service.errors import NoticeNotSent
 from ccpr.service.follower_status import waits_for_a_person
 from ccpr.service.last_error import LastError
@@ -31,10 +33,65 @@ from ccpr.state.followers import Follower
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 
-COMMAND_SECONDS = 60.0
+COMMAND_SECONDS, WEBHOOK_SECONDS = 60.0, 10.0
+MOST_POSTS = 8  # that have not ended in time; as long as there are so many, no other begins
+_SUBJECT = "--webhook"
 _ATTEMPTS, _PAUSE_SECONDS = 3, 2.0
 _MOST_WAITING = 1000
 Notice = dict[str, Any]
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
+        return None
+
+
+class Webhook:
+    """An address, http or https. It may contain a secret: no error shows it. Raises BadSetting.
+
+    Nothing is expected of it: neither that it answers in HTTP, nor that an answer ends. Nothing of an answer is read
+    but its head, whose lines `http.client` limits. How long all of it takes, from the name's look-up on, is limited
+    here: a post is a thread, and one that does not end in time is left to itself.
+    """
+
+    def __init__(self, address: str, seconds: float = WEBHOOK_SECONDS) -> None:
+        if not address.startswith(("http://", "https://")):
+            raise BadSetting("it must start with http:// or https://", subject="the webhook's address")
+        self._address, self._seconds = address, seconds
+        self._room = threading.BoundedSemaphore(MOST_POSTS)
+
+    def post(self, content: bytes) -> None:
+        """Post JSON. Raises NoticeNotSent."""
+        if not self._room.acquire(blocking=False):
+            raise NoticeNotSent(f"{MOST_POSTS} earlier posts have not come to an end", subject=_SUBJECT)
+        ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        try:
+            threading.Thread(target=self._post, args=(content, ended), name="webhook", daemon=True).start()
+        except RuntimeError as error:  # the system cannot start another thread
+            self._room.release()
+            raise NoticeNotSent(str(error), subject=_SUBJECT) from error
+        try:
+            problem = ended.get(timeout=self._seconds)
+        except queue.Empty:
+            raise NoticeNotSent(f"no whole answer in {self._seconds:.0f} s", subject=_SUBJECT) from None
+        if problem:
+            raise NoticeNotSent(problem, subject=_SUBJECT)
+
+    def _post(self, content: bytes, ended: "queue.SimpleQueue[str]") -> None:
+        problem = "it could not be posted"
+        try:
+            headers = {"Content-Type": "application/json", "User-Agent": "ccpr"}
+            request = urllib.request.Request(self._address, content, headers, method="POST")
+            with urllib.request.build_opener(_NoRedirect).open(request, timeout=self._seconds):
+                problem = ""
+        except urllib.error.HTTPError as error:
+            problem = f"it was refused: status {error.code}"
+            error.close()
+        except (OSError, ValueError, http.client.HTTPException) as error:  # its text may have the address
+            problem = f"no answer in HTTP: {type(error).__name__}"
+        finally:
+            self._room.release()
+            ended.put(problem)
 
 
 class Notifier(Ignoring):

@@ -10,14 +10,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeStoreUnsafe
 from ccpr.lake.lake_catalog import Catalog, LakeContents, each_point
 from ccpr.lake.lake_options import LakeOptions
+from ccpr.lake.lake_plan import PlannedLakeTable, plan_lake
 from ccpr.lake.lake_sync import LakeScope, LakeSync
 from ccpr.lake.stores import LakeStore, open_lake
+from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
+from ccpr.pipeline.driver import catalog_of, listed_of
+from ccpr.pipeline.iteration import Iteration
+from ccpr.pipeline.plan import sums_by_table
 from ccpr.retention.retention import Retention
 from ccpr.schema.choices import DdlPolicy
 from ccpr.service.errors import MirrorInUse
@@ -298,3 +304,20 @@ def lake_of(target: Target, under: SyncedUnder, progress: Progress = SILENT) -> 
         confirm=under.confirm,
         on_rows=progress.on_rows,
     )
+
+
+def plan_lakes(workspace: Workspace, iteration: Iteration) -> dict[str, list[PlannedLakeTable] | Failure]:
+    """By the lake's name. The lakes are read; the iteration's catalog and list are those of its plan."""
+    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    found: dict[str, list[PlannedLakeTable] | Failure] = {}
+    lakes = records.lakes()
+    if not lakes:
+        return found
+    catalog, added = catalog_of(iteration), sums_by_table(listed_of(iteration).diff.added)
+    for target in lakes:
+        try:
+            lake, scope = lake_of(target, iteration), LakeScope(target.source_database, options_of(target).patterns)
+            found[target.name] = plan_lake(lake, scope, catalog.tables.values(), added, catalog.failures)
+        except CcprError as error:
+            found[target.name] = Failure.of(error)
+    return found

@@ -50,7 +50,7 @@ def _reached(workspace: Workspace, subscription: Subscription, target: Target) -
 
         return shown_location(workspace, subscription, target)
     from ccpr.service.targets import address_of
-    from ccpr.targets.probe import reached
+    from ccpr.targets.server import reached
 
     address = address_of(target)
     return reached(address, workspace.vault.open(target.sealed_password, address.endpoint), target.task_id)

@@ -33,7 +33,6 @@ from ccpr.state.errors import CheckpointUnknown, PointTooOld
 from ccpr.state.tables import checkpoints, set_mysql_options
 from ccpr.targets.address import Address
 from ccpr.targets.base import Applied, LoadPart, Registered, Rows, TableState, TargetTable
-from ccpr.targets.changes import change_statements
 from ccpr.targets.encoding import LoadColumn, load_columns
 from ccpr.targets.errors import (
     TargetChangeStuck,
@@ -44,7 +43,7 @@ from ccpr.targets.errors import (
 )
 from ccpr.targets.expected_tables import ExpectedTables
 from ccpr.targets.initial_load import InitialLoad, ShadowTables
-from ccpr.targets.intent_statements import IntentScope, intent_statements
+from ccpr.targets.intent_statements import IntentScope, change_statements, intent_statements
 from ccpr.targets.intents import ChangeOf, Intent, Intents, all_names
 from ccpr.targets.ownership import Ownership, name_of, names_of
 from ccpr.targets.registry import TARGET_METADATA, Registry

@@ -1,22 +1,23 @@
-"""The statements of a stored intent, made again from our own data (`ccpr.targets.expected_tables`).
+"""The statements of each kind of change in a target, and those of a stored intent, made again from our own data
+(`ccpr.targets.expected_tables`). The plan shows what these functions give, and the session runs it.
 
 An intent lies in the target, where others may write. It says which change was begun, and the registry which tables it
 is about; both are compared with our own definitions. A text that is run comes from those alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.schema.alterations import alter_table, rename_tables
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.sync_mark import release
-from ccpr.schema.table_statements import drop_table, shadow_name, show_loaded
+from ccpr.schema.table_statements import drop_table, quoted, shadow_name, show_loaded
 from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import TableState, TargetTable
-from ccpr.targets.changes import change_statements
 from ccpr.targets.errors import TargetRegistryEdited
-from ccpr.targets.expected_tables import ExpectedTables, named
+from ccpr.targets.expected_tables import SWAPPING, ExpectedTables, named
 from ccpr.targets.intents import ChangeOf, Intent, all_names
 from ccpr.targets.ownership import name_of, names_of
 
@@ -157,3 +158,37 @@ class _Rederived:
 
     def _edited(self, message: str) -> TargetRegistryEdited:
         return TargetRegistryEdited(message, subject=self.intent.subject)
+
+
+def change_statements(before: Sequence[TargetTable], after: Sequence[TargetTable], dialect: Dialect) -> tuple[str, ...]:
+    """The statements that change tables in place. Either all of them only get new names, in one statement, or it is one
+    table. Raises ValueError for other changes, and for one that needs a rebuild."""
+    if [table.id for table in before] != [table.id for table in after]:
+        raise ValueError("other tables before than after")
+    if all(replace(named(old, new.name), remarks=new.remarks) == new for old, new in zip(before, after, strict=True)):
+        return rename_statements(before, after)
+    if len(before) != 1:
+        raise ValueError("the definitions of several tables cannot change together")
+    old, new = before[0], after[0]
+    created = parse_create_table(old.create), parse_create_table(new.create)
+    alteration = alter_table(old.source, new.source, *created, dialect)
+    if alteration is None:
+        raise ValueError("the table cannot be changed in place")
+    return (*alteration.before_rows, *alteration.after_rows)
+
+
+def rename_statements(before: Sequence[TargetTable], after: Sequence[TargetTable]) -> tuple[str, ...]:
+    """The one statement that gives tables new names; none if there are none."""
+    freed = {table.name for table in before}
+    first, last = [], []
+    for old, new in zip(before, after, strict=True):
+        here, there = quoted((old.database, old.name)), quoted((old.database, new.name))
+        if old.name == new.name:
+            continue
+        if new.name in freed:  # another table has it before the statement
+            between = quoted((old.database, SWAPPING.format(old.id)))
+            first.append((here, between))
+            last.append((between, there))
+        else:
+            first.append((here, there))
+    return (rename_tables([*first, *last]),) if first else ()

@@ -33,7 +33,6 @@ from ccpr.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexA
 from ccpr.schema.table_statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
 from ccpr.schema.target_types import TargetUnfit
 from ccpr.targets.base import Registered, TableState, TargetTable
-from ccpr.targets.changes import change_statements, rename_statements
 from ccpr.targets.errors import DdlWaits, NameTaken, TargetChangeStuck, TargetDropsHeld, TargetTableDropped
 from ccpr.targets.expected_tables import (
     RETIRED,
@@ -44,6 +43,7 @@ from ccpr.targets.expected_tables import (
     target_of,
     without_defaults,
 )
+from ccpr.targets.intent_statements import change_statements, rename_statements
 
 S = TypeVar("S", bound="TableStep")
 

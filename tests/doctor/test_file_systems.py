@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from ccpr.doctor.check import Verdict
-from ccpr.doctor.file_systems import network_file_system
-from ccpr.doctor.machine_check import check_file_system
+from ccpr.doctor.machine_check import check_file_system, network_file_system
 
 MOUNTS = """\
 /dev/sda1 / ext4 rw 0 0

@@ -18,9 +18,9 @@ import ccpr
 from ccpr.base.failure import Failure
 from ccpr.cli.main import app
 from ccpr.maintenance.scrubbing import is_waiting, next_share
-from ccpr.serve.care_figures import CareFigures
 from ccpr.serve.caretaking import Caretaker, is_due
 from ccpr.serve.overview import Overview
+from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.workspace import Workspace
 from ccpr.state.drills import MOST_DRILLS, Drill, DrillRecords
 from ccpr.state.scrubs import Scrub, ScrubRecords
@@ -69,7 +69,7 @@ def status(workspace: Workspace) -> dict[str, Any]:
 
 
 def figures(workspace: Workspace) -> dict[str, float]:
-    return {one.name: sample.value for one in CareFigures(workspace).collect() for sample in one.samples}
+    return {one.name: sample.value for one in StatusMetrics(workspace).collect() for sample in one.samples}
 
 
 def test_the_service_tries_a_restore_when_one_is_due_and_no_more(workspace: Workspace, clock: Clock) -> None:

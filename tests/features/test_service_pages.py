@@ -14,7 +14,7 @@ from ccpr.cli.serving import StatusPage
 from ccpr.matrixone.server.faults import FailStatement
 from ccpr.serve.overview import Overview
 from ccpr.serve.single import OneService, is_served
-from ccpr.serve.status_figures import StatusFigures
+from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.status import UNREADABLE, SubscriptionStatus
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
@@ -40,7 +40,7 @@ def workspace(replica: Replica) -> Iterator[Workspace]:
 def figures(workspace: Workspace) -> dict[tuple[str, ...], float]:
     return {
         (sample.name, *sample.labels.values()): sample.value
-        for metric in StatusFigures(workspace).collect()
+        for metric in StatusMetrics(workspace).collect()
         for sample in metric.samples
     }
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from ccpr.lake.folders import POINTS
-from ccpr.lake.lake_options import LakeOptions
-from ccpr.lake.rules import Mapped
+from ccpr.lake.lake_catalog import POINTS
+from ccpr.lake.lake_options import LakeOptions, Mapped
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.service import lakes

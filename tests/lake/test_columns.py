@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccpr.lake.errors import LakeTableRefused
 from ccpr.lake.lake_columns import LakeColumns, delta_schema, next_columns
-from ccpr.lake.rules import Mapped
+from ccpr.lake.lake_options import Mapped
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.schema import DEFAULT_READING, Column, Kind, SqlType, Table
 

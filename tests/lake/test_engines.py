@@ -16,7 +16,7 @@ import pytest
 
 from ccpr.lake import publish
 from ccpr.lake.deletion_vectors import CommitVectors
-from ccpr.lake.rules import Mapped, TableRules
+from ccpr.lake.lake_options import Mapped, TableRules
 from ccpr.mirror.points import Point
 from ccpr_emulator.engine.storage import Storage
 from tests.support.lake_engines import Query, duckdb_reads, spark_reads

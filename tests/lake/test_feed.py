@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ccpr.lake.errors import LakeTableRefused
-from ccpr.lake.rules import Mapped, TableRules
+from ccpr.lake.lake_options import Mapped, TableRules
 from ccpr_emulator.engine.storage import Storage
 from tests.support.lake_readers import READERS, Consumer
 from tests.support.lakes import Published, Source, source

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.lake.folders import POINTS, new_folder
+from ccpr.lake.lake_catalog import POINTS, new_folder
 
 NAMES = st.text(min_size=1, max_size=80)
 

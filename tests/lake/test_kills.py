@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from ccpr.lake.rules import TableRules
+from ccpr.lake.lake_options import TableRules
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.points import Point
 from ccpr.retention.retention import Retention

@@ -14,8 +14,8 @@ from ccpr.lake import delta_table, publish
 from ccpr.lake import lake_sync as sync
 from ccpr.lake.commit import visible_rows
 from ccpr.lake.errors import LakeAhead, LakeChanged, LakeConflict, LakeForeign
+from ccpr.lake.lake_options import Mapped, TableRules
 from ccpr.lake.lake_sync import LakeScope
-from ccpr.lake.rules import Mapped, TableRules
 from ccpr.matrixone.schema import Reading, ZeroDates
 from ccpr.mirror.points import Point
 from ccpr.state.patterns import NamePatterns

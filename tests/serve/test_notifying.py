@@ -18,8 +18,7 @@ import pytest
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.serve.notifying import Notifier
-from ccpr.serve.webhook import MOST_LEFT, Webhook
+from ccpr.serve.notifying import MOST_POSTS, Notifier, Webhook
 from ccpr.service.errors import NoticeNotSent
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.state.credentials import Vault
@@ -216,13 +215,13 @@ def test_an_answer_without_end_holds_no_other_notice_up(row: LogRow, monkeypatch
 
     with answering(drip) as (address, got):
         webhook = Webhook(address, 0.5)
-        for _ in range(MOST_LEFT):
+        for _ in range(MOST_POSTS):
             with pytest.raises(NoticeNotSent, match="no whole answer"):
                 webhook.post(b"{}")
         with pytest.raises(NoticeNotSent, match="have not come to an end"):
             webhook.post(b"{}")
         done.set()
-    assert len(got) == MOST_LEFT
+    assert len(got) == MOST_POSTS
 
 
 def test_a_command_that_fails_or_writes_without_end_holds_no_other_notice_up(row: LogRow, tmp_path: Path) -> None:

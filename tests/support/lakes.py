@@ -13,8 +13,8 @@ import pymysql
 from ccpr.lake.commit import Lake
 from ccpr.lake.deletion_vectors import CommitVectors, serialized, z85
 from ccpr.lake.lake_catalog import Catalog, LakeContents, contents_of
+from ccpr.lake.lake_options import DEFAULT_RULES, TableRules
 from ccpr.lake.lake_sync import LakeResult, LakeScope, LakeSync
-from ccpr.lake.rules import DEFAULT_RULES, TableRules
 from ccpr.lake.stores import LakeStore
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.local_store import LocalStore

@@ -11,9 +11,8 @@ from ccpr.schema.sync_mark import release
 from ccpr.schema.table_statements import drop_table, shadow_name, show_loaded
 from ccpr.state.checkpoint.store import Location
 from ccpr.targets.base import TableState, TargetTable
-from ccpr.targets.changes import change_statements
 from ccpr.targets.expected_tables import ExpectedTables, named, target_of
-from ccpr.targets.intent_statements import IntentScope, intent_statements
+from ccpr.targets.intent_statements import IntentScope, change_statements, intent_statements
 from ccpr.targets.intents import ChangeOf, Intent, all_names, intent_row
 from ccpr.targets.ownership import name_of
 from ccpr.targets.registry import load_row, registry_row, table_json

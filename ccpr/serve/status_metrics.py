@@ -1,5 +1,6 @@
-"""What a status says, as Prometheus reads it: targets, followers, checks, and how much room there is. Names and labels
-are an interface and stay (docs/how-to/monitor.md). Computed when they are asked for."""
+"""What a status says, as Prometheus reads it: targets, followers, checks, how much room there is, and how copies,
+drills and files are looked after. Names and labels are an interface (docs/how-to/monitor.md) and stay.
+"""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,10 +11,12 @@ from prometheus_client.registry import Collector
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
+from ccpr.service.care_status import Care, care_of
 from ccpr.service.room import Room, mirror_room
 from ccpr.service.status import SubscriptionStatus, read_all
 from ccpr.service.workspace import Workspace
 from ccpr.state.ledger import Ledger
+from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import TargetState
 
@@ -21,7 +24,7 @@ _OK, _TROUBLES = "ok", ("failing", "behind")
 _TARGET_STATES = (_OK, *_TROUBLES, *(state.value for state in TargetState if state is not TargetState.ACTIVE))
 
 
-class StatusFigures(Collector):
+class StatusMetrics(Collector):
     def __init__(self, workspace: Workspace) -> None:
         self._workspace, self._meter = workspace, LagMeter(workspace.clock)
 
@@ -31,7 +34,13 @@ class StatusFigures(Collector):
             found = read_all(self._workspace, self._meter)
         except CcprError:
             found = []
-        return [*self._targets(found), *self._followers(found), self._checks(found), *self._rooms()]
+        return [
+            *self._targets(found),
+            *self._followers(found),
+            self._checks(found),
+            *self._rooms(),
+            *self._cares(),
+        ]
 
     def _targets(self, found: Iterable[SubscriptionStatus]) -> Iterator[Metric]:
         labels = ["subscription", "target"]
@@ -85,17 +94,58 @@ class StatusFigures(Collector):
         if (room := Room.of(self._workspace.home)) is not None:
             yield GaugeMetricFamily("ccpr_state_free_bytes", "Free where the state folder is.", room.free)
 
+    def _cares(self) -> Iterable[Metric]:
+        """How far second copies are, how restores were tried and files read again."""
+        names = ["subscription"]
+        good = GaugeMetricFamily("ccpr_drill_good", "1 if the last drill found all as it should be.", labels=names)
+        age = GaugeMetricFamily("ccpr_drill_age_seconds", "Since the last good drill.", labels=names)
+        seconds = GaugeMetricFamily("ccpr_drill_seconds", "How long the last good drill took.", labels=names)
+        damaged = GaugeMetricFamily("ccpr_damaged_files", "Files that are damaged and not repaired.", labels=names)
+        read = GaugeMetricFamily("ccpr_verify_age_seconds", "Since all files were read again.", labels=names)
+        both = [*names, "place"]
+        lag = GaugeMetricFamily("ccpr_copy_lag_seconds", "How much older than the mirror a copy is.", labels=both)
+        copied = GaugeMetricFamily("ccpr_copy_age_seconds", "Since it was last brought up to date.", labels=both)
+        failed = GaugeMetricFamily("ccpr_copy_failed_attempts", "That failed since.", labels=both)
+        for row in self._rows():
+            name, care = [row.subscription_name], self._care(row)
+            drill, scrub = care.drill, care.scrub
+            for copy in care.copies:
+                where = [*name, copy.copy.place]
+                if copy.lag_seconds is not None:
+                    lag.add_metric(where, copy.lag_seconds)
+                copied.add_metric(where, copy.age_seconds)
+                failed.add_metric(where, copy.copy.attempts)
+            if drill is not None and drill.last is not None:
+                good.add_metric(name, 1.0 if drill.last.good else 0.0)
+            if drill is not None and drill.last_good is not None:
+                age.add_metric(name, drill.age_seconds)
+                seconds.add_metric(name, drill.last_good.seconds)
+            if scrub is not None:
+                damaged.add_metric(name, 0 if scrub.scrub is None else len(scrub.scrub.damaged))
+                read.add_metric(name, scrub.age_seconds)
+        return [good, age, seconds, damaged, read, lag, copied, failed]
+
+    def _rows(self) -> Iterable[LogRow]:
+        """None while the state database does not answer, which has a figure of its own."""
+        try:
+            return self._workspace.log.all_rows()[0]
+        except CcprError:
+            return []
+
+    def _care(self, row: LogRow) -> Care:
+        """Nothing of what cannot be read, which hides nothing of the others."""
+        try:
+            with unexpected():
+                return care_of(self._workspace, row)
+        except CcprError:
+            return Care()
+
     def _stored(self) -> Iterator[tuple[Subscription, int]]:
         """What can be read of it; a bad row hides none of the others."""
-        log = self._workspace.log
-        try:
-            rows, _ = log.all_rows()
-        except CcprError:
-            return
-        for row in rows:
+        for row in self._rows():
             try:
                 with unexpected():
-                    found = Subscription.from_row(row), Ledger(log.engine, row.task_id).stored_bytes()
+                    found = Subscription.from_row(row), Ledger(self._workspace.log.engine, row.task_id).stored_bytes()
             except CcprError:
                 continue
             yield found

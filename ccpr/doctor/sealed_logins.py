@@ -13,19 +13,19 @@ from ccpr.state.targets import TargetRecords
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealedLogin:
     """`what` it is of, for people; `repair` is what to type."""
 
     what: str
     repair: str
 
 
-def unopened(workspace: Workspace) -> list[Sealed]:
+def unopened(workspace: Workspace) -> list[SealedLogin]:
     """The logins that the key file does not open. Rows that cannot be read are skipped: others report them."""
     return [one for one, opens in _all(workspace) if not _works(opens)] if workspace.has_catalog else []
 
 
-def _all(workspace: Workspace) -> Iterator[tuple[Sealed, Callable[[], object]]]:
+def _all(workspace: Workspace) -> Iterator[tuple[SealedLogin, Callable[[], object]]]:
     vault, engine = workspace.vault, workspace.log.engine
     for row in workspace.log.rows():
         name = row.subscription_name
@@ -38,29 +38,29 @@ def _all(workspace: Workspace) -> Iterator[tuple[Sealed, Callable[[], object]]]:
         except StateUnreadable:
             continue
         yield (
-            Sealed(f"subscription {name}", f"`ccpr alter {name} --from URI`"),
+            SealedLogin(f"subscription {name}", f"`ccpr alter {name} --from URI`"),
             lambda known=known: vault.open(known.sealed_password, known.endpoint),
         )
         for target in targets:
             yield (
-                Sealed(f"target {target.name} of {name}", f"`ccpr target alter {name} {target.name} --to URI`"),
+                SealedLogin(f"target {target.name} of {name}", f"`ccpr target alter {name} {target.name} --to URI`"),
                 lambda target=target: vault.open(target.sealed_password, address_of(target).endpoint),
             )
         for follower in followers:
             again = f"ccpr follower add {name} {follower.name} --into URI"
             yield (
-                Sealed(f"follower {follower.name} of {name} (its login at the relay)", f"`{again} --new-login`"),
+                SealedLogin(f"follower {follower.name} of {name} (its login at the relay)", f"`{again} --new-login`"),
                 lambda follower=follower: open_login(vault, follower),
             )
             yield (
-                Sealed(f"follower {follower.name} of {name} (its cluster)", f"`{again}`"),
+                SealedLogin(f"follower {follower.name} of {name} (its cluster)", f"`{again}`"),
                 lambda follower=follower: open_password(vault, follower),
             )
     users = RelayUsers(engine, vault)
     for user in users.all():
         again = f"`ccpr relay user drop {user.name}`, then `ccpr relay user add {user.name}`"
         yield (
-            Sealed(f"user {user.name} of the relay", again),
+            SealedLogin(f"user {user.name} of the relay", again),
             lambda name=user.name: users.digest(name),
         )
 

@@ -8,10 +8,9 @@ from contextlib import closing
 import pytest
 
 from ccpr.state.checkpoint.store import Location
-from ccpr.targets import probe
 from ccpr.targets.address import parse_target_uri
 from ccpr.targets.errors import TargetDenied, TargetRefused, TargetUnavailable
-from ccpr.targets.probe import reached
+from ccpr.targets.server import reached
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import matrixone_server
 from tests.targets.history import FIRST
@@ -56,7 +55,7 @@ def test_what_a_server_refuses_is_said_as_by_a_sync(mariadb: MariaDb) -> None:
 
 
 def test_a_server_that_is_away_or_says_nothing_is_unavailable_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "SECONDS", 1.0)
+    monkeypatch.setattr("ccpr.targets.server.SECONDS", 1.0)
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         address, password = parse_target_uri(f"mysql://u:p@127.0.0.1:{silent.getsockname()[1]}/d")
         began = time.monotonic()
