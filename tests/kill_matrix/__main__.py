@@ -1,4 +1,4 @@
-"""`python -m tests.kill_matrix`: every fault at every place. The outcomes are written into the tables of
+"""`python -m tests.kill_matrix`: every fault at every place. The outcomes are written into the table of
 docs/reliability.md as they come. Exit status 1 if a cell is not whole.
 
 The random choices follow from a seed, which is printed: `SEED=1 make kill-matrix` makes them again.
@@ -7,18 +7,20 @@ The random choices follow from a seed, which is printed: `SEED=1 make kill-matri
 """
 
 import os
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 from tests.kill_matrix.cells import NOT_WHOLE, new_seed, play_in_process, start_process
-from tests.kill_matrix.places import INSIDE, PLACES, STEPS, Place
+from tests.kill_matrix.places import PLACES
 from tests.kill_matrix.strikes import ROWS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-BEGIN, END = "<!-- the tables are written by make kill-matrix -->", "<!-- end of the tables -->"
+BEGIN, END = "<!-- the table is written by make kill-matrix -->", "<!-- end of the table of faults -->"
 NOT_PLAYED = "not played"
 PROCESSES = int(os.environ.get("PROCESSES") or 2)
 Cells = dict[tuple[str, str], str]  # (row's label, place's label) -> outcome
@@ -52,29 +54,33 @@ def write(outcomes: Mapping[tuple[str, str], str]) -> None:
     text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     cells, after = {**read_cells(text), **outcomes}, rest.partition(END)[2]
-    PAGE.write_text("\n".join([before + BEGIN, *_table(cells, STEPS), "", *_table(cells, INSIDE), END + after]))
+    PAGE.write_text("\n".join([before + BEGIN, *table(cells), END + after]))
 
 
 def read_cells(text: str) -> Cells:
     """The outcomes in a page."""
     cells: Cells = {}
-    places: list[str] = []
-    for line in text.partition(BEGIN)[2].partition(END)[0].splitlines():
-        first, *others = [cell.strip() for cell in line.strip("| ").split("|")]
-        if first == "fault":
-            places = others
-        elif not first.startswith("---") and first:
-            cells |= {(first, place): outcome for place, outcome in zip(places, others, strict=True)}
+    for line in text.partition(BEGIN)[2].partition(END)[0].splitlines()[3:]:
+        row, most, others = [cell.strip() for cell in line.removesuffix("|").split("|")[1:]]
+        cells |= {(row, place.label): most for place in PLACES}
+        for other in others.split("; "):
+            outcome = other.rpartition("` ")[2]
+            cells |= {(row, label): outcome for label in re.findall("`([^`]+)`", other)}
     return cells
 
 
-def _table(cells: Cells, places: Sequence[Place]) -> Iterator[str]:
-    """Markdown: a row a fault, a column a place."""
-    yield "| fault | " + " | ".join(place.label for place in places) + " |"
-    yield "|---" * (len(places) + 1) + "|"
+def table(cells: Cells) -> Iterator[str]:
+    """Markdown: a row a fault, with the outcome of most places, and the places that have another one."""
+    yield "| fault | at most places | at the others |"
+    yield "|---|---|---|"
     for row in ROWS:
-        shown = [cells.get((row.label, place.label), NOT_PLAYED) for place in places]
-        yield f"| {row.label} | " + " | ".join(shown) + " |"
+        outcomes = {place.label: cells.get((row.label, place.label), NOT_PLAYED) for place in PLACES}
+        (most, _), *others = Counter(outcomes.values()).most_common()
+        apart = [
+            ", ".join(f"`{label}`" for label in outcomes if outcomes[label] == outcome) + f" {outcome}"
+            for outcome, _ in others
+        ]
+        yield f"| {row.label} | {most} | {'; '.join(apart)} |"
 
 
 if __name__ == "__main__":

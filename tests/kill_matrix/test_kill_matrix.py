@@ -6,7 +6,7 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import Store
 from ccpr.pipeline.step_names import Step
 from tests.kill_matrix import strikes
-from tests.kill_matrix.__main__ import PAGE, read_cells
+from tests.kill_matrix.__main__ import PAGE, read_cells, table
 from tests.kill_matrix.cells import NOT_WHOLE, new_seed, play
 from tests.kill_matrix.places import (
     AT,
@@ -66,6 +66,7 @@ def test_the_page_has_every_fault_at_every_place_and_all_that_was_played_is_whol
     cells = read_cells(PAGE.read_text())
     assert set(cells) == {(row.label, place.label) for row in ROWS for place in PLACES}
     assert NOT_WHOLE not in cells.values()
+    assert "\n".join(table(cells)) in PAGE.read_text()
 
 
 def test_a_read_only_store_refuses_every_method_that_writes() -> None:
