@@ -25,7 +25,7 @@ from benchmarks.copy import _LARGE_COPIES, _copy, emulator, job_of, large_object
 from benchmarks.read import _OBJECT_ROWS, _ROWS, _TYPES, values
 from benchmarks.shared.common import arguments_of, recordings_with
 from ccpr.matrixone.client.malloc import keep_large_blocks
-from ccpr.mirror.keys import new_key
+from ccpr.mirror.encryption_keys import new_key
 from ccpr.mirror.layout import HEAD
 from ccpr.mirror.open_store import open_store
 from ccpr.state.credentials import KEY_FILE_VARIABLE

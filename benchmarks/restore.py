@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.read import _OBJECT_ROWS, _TYPES, values
 from benchmarks.shared.common import arguments_of
-from ccpr.mirror.keys import new_key
+from ccpr.mirror.encryption_keys import new_key
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.mariadb import MariaDb, find_program, running

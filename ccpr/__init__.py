@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ccpr import errors
-    from ccpr.api.changes import Changes
-    from ccpr.api.mirror import Mirror, open_mirror
+    from ccpr.api.differences import Changes
+    from ccpr.api.opening import Mirror, open_mirror
     from ccpr.api.scan import Scan
     from ccpr.api.spark import read_changes, read_table, spark_session
     from ccpr.api.table import Table
@@ -55,18 +55,18 @@ __all__ = [
 _HOMES = {
     "At": "ccpr.api.values",
     "CcprError": "ccpr.matrixone.errors",
-    "Changes": "ccpr.api.changes",
+    "Changes": "ccpr.api.differences",
     "Definition": "ccpr.api.values",
     "FilterTuple": "ccpr.mirror.filters",
     "LaggingTable": "ccpr.mirror.points",
     "Location": "ccpr.api.values",
-    "Mirror": "ccpr.api.mirror",
+    "Mirror": "ccpr.api.opening",
     "Point": "ccpr.api.values",
     "PointChanges": "ccpr.api.values",
     "Scan": "ccpr.api.scan",
     "Table": "ccpr.api.table",
     "TableInfo": "ccpr.api.values",
-    "open_mirror": "ccpr.api.mirror",
+    "open_mirror": "ccpr.api.opening",
     "read_changes": "ccpr.api.spark",
     "read_table": "ccpr.api.spark",
     "spark_session": "ccpr.api.spark",

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccpr.api.changes import plan_changes
-from ccpr.api.mirror import Mirror, open_mirror
+from ccpr.api.differences import plan_changes
+from ccpr.api.opening import Mirror, open_mirror
 from ccpr.api.values import At, Location, plain_at
 from ccpr.matrixone.schema import InvalidText
 from ccpr.matrixone.sql.quoting import in_backquotes

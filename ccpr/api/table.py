@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 
-from ccpr.api.changes import Changes, changes_of
+from ccpr.api.differences import Changes, changes_of
 from ccpr.api.scan import Scan
 from ccpr.api.values import At, plain_at
 from ccpr.matrixone.schema import DEFAULT_READING, Reading

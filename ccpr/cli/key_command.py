@@ -24,7 +24,7 @@ def new(
 ) -> None:
     """Make a key. Keep a copy where the mirror is not: what it encrypts cannot be read without it."""
     from ccpr.base.file_modes import opener
-    from ccpr.mirror.keys import new_key, parse_keys
+    from ccpr.mirror.encryption_keys import new_key, parse_keys
 
     with handle_errors(as_json=as_json):
         text = new_key()
@@ -48,7 +48,7 @@ def new(
 @key.command()
 def show(reference: Reference, as_json: AsJson = False) -> None:
     """Show the numbers of the keys that are there, and not the keys. The first encrypts what is new."""
-    from ccpr.mirror.keys import keyring
+    from ccpr.mirror.encryption_keys import keyring
 
     with handle_errors(as_json=as_json):
         found = keyring(reference)

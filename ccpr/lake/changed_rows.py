@@ -24,12 +24,12 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, not_after, open_listed
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.mirror.as_asked import as_asked
+from ccpr.mirror.delta.change_rows import Image, row_images
 from ccpr.mirror.delta.delta import Delta, manifest_delta
-from ccpr.mirror.delta.images import Image, row_images
 from ccpr.mirror.errors import KeysNotBytes, KeysNotUnique, TableWithoutKey
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
-from ccpr.mirror.reading import as_asked
 from ccpr.mirror.store import Store
 
 KIND = "_change_type"

@@ -25,7 +25,7 @@ from ccpr.lake.lake_columns import LakeColumns
 from ccpr.lake.lake_log import Action
 from ccpr.lake.parquet import FileShape
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.mirror.delta.images import Image
+from ccpr.mirror.delta.change_rows import Image
 from ccpr.mirror.manifests import Manifest
 
 Adds = Sequence[Mapping[str, Any]]

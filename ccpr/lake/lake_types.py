@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.types import JSON, TEXT_TYPES, ZERO_DATE_TYPES, arrow_type, is_packed
 from ccpr.matrixone.schema import Column, Reading
-from ccpr.mirror.reading import read_schema
+from ccpr.mirror.as_asked import read_schema
 
 DeltaType: TypeAlias = str | dict[str, Any]
 # A column's digits can grow beyond what is declared. Up to 18 an engine holds a decimal in 64 bits.

@@ -25,8 +25,8 @@ from ccpr.lake.statistics import statistics_of
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.schema import Reading, Table
+from ccpr.mirror.as_asked import as_asked
 from ccpr.mirror.errors import MirrorDamaged
-from ccpr.mirror.reading import as_asked
 from ccpr.mirror.row_groups import GROUP_ROWS, row_groups
 from ccpr.mirror.store import Store
 

@@ -124,7 +124,7 @@ def adopt(lease: Lease, mirror: Mirror, values: Mapping[str, str] | None = None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _MirrorRows:
     """Rows to be written. `points` and `changes` are in the order of the points."""
 
     kept: KeptPoints
@@ -136,9 +136,9 @@ class _Found:
     objects: dict[str, LedgerEntry] = field(default_factory=dict)
 
 
-def _read(mirror: Mirror, head: Head) -> _Found:
+def _read(mirror: Mirror, head: Head) -> _MirrorRows:
     files = mirror.point_files()
-    found, shown = _Found(files.kept), _Shown(mirror)
+    found, shown = _MirrorRows(files.kept), _Shown(mirror)
     for file in reversed(list(files.all())):
         point = files.load(file)
         found.points.append(point)
@@ -229,7 +229,7 @@ def _snapshot(point: Point) -> SnapshotRef:
 # ---- what is written
 
 
-def _write(connection: sa.Connection, lease: Lease, found: _Found, head: Head) -> None:
+def _write(connection: sa.Connection, lease: Lease, found: _MirrorRows, head: Head) -> None:
     log, task_id = lease.log, lease.claim.task_id
     for table in _ADOPTED:
         connection.execute(table.delete().where(table.c.task_id == task_id))
@@ -248,13 +248,13 @@ def _write(connection: sa.Connection, lease: Lease, found: _Found, head: Head) -
     _write_checkpoint(connection, lease, found, head)
 
 
-def _write_kept(connection: sa.Connection, records: KeptRecords, found: _Found, head: Head) -> None:
+def _write_kept(connection: sa.Connection, records: KeptRecords, found: _MirrorRows, head: Head) -> None:
     chain_from = head.oldest_point or 0
     records.write(connection, KeptState(), KeptState(head.kept_revision, head.kept, chain_from, found.kept.holds))
     records.write_nexts(connection, {one.lsn: (one.next_lsn, one.next_at) for one in found.kept.points})
 
 
-def _write_checkpoint(connection: sa.Connection, lease: Lease, found: _Found, head: Head) -> None:
+def _write_checkpoint(connection: sa.Connection, lease: Lease, found: _MirrorRows, head: Head) -> None:
     """Every table has reached the newest point, but for those that lag: the global point waits for these."""
     store = CheckpointStore(lease.log.engine, lease.claim.task_id, time.time)
     store.clear(connection)

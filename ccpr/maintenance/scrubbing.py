@@ -34,7 +34,7 @@ def is_waiting(scrub: Scrub | None, within: float, now: float) -> bool:
     return 0 <= now - scrub.began_at.timestamp() < within
 
 
-class Reading(Protocol):
+class ShareReader(Protocol):
     """`Verifier` of the mirror, `CopyVerifier` of a copy."""
 
     def small_files(self) -> list[Damage]: ...
@@ -43,7 +43,7 @@ class Reading(Protocol):
 
 
 def scrub_once(
-    verifier: Reading, scrub: Scrub | None, share: int, clock: Callable[[], float]
+    verifier: ShareReader, scrub: Scrub | None, share: int, clock: Callable[[], float]
 ) -> tuple[Scrub, list[Damage]]:
     """Read a share; with what is damaged in it. Raises what `Verifier.run` raises."""
     if scrub is None or (not scrub.position and scrub.last_began_at == scrub.began_at):

@@ -91,7 +91,7 @@ class SecondCopy:
         head = self._mirror.published_head()
         if head is None or head.newest_point is None:
             raise PointNotReached("the mirror has no point yet", subject=self._mirror.store.url)
-        published = _Published(self._copy, claim, self._begin(head))
+        published = _CopyHead(self._copy, claim, self._begin(head))
         there = published.head
         files = PointFiles(self._mirror.files, head)
         missing, before = self._missing(files, there), set[str]()
@@ -249,7 +249,7 @@ class SecondCopy:
 
     # ---- what goes
 
-    def _sweep(self, published: "_Published", head: Head) -> int:
+    def _sweep(self, published: "_CopyHead", head: Head) -> int:
         """Delete what neither the copy's points name nor the mirror has."""
         gone = {folder: self._left(folder) for folder in _SWEPT}
         if any(gone.values()):
@@ -302,7 +302,7 @@ def _pages(names: Iterator[str]) -> Iterator[tuple[list[str], np.ndarray]]:
         yield page, np.fromiter(map(hash, page), np.int64, len(page))
 
 
-class _Published:
+class _CopyHead:
     """The copy's head as it was read or written here last: nobody else moves it."""
 
     def __init__(self, copy: Mirror, claim: PlaceClaim, head: Head | None) -> None:

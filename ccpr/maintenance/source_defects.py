@@ -15,10 +15,10 @@ from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import Column, Kind
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.mirror.errors import MirrorDamaged
-from ccpr.mirror.figures import row_hashes
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
+from ccpr.mirror.row_sums import row_hashes
 
 UPSTREAM_ISSUES = ("26804", "27278")
 

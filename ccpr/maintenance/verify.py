@@ -13,12 +13,13 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.maintenance.decoded_objects import DecodedObjects
 from ccpr.maintenance.repair import Repair
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import stats_columns
+from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached
 from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
 from ccpr.mirror.manifests import Rows
@@ -410,3 +411,32 @@ def _ordered(
     """Each item with its result, in order. A bounded number of items is in memory."""
     while page := list(islice(items, _PAGE)):
         yield from zip(page, pool.map(work, page), strict=True)
+
+
+class DecodedObjects:
+    """Reads tables and throws the rows away; each object once, as long as the columns of its table stay the same.
+    Columns of types that this release does not know are skipped."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._seen: dict[tuple[int, str], set[str]] = {}
+
+    def problem_of(self, ref: TableRef, at: Timestamp) -> str | None:
+        """Why the rows that a table has at a time cannot be read; None if they can. Memory: one block."""
+        unknown = {}
+        try:
+            manifest = self._mirror.manifest(ref)
+            table = manifest.table
+            unknown = unreadable_columns(table.columns)
+            columns = [column for column in table.columns if column.name not in unknown]
+            seen = self._seen.setdefault((table.id, str([column.to_json() for column in table.columns])), set())
+            names = [one.stats.name for one in manifest.listed_objects() if not one.tombstone]
+            names = [name for name in names if name not in seen]
+            for _ in self._mirror.rows(manifest, columns, at, names=names):
+                pass
+            seen.update(names)
+        except CcprError as error:
+            if isinstance(error, ObjectUnsupported) and unknown:  # which is reported as such, and is no damage
+                return None
+            return f"its rows cannot be read: {error.message} ({error.subject})"
+        return None

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from ccpr.matrixone.objects.content import Content
+from ccpr.mirror.encryption_keys import ID_BYTES, KEY_BYTES, Key, Keyring
 from ccpr.mirror.errors import MirrorDamaged
-from ccpr.mirror.keys import ID_BYTES, KEY_BYTES, Key, Keyring
 
 MAGIC, MAGIC_1 = b"ccprenc2", b"ccprenc1"
 SALT_BYTES, TAG_BYTES, SEGMENT_BYTES = 32, 16, 64 << 10

@@ -267,14 +267,14 @@ _FORMS: Sequence[tuple[Callable[[pa.DataType], bool], _Form]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ColumnCondition:
     """A filter that was checked against a table. `mask` is bool, without nulls, one a value."""
 
     column: Column
     mask: Callable[[pa.Array], pa.Array]
 
 
-def conditions(filters: Iterable[Filter], table: Table) -> tuple[Condition, ...]:
+def conditions(filters: Iterable[Filter], table: Table) -> tuple[ColumnCondition, ...]:
     """Raises BadFilter, which names the column, for one that the table does not have (hidden ones count) and for a
     value that it cannot be compared with."""
     by_name = {column.name: column for column in table.columns}
@@ -288,11 +288,11 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[Condition, ...]
                 remedy=meant(filter_.column, (column.name for column in table.user_columns), "columns"),
             )
         column = by_name[filter_.column]
-        found.append(Condition(column, _mask_of(filter_, column, subject)))
+        found.append(ColumnCondition(column, _mask_of(filter_, column, subject)))
     return tuple(found)
 
 
-def mask_of(tests: Sequence[Condition], values: Callable[[Column], pa.Array]) -> pa.BooleanArray:
+def mask_of(tests: Sequence[ColumnCondition], values: Callable[[Column], pa.Array]) -> pa.BooleanArray:
     """bool, without nulls, one a row: which satisfy all of some conditions. `values` gives a column's."""
     masks = [test.mask(_filtered(values(test.column), test.column)) for test in tests]
     return reduce(pc.and_, masks)

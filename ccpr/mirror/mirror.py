@@ -22,6 +22,7 @@ mirror-is-the-first-destination, identity-by-id.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property, partial
 
@@ -39,7 +40,7 @@ from ccpr.matrixone.schema import Column, Table
 from ccpr.mirror.arrow_files import arrow_file
 from ccpr.mirror.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from ccpr.mirror.files import MirrorFiles, json_bytes
-from ccpr.mirror.filters import Condition, Filter, conditions, mask_of
+from ccpr.mirror.filters import ColumnCondition, Filter, conditions, mask_of
 from ccpr.mirror.head import Head, Identity
 from ccpr.mirror.kept_points import KeptPoints
 from ccpr.mirror.layout import (
@@ -255,7 +256,7 @@ class Mirror:
         columns: tuple[Column, ...],
         at: Timestamp,
         filters: tuple[Filter, ...],
-        tests: tuple[Condition, ...],
+        tests: tuple[ColumnCondition, ...],
     ) -> Iterator[pa.RecordBatch]:
         objects, schema = manifest.listed_objects(), arrow_schema(columns)
         with files_of(manifest.table.qualified_name):
@@ -347,6 +348,40 @@ class Mirror:
         self.files.write_sealed(IDENTITY, identity.to_json(), new=new)
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What `Mirror.point` said: for which head, what was asked for, which file it came from."""
+
+    head: Head
+    at: int | datetime | str | None
+    path: str
+    point: Point
+
+
+class ReadMirror(Mirror):
+    """A mirror from which many tables are read, one after another: to make out a point takes as long as it has tables.
+
+    Keeps the points that were asked for last, two of them, as changes are between two. The head is read each time,
+    so what it says is always the newest state; and a point's file is named after what it says, so a point that was made
+    out once need not be again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._answers: tuple[_Answer, ...] = ()
+
+    def point(self, at: int | datetime | str | None = None) -> Point:
+        head, answers = self.head_with_point(), self._answers
+        for answer in answers:
+            if (answer.head, answer.at) == (head, at):
+                return answer.point
+        files = PointFiles(self.files, head)
+        file = self.point_file(files, at)
+        known = (one.point for one in answers if one.path == file.path)
+        point = next(known, None) or files.load(file)
+        self._answers = (_Answer(head, at, file.path, point), *answers[:1])
+        return point
+
+
 def _has_lsn_after(lsn: int, file: PointFile) -> bool:
     return file.lsn > lsn
 
@@ -380,7 +415,7 @@ def files_of(qualified_name: str) -> Iterator[None]:
 
 
 def _satisfying(
-    run: VisibleRows, columns: Sequence[Column], schema: pa.Schema, tests: Sequence[Condition]
+    run: VisibleRows, columns: Sequence[Column], schema: pa.Schema, tests: Sequence[ColumnCondition]
 ) -> pa.RecordBatch | None:
     """Those rows that satisfy all conditions; None if there is none. Columns without a condition are read for these
     rows only."""

@@ -20,7 +20,7 @@ def open_store(url: str, *, shared: bool = False, credentials: "Credentials | No
     ----------
     shared : of a folder, as in LocalStore.
     credentials : of a bucket; without them the environment's, its files' or the machine's.
-    encrypt : where the key is, if the files are encrypted (`ccpr.mirror.keys`). A URL can have it, too:
+    encrypt : where the key is, if the files are encrypted (`ccpr.mirror.encryption_keys`). A URL can have it, too:
         `s3://bucket/prefix?encrypt=env:NAME`.
 
     Raises BadName for any other URL; KeyUnusable.
@@ -31,7 +31,7 @@ def open_store(url: str, *, shared: bool = False, credentials: "Credentials | No
     if not reference:
         return store
     from ccpr.mirror.encrypted_store import EncryptedStore  # loads a library that other mirrors do not need
-    from ccpr.mirror.keys import keyring
+    from ccpr.mirror.encryption_keys import keyring
 
     return EncryptedStore(store, keyring(reference))
 

@@ -18,13 +18,13 @@ from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import JSON, arrow_schema, check_readable
 from ccpr.matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
+from ccpr.mirror.as_asked import as_asked, read_schema
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.filters import Filter, FilterTuple, conditions, parse_filters
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, choose_columns
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.points import Point, TableRef, parse_at
-from ccpr.mirror.reading import as_asked, read_schema
 
 # Of object files, three to five times that in Arrow: some 0.1 s to decode, twice that to hand over to Spark.
 TASK_BYTES = 16 << 20

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
-from ccpr.mirror.figures import Figures
 from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.row_sums import RowSum
 from ccpr.mirror.visible_rows import count_visible
 from ccpr.state.point_rows import TablePoint
 
@@ -16,11 +16,11 @@ _MOST_OBJECTS, _OF_A_TABLE, _MOST_ROWS = 32, 16, 100_000  # some hundredths of a
 _log = logging.getLogger(__name__)
 
 
-def count_changed(mirror: Mirror, points: Iterable[TablePoint], at: Timestamp) -> dict[int, Figures]:
+def count_changed(mirror: Mirror, points: Iterable[TablePoint], at: Timestamp) -> dict[int, RowSum]:
     """By id, of tables with few objects, in a folder; in a bucket each of them would be a request. What cannot be
     counted is left out: its readers say why."""
     left = 0 if mirror.store.folder is None else _MOST_OBJECTS
-    found: dict[int, Figures] = {}
+    found: dict[int, RowSum] = {}
     tables = [point.ref for point in points if point.ref is not None and point.ref.kind is Kind.TABLE]
     for ref in sorted(tables, key=lambda one: one.objects):
         if ref.objects > min(left, _OF_A_TABLE):
@@ -32,5 +32,5 @@ def count_changed(mirror: Mirror, points: Iterable[TablePoint], at: Timestamp) -
             _log.info("rows of %s are not counted: %s", ref.qualified_name, error)
             continue
         if rows is not None:
-            found[ref.table_id] = Figures(rows)
+            found[ref.table_id] = RowSum(rows)
     return found

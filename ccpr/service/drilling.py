@@ -30,11 +30,11 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
 from ccpr.matrixone.schema import Kind, Reading, Table
+from ccpr.mirror.as_asked import as_asked, read_schema
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached, StoreFailed
-from ccpr.mirror.figures import Figures, Summing
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
-from ccpr.mirror.reading import as_asked, read_schema
+from ccpr.mirror.row_sums import RowSum, Summing
 from ccpr.retention.pinning import end_left, pinned
 from ccpr.service import estimates
 from ccpr.service.copies import worker_of
@@ -115,7 +115,7 @@ def drill(
         size = sum(ref.bytes for ref in refs)
         announce(point, sum(ref.rows for ref in refs), size)
         done = Drill(_now(workspace), _now(workspace), point.lsn, point.at.physical, shown, bytes=size)
-        records, found = FigureRecords(workspace.log.engine, row.task_id), dict[int, Figures]()
+        records, found = FigureRecords(workspace.log.engine, row.task_id), dict[int, RowSum]()
         try:
             with unexpected(), pinned(pins, point, workspace.clock, _PIN):
                 work = _Work(workspace, subscription, mirror, point, chosen, progress, is_alone)
@@ -185,9 +185,7 @@ def _tables(mirror: Mirror, point: Point, names: Sequence[str]) -> dict[int, Tab
     return {ref.table_id: mirror.manifest(ref).table for ref in chosen}
 
 
-def _compared(
-    tables: Mapping[int, Table], found: Mapping[int, Figures], known: Mapping[int, Figures]
-) -> dict[str, str]:
+def _compared(tables: Mapping[int, Table], found: Mapping[int, RowSum], known: Mapping[int, RowSum]) -> dict[str, str]:
     differences = {}
     for table_id, one in found.items():
         how = one.differs(known[table_id]) if table_id in known else ""
@@ -228,7 +226,7 @@ class _Work:
 
     # ---- into a folder
 
-    def into_folder(self, place: Place, found: dict[int, Figures]) -> dict[str, str]:
+    def into_folder(self, place: Place, found: dict[int, RowSum]) -> dict[str, str]:
         """Fills in the figures of what was read, by table. Returns how what was written differs from that."""
         assert place.folder is not None
         mine = f"{_PREFIX}{self.subscription.uid}_"
@@ -255,7 +253,7 @@ class _Work:
                 shutil.rmtree(folder)
         return differences
 
-    def _through_parquet(self, table: Table, file: Path) -> tuple[Figures, str]:
+    def _through_parquet(self, table: Table, file: Path) -> tuple[RowSum, str]:
         """The figures of a table as it was read, and how the file that was written differs."""
         reading, unknown = self.subscription.settings.reading, unreadable_columns(table.user_columns)
         columns = [column for column in table.user_columns if column.name not in unknown]
@@ -273,11 +271,11 @@ class _Work:
             for batch in again.iter_batches():
                 there.add(batch)
         file.unlink()
-        return read.figures(), there.figures().differs(written.figures())
+        return read.row_sum(), there.row_sum().differs(written.row_sum())
 
     # ---- into a server
 
-    def into_server(self, place: Place, found: dict[int, Figures]) -> dict[str, str]:
+    def into_server(self, place: Place, found: dict[int, RowSum]) -> dict[str, str]:
         """The same; a table that the server cannot have differs. What is otherwise there than was read is raised as
         RestoredDiffers."""
         assert place.server is not None
@@ -292,7 +290,7 @@ class _Work:
             source = PointSource(self.mirror, self.point, database, names)
             with self._scratch(scratch, place.password):
                 done = load_point(source, scratch, place.password, progress=self.progress, reading=self._reading())
-            found.update(done.figures)
+            found.update(done.row_sums)
             differences |= {one.table: str(one.failure) for one in done.behind}
         return differences
 

@@ -22,12 +22,12 @@ from ccpr.base.wording import first_names
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.schema import DEFAULT_READING, FAKE_KEY, Kind, Reading, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.mirror.as_asked import as_asked
 from ccpr.mirror.delta.change_rows import for_database
 from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
-from ccpr.mirror.figures import Figures
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
-from ccpr.mirror.reading import as_asked
+from ccpr.mirror.row_sums import RowSum
 from ccpr.schema.choices import DuplicateKeys
 from ccpr.schema.policy import DdlPolicy
 from ccpr.schema.render import HIDDEN_KEY
@@ -97,7 +97,7 @@ class LoadedPoint:
     Attributes
     ----------
     tables, rows : that the database has now.
-    figures : of the rows of each table, by its id.
+    row_sums : of each table, by its id.
     left_out : by table, what of its definition the server has not.
     there : tables that it had before, with the same rows.
     behind : tables that it has not, or not with these rows, and why.
@@ -110,7 +110,7 @@ class LoadedPoint:
     rows: int
     bytes: int
     seconds: float
-    figures: dict[int, Figures] = field(default_factory=dict)
+    row_sums: dict[int, RowSum] = field(default_factory=dict)
     left_out: dict[str, tuple[str, ...]] = field(default_factory=dict)
     there: tuple[str, ...] = ()
     behind: tuple[LaggingTargetTable, ...] = ()
@@ -194,16 +194,16 @@ def load_point(
             f"column {name}: its values are only counted, not compared" for name in tallies[table_id].only_counted
         )
         left_out[table.qualified_name] = (*left_out.get(table.qualified_name, ()), *counted)
-    figures = {table_id: tallies[table_id].figures for table_id in loaded}
+    row_sums = {table_id: tallies[table_id].row_sum for table_id in loaded}
     return LoadedPoint(
         address.database,
         source.point.lsn,
         source.point.at.physical,
         len(loaded),
-        sum(one.rows for one in figures.values()),
+        sum(one.rows for one in row_sums.values()),
         sum(source.point.tables[table_id].bytes for table_id in loaded),
         time.monotonic() - started,
-        figures,
+        row_sums,
         {name: lost for name, lost in sorted(left_out.items()) if lost},
         tuple(there.values()),
         tuple(behind.values()),

@@ -14,9 +14,9 @@ from ccpr.base.progress import Progress
 from ccpr.matrixone.objects.errors import ValueRefused
 from ccpr.matrixone.schema import Reading
 from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.mirror.as_asked import as_asked
 from ccpr.mirror.delta.change_rows import for_database
 from ccpr.mirror.errors import StoreFailed
-from ccpr.mirror.reading import as_asked
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.sync_mark import NotSyncable
 from ccpr.schema.target_types import TargetUnfit

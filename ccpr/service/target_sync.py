@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # imported where there is a target
     import pyarrow as pa
 
     from ccpr.lake.lake_sync import LakeResult
-    from ccpr.mirror.figures import Summing
+    from ccpr.mirror.row_sums import Summing
     from ccpr.targets.plan import TargetPlan, TargetRules
     from ccpr.targets.sync import SyncResult, TargetSync
 
@@ -369,7 +369,7 @@ class LoadedSums:
     def add(self, table_id: int, read: "pa.Table", given: "pa.Table") -> None:
         """See `TargetSync`."""
         from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
-        from ccpr.mirror.figures import Summing
+        from ccpr.mirror.row_sums import Summing
 
         with self._lock:
             if table_id not in self._sums:
@@ -380,7 +380,7 @@ class LoadedSums:
 
     def record(self, now: datetime) -> None:
         """Those of `whole`."""
-        found = {table_id: one.figures() for table_id, one in self._sums.items() if table_id in self.whole}
+        found = {table_id: one.row_sum() for table_id, one in self._sums.items() if table_id in self.whole}
         if found:
             records = FigureRecords(self._history.engine, self._history.task_id)
             records.complete(self._point.lsn, found, MadeBy.TARGET, now)

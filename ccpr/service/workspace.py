@@ -18,8 +18,7 @@ from ccpr.state.subscription import Subscription, check_subscription_name
 
 if TYPE_CHECKING:
     from ccpr.matrixone.client.upstream_session import Session
-    from ccpr.mirror.mirror import Mirror
-    from ccpr.mirror.read_mirror import ReadMirror
+    from ccpr.mirror.mirror import Mirror, ReadMirror
     from ccpr.mirror.store import Store
     from ccpr.pipeline.committing import Last
     from ccpr.pipeline.iteration import Iteration
@@ -96,7 +95,7 @@ class Workspace:
 
     def mirror_to_read(self, name: str) -> "ReadMirror":
         """As `mirror`, for who reads tables of a point one after another."""
-        from ccpr.mirror.read_mirror import ReadMirror
+        from ccpr.mirror.mirror import ReadMirror
 
         return ReadMirror(self.mirror(name).store)
 

@@ -13,7 +13,7 @@ from ccpr.state.database import batches, fetch, reading, repeatable, stored_time
 from ccpr.state.tables import figures
 
 if TYPE_CHECKING:  # it imports numpy
-    from ccpr.mirror.figures import Figures
+    from ccpr.mirror.row_sums import RowSum
 
 _ROWS = 400  # of one statement
 _AT = sa.select(figures).where(figures.c.task_id == sa.bindparam("task"), figures.c.lsn == sa.bindparam("of"))
@@ -33,20 +33,20 @@ class FigureRecords:
         self.engine, self.task_id = engine, task_id
 
     @repeatable
-    def at(self, lsn: int) -> "dict[int, Figures]":
+    def at(self, lsn: int) -> "dict[int, RowSum]":
         """By table id, what was recorded of a point. Raises StateUnreadable."""
-        from ccpr.mirror.figures import Figures
+        from ccpr.mirror.row_sums import RowSum
 
         with reading(self.engine) as connection:
             rows = fetch(connection, _AT, task=self.task_id, of=lsn)
         with understood("recorded figures cannot be read", f"task {self.task_id}, point {lsn}"):
             return {
-                integer_of(row.table_id): Figures(integer_of(row.row_count), text_of(row.row_sum), text_of(row.basis))
+                integer_of(row.table_id): RowSum(integer_of(row.row_count), text_of(row.row_sum), text_of(row.basis))
                 for row in rows
             }
 
     def write(
-        self, connection: sa.Connection, lsn: int, found: "Mapping[int, Figures]", made_by: MadeBy, now: datetime
+        self, connection: sa.Connection, lsn: int, found: "Mapping[int, RowSum]", made_by: MadeBy, now: datetime
     ) -> None:
         """In the caller's transaction; what was recorded of these tables before is replaced."""
         mine = (figures.c.task_id == self.task_id, figures.c.lsn == lsn)
@@ -69,7 +69,7 @@ class FigureRecords:
             connection.execute(figures.insert(), batch)
 
     @repeatable
-    def complete(self, lsn: int, found: "Mapping[int, Figures]", made_by: MadeBy, now: datetime) -> None:
+    def complete(self, lsn: int, found: "Mapping[int, RowSum]", made_by: MadeBy, now: datetime) -> None:
         """Record the sums of tables that have none yet; those that are there stay."""
         known = self.at(lsn)
         new = {

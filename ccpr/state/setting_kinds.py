@@ -172,13 +172,13 @@ class Url(Text):
 
 
 class KeyPlace(Text):
-    """Where a key is, see `ccpr.mirror.keys`."""
+    """Where a key is, see `ccpr.mirror.encryption_keys`."""
 
     metavar = "file:PATH|env:NAME|command"
     words = "`file:PATH`, `env:NAME`, `command`"
 
     def read(self, value: object) -> str:
-        from ccpr.mirror.keys import REFERENCE
+        from ccpr.mirror.encryption_keys import REFERENCE
 
         if (text := super().read(value)) and not REFERENCE.fullmatch(text):
             raise ValueError("not file:PATH, env:NAME or command, which says where the key is")

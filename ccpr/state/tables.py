@@ -247,7 +247,7 @@ figures = sa.Table(  # of the rows of a table at a point
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("row_count", sa.BigInteger, nullable=False),
-    sa.Column("row_sum", sa.String(64), nullable=False),  # see ccpr.mirror.figures; empty: they were counted only
+    sa.Column("row_sum", sa.String(64), nullable=False),  # see ccpr.mirror.row_sums; empty: they were counted only
     sa.Column("basis", sa.String(16), nullable=False),
     sa.Column("made_by", sa.String(16), nullable=False),  # who read the rows: commit, target, drill, verify
     sa.Column("made_at", UTC_TIME, nullable=False),

@@ -8,7 +8,7 @@ until each value has one number; each round halves what is left of the longest.
 import numpy as np
 import pyarrow as pa
 
-from ccpr.mirror.figures import pieces, words_at
+from ccpr.mirror.row_sums import pieces, words_at
 
 _WORD = 8
 _AT_ONCE = 1 << 14  # values: what is made of them stays in the cache

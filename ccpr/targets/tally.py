@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.sql.quoting import in_backquotes
-from ccpr.mirror.figures import Figures, Summing
+from ccpr.mirror.row_sums import RowSum, Summing
 from ccpr.schema.dialects import Dialect
 from ccpr.targets.crc32 import crc32_sum
 from ccpr.targets.encoding import LoadColumn, cells_of
@@ -90,8 +90,8 @@ class Tally:
                 self._sums = [tuple(map(sum, zip(*pair, strict=True))) for pair in pairs]
 
     @property
-    def figures(self) -> Figures:
-        return self._summing.figures()
+    def row_sum(self) -> RowSum:
+        return self._summing.row_sum()
 
     @property
     def expressions(self) -> list[str]:
@@ -105,8 +105,8 @@ class Tally:
     def differs(self, found: Sequence[object]) -> str:
         """How what the server counted differs, for people; empty if it does not. `found`: of `expressions`."""
         rows, *others = (int(str(value if value is not None else 0)) for value in found)
-        if rows != self.figures.rows:
-            return f"{rows:,} rows instead of {self.figures.rows:,}"
+        if rows != self.row_sum.rows:
+            return f"{rows:,} rows instead of {self.row_sum.rows:,}"
         for count, (expected, *total) in zip(self._counts, self._sums, strict=True):
             counted, *there = (others.pop(0) for _ in count.expressions)
             if counted != expected:

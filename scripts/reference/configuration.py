@@ -12,7 +12,7 @@ from ccpr.lake.statistics import MOST_COLUMNS
 from ccpr.maintenance.state_file import LARGEST_BYTES
 from ccpr.matrixone.client import endpoint, limits
 from ccpr.matrixone.server.tokens import MOST_PARTS
-from ccpr.mirror.keys import COMMAND_VARIABLE
+from ccpr.mirror.encryption_keys import COMMAND_VARIABLE
 from ccpr.mirror.manifests import LONGEST_WHOLE
 from ccpr.pipeline.spark.session import CONF_PREFIX, LOCAL_MASTER, MASTER_VARIABLE, REMOTE_VARIABLE
 from ccpr.relay.server import MOST_CONNECTIONS, MOST_LOGINS, MOST_STATEMENT_BYTES

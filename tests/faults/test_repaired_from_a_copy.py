@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ccpr
-from ccpr.mirror.keys import new_key
+from ccpr.mirror.encryption_keys import new_key
 from ccpr.serve.caretaking import Caretaker
 from ccpr.service.workspace import Workspace
 from tests.support.one_table import DATABASE, OneTable, spoil

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import ccpr
-from ccpr.mirror.keys import new_key
+from ccpr.mirror.encryption_keys import new_key
 from tests.features import test_locked_bucket
 from tests.support.one_table import DATABASE, OneTable
 from tests.support.replica import command

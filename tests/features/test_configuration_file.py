@@ -15,7 +15,7 @@ from ccpr.cli.exit_codes import NOT_CONFIRMED
 from ccpr.cli.main import app
 from ccpr.config.model import PARTS, Follower, Lake
 from ccpr.matrixone.sql.quoting import quote_name
-from ccpr.mirror.keys import new_key
+from ccpr.mirror.encryption_keys import new_key
 from ccpr.pipeline.spark.session import settings_of
 from ccpr.service.targets import address_of, records_of
 from ccpr.service.workspace import Workspace

@@ -15,8 +15,8 @@ import pytest
 import ccpr
 from ccpr.maintenance.claims import TTL_SECONDS, Worker, claimed
 from ccpr.maintenance.second_copy import SecondCopy
+from ccpr.mirror.encryption_keys import new_key
 from ccpr.mirror.errors import StoreFailed
-from ccpr.mirror.keys import new_key
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store

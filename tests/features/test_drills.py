@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from ccpr.matrixone.objects import visibility
-from ccpr.mirror.figures import Summing
+from ccpr.mirror.row_sums import Summing
 from ccpr.service import drilling
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ccpr
+from ccpr.mirror.encryption_keys import COMMAND_VARIABLE, new_key
 from ccpr.mirror.errors import KeyUnusable, MirrorEncrypted
-from ccpr.mirror.keys import COMMAND_VARIABLE, new_key
 from ccpr.pipeline.driver import drive
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpr.matrixone.errors import CcprError
-from ccpr.mirror import keys as where
+from ccpr.mirror import encryption_keys as where
 from ccpr.mirror.encrypted_store import EncryptedStore
 from ccpr.mirror.encryption import (
     HEADER_BYTES,
@@ -26,9 +26,9 @@ from ccpr.mirror.encryption import (
     plain_size,
     sealed_size,
 )
+from ccpr.mirror.encryption_keys import COMMAND_VARIABLE, KEY_BYTES, Key, Keyring, keyring, new_key, parse_keys
 from ccpr.mirror.errors import KeyUnusable, KeyWrong, MirrorDamaged, MirrorEncrypted, MirrorNotEncrypted, StoreConflict
 from ccpr.mirror.head import Head, Identity
-from ccpr.mirror.keys import COMMAND_VARIABLE, KEY_BYTES, Key, Keyring, keyring, new_key, parse_keys
 from ccpr.mirror.layout import HEAD, IDENTITY
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror

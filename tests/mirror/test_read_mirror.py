@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.errors import PointGone, PointNotReached
 from ccpr.mirror.local_store import LocalStore
-from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.mirror import Mirror, ReadMirror
 from ccpr.mirror.point_files import PointFiles
 from ccpr.mirror.points import Point
-from ccpr.mirror.read_mirror import ReadMirror
 from tests.mirror.test_mirror import START, a_ref
 from tests.support.publishing import publish, publish_idle
 from tests.support.values import NOW

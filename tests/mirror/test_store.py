@@ -8,8 +8,8 @@ import pytest
 
 from ccpr.matrixone.objects.content import Content
 from ccpr.mirror.encrypted_store import EncryptedStore
+from ccpr.mirror.encryption_keys import new_key
 from ccpr.mirror.errors import BadName, MirrorDamaged
-from ccpr.mirror.keys import new_key
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.s3_store import ObjectStore

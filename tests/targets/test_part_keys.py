@@ -9,7 +9,7 @@ from ccpr.matrixone.objects.stats import Extent, ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject
 from ccpr.matrixone.schema import Column, SqlType
-from ccpr.mirror.delta.keys import KeyRange, RowKey
+from ccpr.mirror.delta.row_keys import KeyRange, RowKey
 from ccpr.mirror.delta.split import DeltaShape, DeltaSplit
 from ccpr.targets.part_keys import part_key
 

@@ -18,7 +18,7 @@ from ccpr.matrixone.objects.types import arrow_type, check_readable
 from ccpr.matrixone.objects.visibility import ListedObject, tombstones_of
 from ccpr.matrixone.schema import Column, Kind, Table, names_keep_meaning
 from ccpr.mirror.delta.delta import SPLIT_ROWS, Delta, TableAt, table_delta
-from ccpr.mirror.delta.keys import comparable, row_key
+from ccpr.mirror.delta.row_keys import comparable, row_key
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit
 from ccpr.mirror.errors import KeyChanged, PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror, files_of

@@ -1,14 +1,18 @@
 """The changes of a table as rows: one column that says what becomes of the row, and the columns of the table."""
 
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.schema import DEFAULT_READING, InvalidText, Reading, ZeroDates
-from ccpr.mirror.delta.split import DeltaPart, DeltaShape
-from ccpr.mirror.reading import as_asked, checked_keys, read_schema
+from ccpr.mirror.as_asked import as_asked, checked_keys, read_schema
+from ccpr.mirror.delta.row_keys import partners
+from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit, Side, SplitRun, doubtful_rows, lost_rows
+from ccpr.mirror.mirror import Mirror, files_of
 
 KIND = "__ccpr_kind"
 UPSERT, DELETE = "upsert", "delete"  # a row that is to be written whole; a key that is to be deleted, all else null
@@ -71,3 +75,34 @@ def readable_part(part: DeltaPart, shape: DeltaShape, reading: Reading) -> Delta
         )
         tables.append(pa.Table.from_batches(batches, rows.schema))
     return DeltaPart(*tables, replaced=part.replaced)
+
+
+class Image(StrEnum):
+    """What a whole row of a change data feed is."""
+
+    INSERT = "insert"
+    BEFORE = "update_preimage"
+    AFTER = "update_postimage"
+    DELETE = "delete"
+
+
+def row_images(mirror: Mirror, split: DeltaSplit) -> Iterator[tuple[Image, pa.RecordBatch]]:
+    """The changes of one split, columns as `DeltaShape.columns`; of the earlier point nulls where it had no such
+    column. A row with the values that it had is no change. Raises what `run_split` raises."""
+    columns = split.shape.columns
+    with files_of(split.shape.table):
+        run = SplitRun(mirror, split)
+        before, rows_after = run.rows()
+        after = Side(list(rows_after))
+        none = np.full(after.count, -1, np.int64)
+        subject = f"table {split.shape.table}"
+        partner = partners(before.keys, after.keys, run.match, subject) if before.count and after.count else none
+        for batch in before.read(columns, lost_rows(before, partner)):
+            yield Image.DELETE, batch
+        for chosen, values, differ in run.compared_rows(before, after, doubtful_rows(after, partner), partner):
+            known = partner[chosen] >= 0
+            for image, wanted in ((Image.INSERT, differ & ~known), (Image.AFTER, differ & known)):
+                for batch in values.filter(pa.array(wanted)).to_batches():
+                    yield image, batch
+            for batch in before.read(columns, np.sort(partner[chosen][differ & known])):
+                yield Image.BEFORE, batch

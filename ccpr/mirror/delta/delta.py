@@ -23,7 +23,7 @@ from ccpr.matrixone.objects.types import check_readable
 from ccpr.matrixone.objects.visibility import ListedObject, count_deletions, not_after, open_listed, tombstones_of
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.delta.duplicates import find_duplicates
-from ccpr.mirror.delta.keys import ALL_KEYS, KeyRange, Zone, key_zone, row_key
+from ccpr.mirror.delta.row_keys import ALL_KEYS, KeyRange, Zone, key_zone, row_key
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit, joined, run_split
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of

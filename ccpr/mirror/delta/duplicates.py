@@ -18,7 +18,7 @@ from ccpr.matrixone.objects.visibility import (
     open_listed,
     visible_mask,
 )
-from ccpr.mirror.delta.keys import RowKey, key_codes, row_key
+from ccpr.mirror.delta.row_keys import RowKey, key_codes, row_key
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.points import TableRef

@@ -28,7 +28,7 @@ from ccpr.matrixone.objects.visibility import (
     visible_mask,
 )
 from ccpr.matrixone.schema import Column
-from ccpr.mirror.delta.keys import ALL_KEYS, KeyRange, RowKey, Zone, key_zone, partners, same
+from ccpr.mirror.delta.row_keys import ALL_KEYS, KeyRange, RowKey, Zone, key_zone, partners, same
 from ccpr.mirror.errors import KeysNotBytes
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.open_store import open_store
@@ -152,7 +152,7 @@ def _one(parts: Sequence[DeltaPart]) -> DeltaPart:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class _BlockRows:
     """Rows of one block.
 
     Attributes
@@ -177,7 +177,7 @@ class _Chunk:
 class Side:
     """The rows of one point, numbered from 0 in the order of the chunks."""
 
-    def __init__(self, chunks: Sequence[_Chunk]) -> None:
+    def __init__(self, chunks: Sequence[_BlockRows]) -> None:
         self.chunks = chunks
         self.keys = [chunk.keys for chunk in chunks]
         self.starts = np.cumsum([0, *map(len, self.keys)])
@@ -187,7 +187,7 @@ class Side:
     def same(self) -> np.ndarray:
         return np.concatenate([np.empty(0, bool), *(chunk.same for chunk in self.chunks)])
 
-    def pieces(self, rows: np.ndarray) -> Iterator[tuple[_Chunk, slice, np.ndarray]]:
+    def pieces(self, rows: np.ndarray) -> Iterator[tuple[_BlockRows, slice, np.ndarray]]:
         """For ascending row numbers: each chunk that has some of them, which slice of `rows` these are, and their
         numbers within the chunk."""
         bounds = np.searchsorted(rows, self.starts)
@@ -230,7 +230,7 @@ class SplitRun:
         self.compared = [number for number, column in enumerate(split.shape.columns) if column not in key]
         self.texts = [split.shape.columns.index(column) for column in split.shape.key.texts]
 
-    def rows(self) -> tuple[Side, Iterator[_Chunk]]:
+    def rows(self) -> tuple[Side, Iterator[_BlockRows]]:
         """The rows that the earlier point shows of what changed, and those that the later one shows."""
         split = self.split
         dead_before = self._deleted(split.tombstones_before, split.removed, split.before, split.left_out_before)
@@ -276,7 +276,7 @@ class SplitRun:
 
     def _visible(
         self, objects: Sequence[ListedObject], dead: Mapping[bytes, np.ndarray], at: Timestamp, *, dated: bool = False
-    ) -> Iterator[_Chunk]:
+    ) -> Iterator[_BlockRows]:
         """The visible rows of objects of one point. `dated`: also find out which of them are unchanged."""
         for listed in objects:
             file, deletions = open_listed(listed, self.open_object), dead.get(listed.stats.object_id)
@@ -288,7 +288,7 @@ class SplitRun:
 
     def _only(
         self, dead: Mapping[bytes, np.ndarray], other_dead: Mapping[bytes, np.ndarray], at: Timestamp, other: Timestamp
-    ) -> Iterator[_Chunk]:
+    ) -> Iterator[_BlockRows]:
         """The rows of kept objects that are visible at one point and not at the other."""
         for listed, file in self.kept:
             deletions, other_deletions = dead.get(listed.stats.object_id), other_dead.get(listed.stats.object_id)
@@ -315,7 +315,7 @@ class SplitRun:
 
     def _chunk(
         self, listed: ListedObject, file: ObjectFile, block: int, mask: np.ndarray | None, *, dated: bool = False
-    ) -> Iterator[_Chunk]:
+    ) -> Iterator[_BlockRows]:
         rows = None if mask is None or mask.all() else np.flatnonzero(mask)
         if rows is not None and len(rows) == 0:
             return
@@ -326,7 +326,7 @@ class SplitRun:
             keys = keys.filter(pa.array(inside))
         if len(keys):
             same = self._same(listed, file, block, rows) if dated else None
-            yield _Chunk(file, block, rows, keys, np.zeros(len(keys), bool) if same is None else same)
+            yield _BlockRows(file, block, rows, keys, np.zeros(len(keys), bool) if same is None else same)
 
     def _same(self, listed: ListedObject, file: ObjectFile, block: int, rows: np.ndarray | None) -> np.ndarray | None:
         """For rows that are visible at the later point: whether they were committed by the earlier one, where they were
@@ -418,7 +418,9 @@ class SplitRun:
             self.compared.sort(key=lambda number: -found[number])
         return differ
 
-    def _equal(self, chunk: _Chunk, picked: np.ndarray, values: pa.Table, rows: np.ndarray, number: int) -> np.ndarray:
+    def _equal(
+        self, chunk: _BlockRows, picked: np.ndarray, values: pa.Table, rows: np.ndarray, number: int
+    ) -> np.ndarray:
         """For some rows of `values`, whether they have the same in a column as their partners, `picked` in a chunk."""
         former = chunk.column(self.shape.columns[number], picked)
         return same(former, values.column(number).combine_chunks().take(pa.array(rows)))

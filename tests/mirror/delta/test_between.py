@@ -15,7 +15,7 @@ from ccpr.matrixone.objects.types import arrow_type
 from ccpr.mirror.delta.between import TableChanges, changes_between, removal_delta
 from ccpr.mirror.delta.change_rows import DELETE, KIND, UPSERT, change_batches, change_schema, part_of
 from ccpr.mirror.delta.delta import TableAt, table_delta
-from ccpr.mirror.delta.keys import RowKey, row_key
+from ccpr.mirror.delta.row_keys import RowKey, row_key
 from ccpr.mirror.delta.split import DeltaPart
 from ccpr.mirror.errors import KeyChanged, PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror

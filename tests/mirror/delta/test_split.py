@@ -22,7 +22,7 @@ from ccpr.matrixone.objects.writing.writer import WrittenObject, write_data, wri
 from ccpr.matrixone.schema import COMPOSITE_KEY, Column, Kind, SqlType, Table
 from ccpr.mirror.delta import split
 from ccpr.mirror.delta.delta import TableAt, table_delta
-from ccpr.mirror.delta.keys import RowKey
+from ccpr.mirror.delta.row_keys import RowKey
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, joined, run_split
 from ccpr.mirror.errors import KeysNotBytes, MirrorDamaged, TableWithoutKey
 from ccpr.mirror.layout import MANIFEST_SCHEMA_1, object_path

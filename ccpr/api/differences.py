@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from ccpr.api.values import At, plain_at
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
+from ccpr.mirror.as_asked import check_counted_keys
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.reading import check_counted_keys
 from ccpr.mirror.table_read import point_at
 
 if TYPE_CHECKING:

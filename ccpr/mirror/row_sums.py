@@ -1,6 +1,6 @@
-"""Figures of a table's rows: how many there are, and a sum that does not depend on their order, so that parts can be
-summed by their readers, and added. Two tables with the same figures have the same rows; it is no signature, and
-finds damage, not malice. Source: docs/format/mirror.md, "Figures"; decision a-restore-is-tried.
+"""How many rows a table has, and a sum of them that does not depend on their order: readers of parts sum these up, and
+the sums are added. Two tables of the same sum have the same rows; it is no signature, and finds damage, not malice.
+Source: docs/format/mirror.md, "Row sums"; decision a-restore-is-tried.
 
 Each value has a hash of 64 bits by its stored bytes and the place of its column; the hashes of a row are mixed into two
 of 64 bits, and these are added over all rows, modulo 2^64. Vectorised: no loop over rows. As the sums are stored, what
@@ -23,8 +23,9 @@ _MASKS = np.array([2**64 - 1, *(2 ** (8 * count) - 1 for count in range(1, _WORD
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """
+class RowSum:
+    """The rows of a table, to be compared with others.
+
     Attributes
     ----------
     rows : how many.
@@ -36,7 +37,7 @@ class Figures:
     total: str = ""
     basis: str = ""
 
-    def differs(self, other: "Figures") -> str:
+    def differs(self, other: "RowSum") -> str:
         """How it differs from what it should be, for people; empty if not, as far as the two can be compared."""
         if self.rows != other.rows:
             return f"{self.rows:,} rows instead of {other.rows:,}"
@@ -68,8 +69,8 @@ class Summing:
                 self._second += int(_mixed(row ^ _SECOND).sum(dtype=np.uint64))
             self._rows += piece.num_rows
 
-    def figures(self) -> Figures:
-        return Figures(self._rows, f"{self._first % 2**64:016x}{self._second % 2**64:016x}", self.basis)
+    def row_sum(self) -> RowSum:
+        return RowSum(self._rows, f"{self._first % 2**64:016x}{self._second % 2**64:016x}", self.basis)
 
 
 def row_hashes(batch: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
@@ -87,11 +88,11 @@ def basis_of(schema: pa.Schema) -> str:
     return hashlib.sha256(repr(described).encode()).hexdigest()[:16]
 
 
-def figures_of(batches: Sequence[pa.RecordBatch | pa.Table], schema: pa.Schema) -> Figures:
+def row_sum_of(batches: Sequence[pa.RecordBatch | pa.Table], schema: pa.Schema) -> RowSum:
     summing = Summing(schema)
     for batch in batches:
         summing.add(batch)
-    return summing.figures()
+    return summing.row_sum()
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:

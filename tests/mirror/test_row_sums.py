@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.mirror.figures import Figures, Summing, figures_of
+from ccpr.mirror.row_sums import RowSum, Summing, row_sum_of
 
 TYPES: dict[pa.DataType, st.SearchStrategy] = {
     pa.int8(): st.integers(-128, 127),
@@ -43,8 +43,8 @@ def tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
-def figures(table: pa.Table) -> Figures:
-    return figures_of([table], table.schema)
+def row_sum(table: pa.Table) -> RowSum:
+    return row_sum_of([table], table.schema)
 
 
 def key(row: dict[str, Any]) -> str:
@@ -58,9 +58,9 @@ def test_order_and_batches_do_not_matter(table: pa.Table, data: st.DataObject) -
     mixed = table.take(pa.array(order, pa.int64()))
     cut = data.draw(st.integers(0, table.num_rows))
     parts = [mixed.slice(0, cut), mixed.slice(cut)]
-    assert figures_of(parts, table.schema) == figures(table)
+    assert row_sum_of(parts, table.schema) == row_sum(table)
     padded = pa.concat_tables([table.slice(0, 1), table]).slice(1 if table.num_rows else 0)
-    assert figures(padded) == figures(table), "the same values at other offsets"
+    assert row_sum(padded) == row_sum(table), "the same values at other offsets"
 
 
 @given(one=tables(), data=st.data())
@@ -74,12 +74,12 @@ def test_other_rows_have_other_sums(one: pa.Table, data: st.DataObject) -> None:
         columns[name] = pa.array(values, kind)
     other = pa.table(columns)
     same = sorted(map(key, one.to_pylist())) == sorted(map(key, other.to_pylist()))
-    assert (figures(one) == figures(other)) == same
+    assert (row_sum(one) == row_sum(other)) == same
 
 
 def test_a_value_counts_with_its_column_and_its_row() -> None:
     def of(a: list, b: list) -> str:
-        return figures(pa.table({"a": pa.array(a, pa.string()), "b": pa.array(b, pa.string())})).total
+        return row_sum(pa.table({"a": pa.array(a, pa.string()), "b": pa.array(b, pa.string())})).total
 
     all_of = [
         of(["x", "y"], ["1", "2"]),
@@ -95,12 +95,12 @@ def test_a_value_counts_with_its_column_and_its_row() -> None:
 
 
 def test_what_is_compared_and_what_not() -> None:
-    one = figures(pa.table({"a": [1, 2]}))
+    one = row_sum(pa.table({"a": [1, 2]}))
     assert one.differs(one) == ""
-    assert one.differs(Figures(3)) == "2 rows instead of 3"
-    assert one.differs(figures(pa.table({"a": [1, 3]}))) == "as many rows, and other values"
-    assert one.differs(figures(pa.table({"b": [1, 3]}))) == "", "of other columns"
-    assert one.differs(Figures(2)) == "", "counted only"
+    assert one.differs(RowSum(3)) == "2 rows instead of 3"
+    assert one.differs(row_sum(pa.table({"a": [1, 3]}))) == "as many rows, and other values"
+    assert one.differs(row_sum(pa.table({"b": [1, 3]}))) == "", "of other columns"
+    assert one.differs(RowSum(2)) == "", "counted only"
 
 
 def test_the_sums_that_are_stored_never_change() -> None:
@@ -115,7 +115,7 @@ def test_the_sums_that_are_stored_never_change() -> None:
         "t": pa.array(np.arange(1000) * 10**9, pa.timestamp("us")),
         "z": pa.array([n % 3 == 0 for n in range(1000)]),
     }
-    assert figures(pa.table(columns)) == Figures(1000, TOTAL, BASIS)
+    assert row_sum(pa.table(columns)) == RowSum(1000, TOTAL, BASIS)
 
 
 TOTAL, BASIS = "f06df0abbc068a3df46e41ff8577bd08", "66175829c422fe1d"
@@ -126,4 +126,4 @@ def test_only_the_columns_that_are_asked_for_count(names: list[str]) -> None:
     table = pa.table({"a": [1, 2], "b": ["x", None], "c": [0.5, 1.5]})
     summing = Summing(pa.schema([table.schema.field(name) for name in names]))
     summing.add(table)
-    assert summing.figures() == figures(table.select(names))
+    assert summing.row_sum() == row_sum(table.select(names))

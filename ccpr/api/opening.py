@@ -1,6 +1,7 @@
 """A mirror to read from: its points, the tables of a point, a table by its name."""
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Unpack
 
@@ -17,14 +18,16 @@ from ccpr.api.values import (
     plain_at,
     point_of,
 )
+from ccpr.base.extras import require
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
-from ccpr.mirror.errors import MirrorNotFound, TableMissingInMirror
+from ccpr.mirror.errors import BadOption, MirrorNotFound, QueryFailed, TableMissingInMirror
 from ccpr.mirror.layout import HEAD
 from ccpr.mirror.mirror import Mirror as StoredMirror
+from ccpr.mirror.mirror import ReadMirror
 from ccpr.mirror.open_store import open_store
+from ccpr.mirror.points import Point as StoredPoint
 from ccpr.mirror.points import TableRef
-from ccpr.mirror.read_mirror import ReadMirror
 from ccpr.mirror.table_read import point_at, reading_of
 
 if TYPE_CHECKING:
@@ -266,9 +269,8 @@ class Mirror:
         PointNotReached, PointGone, BadOption, MirrorDamaged, StoreFailed
             See `point` and `points`.
         """
-        from ccpr.api.duckdb_database import opened
-
-        return opened(self._mirror, point_at(self._mirror, plain_at(at)), self._reading, connection, views=views)
+        point = point_at(self._mirror, plain_at(at))
+        return _in_duckdb(self._mirror, point, self._reading, connection, views=views)
 
     def _info(self, ref: TableRef) -> TableInfo:
         columns = self._mirror.manifest(ref).table.user_columns
@@ -276,3 +278,50 @@ class Mirror:
         zero_dates = {column.name: column.zero_dates for column in columns if column.zero_dates}
         about = (unreadable_columns(columns), zero_dates)
         return TableInfo(ref.qualified_name, ref.table_id, ref.kind.value, names, *numbers, *about)
+
+
+def _in_duckdb(
+    mirror: StoredMirror,
+    point: StoredPoint,
+    reading: Reading,
+    connection: "duckdb.DuckDBPyConnection | None",
+    *,
+    views: bool,
+) -> "duckdb.DuckDBPyConnection":
+    """As `Mirror.to_duckdb`."""
+    require("duckdb", "duckdb")
+    import duckdb
+
+    from ccpr.mirror.sql import ZONE, PointDatabase
+
+    if not isinstance(connection, duckdb.DuckDBPyConnection | None):
+        message = f"{type(connection).__name__} is not a connection of DuckDB"
+        raise BadOption(message, subject=mirror.store.url, remedy="Give what duckdb.connect() returns, or nothing.")
+    databases = {ref.database for ref in point.tables.values()}
+    only = next(iter(databases)) if len(databases) == 1 else ""
+    shown = PointDatabase(mirror, point, only, reading, ZONE if connection is None else None, connection)
+    shown.show_all()
+    if views:
+        _add_views(mirror, point, shown.connection, {name.lower() for name in shown.tables})
+    return shown.connection
+
+
+def _add_views(
+    mirror: StoredMirror, point: StoredPoint, connection: "duckdb.DuckDBPyConnection", known: set[str]
+) -> None:
+    import duckdb
+
+    from ccpr.matrixone.definitions import views_in_order
+    from ccpr.mirror.duckdb_rows import quoted
+    from ccpr.mirror.duckdb_views import create_view
+
+    for each in mirror.definitions(point):
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(each.database)}")
+        for view in views_in_order(each.views):
+            try:
+                connection.execute(create_view(view, each.database, known))
+            except (QueryFailed, duckdb.Error) as error:
+                why = error.message if isinstance(error, QueryFailed) else " ".join(str(error).split())
+                warnings.warn(f"view {each.database}.{view.name} is left out: {why:.300}", stacklevel=4)
+                continue
+            known.add(f"{each.database}.{view.name}".lower())

@@ -15,7 +15,7 @@ from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import ObjectMismatch
 from ccpr.matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Kind, SqlType, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
-from ccpr.mirror.delta.keys import KeyRange, Zone, key_zone, partners, row_key, same
+from ccpr.mirror.delta.row_keys import KeyRange, Zone, key_zone, partners, row_key, same
 from ccpr.mirror.errors import TableWithoutKey
 
 INT, TEXT = SqlType(types.INT32, 32, -1), SqlType(types.VARCHAR, 10, 0)
@@ -53,7 +53,7 @@ def test_a_definition_is_parsed_once_whatever_point_it_is_read_from(monkeypatch:
         parsed.append(ddl)
         return parse_create_table(ddl, **options)
 
-    monkeypatch.setattr("ccpr.mirror.delta.keys.parse_create_table", parse)
+    monkeypatch.setattr("ccpr.mirror.delta.row_keys.parse_create_table", parse)
     once = Table(1, 1, "db", "parsed_once", Kind.TABLE, (K, V), DDL.replace("`t`", "`parsed_once`"))
     altered = replace(once, ddl=once.ddl.replace("(`k`)", "(`v`)"))
     for table, key in ((once, K), (altered, V), (once, K), (altered, V)):
