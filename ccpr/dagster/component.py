@@ -42,7 +42,7 @@ from ccpr.state.errors import BadSetting
 _EXAMPLE = """\
 type: ccpr.dagster.CcprComponent
 attributes:
-  home: {{ env.CCPR_HOME }}        # the state folder
+  home: "{{ env.CCPR_HOME }}"      # the state folder
   config:                          # as a ccpr.yaml
     upstreams: {main: {uri: "mysql://sys#dump@db.example.com:6001", password: "${UPSTREAM_PASSWORD}"}}
     subscriptions: {shop: {upstream: main, database: shop, interval: 10s}}

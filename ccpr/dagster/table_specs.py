@@ -6,13 +6,14 @@ when the definitions are loaded again. Loading a table takes about a millisecond
 there is a limit for all subscriptions together. The process of a run loads none.
 """
 
+import multiprocessing
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import dagster as dg
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
 from ccpr.dagster import metadata
 from ccpr.dagster.care import care_checks
@@ -93,10 +94,16 @@ def define(known: Sequence[KnownSubscription], prefix: Sequence[str] = ()) -> Lo
 def most_tables() -> int:
     """For how many tables there is room: the setting, or the default for what is not a number. The process of a run
     executes none of the tables."""
-    if DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION:
+    if _is_run():
         return 0
     text = os.environ.get(TABLES_VARIABLE, "")
     return int(text) if text.isdecimal() else DEFAULT_TABLES
+
+
+def _is_run() -> bool:
+    """Whether this process executes a run or a step: spawned by a code server or an executor, or by their command. The
+    load type does not say it: a code server that loads `@definitions` reconstructs them, too."""
+    return multiprocessing.parent_process() is not None or not {"execute_run", "execute_step"}.isdisjoint(sys.argv[:4])
 
 
 def _specs(known: KnownSubscription, found: KnownTable) -> Iterator[dg.AssetSpec]:

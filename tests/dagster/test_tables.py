@@ -2,6 +2,8 @@
 defines of them."""
 
 import json
+import multiprocessing
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,11 +13,12 @@ import dagster as dg
 import pyarrow.compute as pc
 import pytest
 import typer.testing
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._serdes import serialize_value
 
 from ccpr.cli.main import app
 from ccpr.dagster import metadata, tables
-from ccpr.dagster.table_specs import TABLES_VARIABLE, load_subscriptions
+from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE, load_subscriptions, most_tables
 from ccpr.dagster.tables import report_tables
 from ccpr.service.workspace import Workspace
 from ccpr_emulator.engine.storage import Storage
@@ -171,3 +174,15 @@ def test_foreign_names_make_different_keys_that_storage_has_room_for() -> None:
     longest = metadata.asset_key(*["表" * 64] * 4)
     assert len(longest.to_string()) < 512
     assert all(part.isprintable() and "/" not in part for key in keys for part in key.path)
+
+
+def test_only_the_process_of_a_run_or_a_step_leaves_tables_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it loads them: a code server that has `@definitions` reconstructs, as a run does."""
+    reconstructed = DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION)
+    with DefinitionsLoadContext.scoped(reconstructed):
+        assert most_tables() == DEFAULT_TABLES
+    with multiprocessing.get_context("spawn").Pool(1) as spawned:
+        assert spawned.apply(most_tables) == 0
+    for command in ("execute_run", "execute_step"):
+        monkeypatch.setattr(sys, "argv", ["dagster", "api", command])
+        assert most_tables() == 0

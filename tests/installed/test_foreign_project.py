@@ -167,4 +167,6 @@ def test_a_foreign_project_scaffolds_the_component_replicates_and_reacts(
     red = json.loads(project.program(PROGRAM).splitlines()[-1])
     assert (red["success"], red["requested"]) == (False, 0), "a red check holds back what depends on it"
     assert "replicas/shop/shop/orders" in red["keys"], "the table is part of the state now"
+    listed = json.loads(project.dg("list", "defs", "--json"))
+    assert "replicas/shop/shop/orders" in {asset["key"] for asset in listed["assets"]}, "as a code server loads it"
     upstream.restart()
