@@ -1,5 +1,6 @@
-"""How long it takes to get a point back: a drill into Parquet and into MariaDB, `ccpr restore` by rows, `ccpr dump`,
-`ccpr export --all`; and how fast `ccpr copy` writes a second copy, in clear and encrypted. `--json` prints one object.
+"""How long it takes to get a point back: a drill into Parquet and into MariaDB, `ccpr restore` by rows, `ccpr export`
+as SQL and of all tables; and how fast `ccpr copy` writes a second copy, in clear and encrypted. `--json` prints
+one object.
 
 A mirror holds a table of so many rows of 6 columns. The commands are those that an operator types, in this process; a
 figure is the median of its rounds, in seconds of wall time. The MariaDB is a private one (tests/support/mariadb.py)
@@ -98,7 +99,7 @@ def measure(folder: Path, server: MariaDb, rows: int, rounds: int) -> dict[str, 
         "drill_parquet_s": seconds(lambda: command("drill", "s", "--into", str(folder / "scratch"))),
         "drill_mariadb_s": seconds(lambda: command("drill", "s", "--into", address)),
         "restore_s": seconds(restore),
-        "dump_s": seconds(lambda: command("dump", "s", "--out", fresh("shop.sql"))),
+        "dump_s": seconds(lambda: command("export", "s", "--format", "sql", "--out", fresh("shop.sql"))),
         "export_s": seconds(lambda: command("export", "s", "--all", "--out", fresh("export"))),
         "copy_mb_s": size / 1e6 / copied,
         "copy_encrypted_mb_s": size / 1e6 / encrypted,

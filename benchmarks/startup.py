@@ -60,7 +60,7 @@ def measure(repeat: int, helps: int | None, table: str, *, with_dagster: bool) -
     """CPU and wall seconds by command."""
     commands = [(), *((name,) for name in Commands.deferred)]
     words = [(*command, "--help") for command in commands[:helps]]
-    words += [("status",), ("status", NAME), ("subscriptions",), ("tables", NAME), ("head", NAME, table)]
+    words += [("status",), ("status", NAME), ("subscriptions",), ("tables", NAME), ("query", NAME, table)]
     figures = {"python -c pass": least(repeat + 1, "-c", "pass")}
     for one in words:
         figures[" ".join(("ccpr", *one))] = least(repeat, "-m", "ccpr.cli", *one)

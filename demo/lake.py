@@ -41,7 +41,7 @@ def main() -> None:
         fill(port)
         uri = f"mysql://sys#root:env:{PASSWORD_VARIABLE}@127.0.0.1:{port}"
         command("subscribe", NAME, "--from", uri, "--database", "shop", "--publication", "shop_pub")
-        command("lake", "add", NAME, "lake", "--to", LAKE.as_uri(), "--format", "delta", "--change-data")
+        command("target", "add", NAME, "lake", "--to", LAKE.as_uri(), "--format", "delta", "--change-data")
         command("run", NAME)
         with connect(port) as connection, connection.cursor() as cursor:
             for text in CHANGES:

@@ -1,5 +1,6 @@
 """Arguments and options that several commands have."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,3 +17,8 @@ TableName = Annotated[
 ]
 Name = Annotated[str, typer.Argument(help="The subscription.", autocompletion=completion.subscriptions)]
 FollowerName = Annotated[str, typer.Argument(metavar="FOLLOWER", help="The follower's name.")]
+PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password.")]
+OnlyTables = Annotated[
+    list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]

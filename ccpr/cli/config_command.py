@@ -1,5 +1,7 @@
-"""`ccpr config apply`: make the state folder what a file says."""
+"""`ccpr config`: subscriptions, targets, followers and Spark's settings as a file: write a first one, make the state
+folder what it says, write what there is."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,19 +9,120 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson
-from ccpr.cli.asking import confirm
+from ccpr.base.file_modes import opener
+from ccpr.cli.arguments import AsJson, Yes
+from ccpr.cli.asking import confirm, is_interactive
+from ccpr.cli.database_options import is_several
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
+from ccpr.config.errors import ConfigInvalid
 
 if TYPE_CHECKING:
     from ccpr.config.config_actions import Action, Outcome, Plan
-    from ccpr.config.reading import Wanted, WantedFollower
+    from ccpr.config.wanted import WantedConfig, WantedFollower
     from ccpr.relay.following import Destination
     from ccpr.service.workspace import Workspace
 
 FILE = Path("ccpr.yaml")
 
 
+config = typer.Typer(help="Subscriptions, targets, followers and Spark's settings as a file.", no_args_is_help=True)
+_ENV = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@config.command()
+def init(
+    source: Annotated[
+        str | None, typer.Option("--from", help="The upstream: 'mysql://account#user:env:NAME@host:port'.")
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option(help="The database to replicate, or several as in `subscribe`.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The subscription's name; the database's if not given.")] = None,
+    table: Annotated[str | None, typer.Option(help="Only this table of the database.")] = None,
+    interval: Annotated[str | None, typer.Option(help="Time between iterations: 60, 90s, 10m.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="A target, too: 'mysql://user:env:NAME@host:port/database'.")
+    ] = None,
+    file: Annotated[Path, typer.Option("--file", "-f", help="Where to write it.")] = FILE,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a first file for `ccpr config apply`. On a terminal it asks for what is not given. No password is written:
+    each becomes the name of an environment variable."""
+    asks = is_interactive() and not as_json
+    with handle_errors(as_json=as_json):
+        if asks and source is None:
+            source = typer.prompt("Upstream (mysql://account#user@host:port)")
+        if asks and database is None:
+            database = typer.prompt("Database")
+        if not source or not database:
+            raise typer.BadParameter("give --from and --database; there is no terminal to ask on", param_hint="--from")
+        if is_several(database) and (table or to):
+            text = "it is of one database, and several are named; see docs/reference/ccpr-yaml.md"
+            raise typer.BadParameter(text, param_hint="--table" if table else "--to")
+        if asks and name is None:
+            name = typer.prompt("Name of the subscription", default=_name_of(database))
+        if asks and interval is None:
+            interval = typer.prompt("Time between iterations", default="60s")
+        if asks and to is None and not is_several(database):
+            to = typer.prompt("Target (mysql://user@host:port/database; empty: none)", default="") or None
+        text, variables = _written(source, database, name or _name_of(database), table, interval or "60s", to)
+        _write(file, text, force=force)
+    if as_json:
+        show_json({"file": str(file), "variables": variables, "text": text})
+        return
+    out.print(f"wrote {file}; next:")
+    for variable in variables:
+        out.print(f"  export {variable}=…")
+    out.print(f"  ccpr config apply{'' if file == FILE else f' -f {file}'}")
+
+
+def _name_of(database: str) -> str:
+    return re.sub("[^A-Za-z0-9_-]+", "_", database)[:60]
+
+
+def _written(
+    source: str, database: str, name: str, table: str | None, interval: str, to: str | None
+) -> tuple[str, list[str]]:
+    """The text, and the variables of the passwords. Raises BadUri, BadTargetUri, ConfigInvalid."""
+    from ccpr.config.document import written
+    from ccpr.config.wanted import read_text
+    from ccpr.matrixone.client.endpoint import format_uri, parse_uri
+    from ccpr.targets.address import format_target_uri, parse_target_uri
+
+    endpoint, password = parse_uri(source)
+    variables = [_variable(password, "UPSTREAM_PASSWORD")]
+    key = "databases" if is_several(database) else "database"
+    subscription: dict[str, Any] = {"upstream": "main", key: database, "interval": interval}
+    if table is not None:
+        subscription["table"] = table
+    if to is not None:
+        address, password = parse_target_uri(to)
+        variables.append(_variable(password, "TARGET_PASSWORD"))
+        subscription["targets"] = {
+            address.database if _name_of(address.database) == address.database else "target": {
+                "uri": format_target_uri(address),
+                "password": f"${{{variables[-1]}}}",
+                "ddl_policy": "additive",
+            }
+        }
+    values = {
+        "version": 1,
+        "upstreams": {"main": {"uri": format_uri(endpoint), "password": f"${{{variables[0]}}}"}},
+        "subscriptions": {name: subscription},
+    }
+    text = "# Read by `ccpr config apply`. All keys: docs/reference/ccpr-yaml.md\n" + written(values)
+    read_text(text.encode(), "the answers", dict.fromkeys(variables, "x"))
+    return text, variables
+
+
+def _variable(password: str | None, otherwise: str) -> str:
+    """The variable that a URI names for its password. A password itself is not written."""
+    found = _ENV.fullmatch(password or "")
+    return otherwise if found is None else found[1] or found[2]
+
+
+@config.command()
 def apply(
     file: Annotated[Path, typer.Option("--file", "-f", help="The file; '-' reads standard input.")] = FILE,
     prune: Annotated[
@@ -31,14 +134,7 @@ def apply(
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and ask whether it can be done.")] = False,
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes",
-            "-y",
-            help="Do not ask before the plan is done; needed without a terminal if the plan drops something.",
-        ),
-    ] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Create and alter subscriptions, targets, followers and Spark's settings as a file says: show the plan, ask, do
@@ -47,7 +143,7 @@ def apply(
     --dry-run asks upstreams, targets, lakes and followers whether the plan can be done, and writes nothing."""
     from ccpr.config.config_actions import perform, try_out
     from ccpr.config.config_plan import plan
-    from ccpr.config.reading import read_file, read_text
+    from ccpr.config.wanted import read_file, read_text
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -121,7 +217,7 @@ class _Followers:
             pass
 
 
-def _show(wanted: "Wanted", found: "Plan") -> None:
+def _show(wanted: "WantedConfig", found: "Plan") -> None:
     if wanted.plain:
         where = ", ".join(map(str, wanted.plain))
         err.print(f"warning: a password stands in the file (line {where}); write ${{NAME}}", style="yellow")
@@ -160,7 +256,7 @@ def _ignore(outcome: "Outcome") -> None:
     pass
 
 
-def _document(wanted: "Wanted", found: "Plan", outcomes: "Sequence[Outcome]") -> dict[str, Any]:
+def _document(wanted: "WantedConfig", found: "Plan", outcomes: "Sequence[Outcome]") -> dict[str, Any]:
     return {
         "file": wanted.document.source,
         "plan": [_action(action) for action in found.actions],
@@ -189,3 +285,49 @@ def _action(action: "Action") -> dict[str, Any]:
 
 def _parts(failure: Any) -> dict[str, str]:
     return {name: getattr(failure, name) for name in ("code", "message", "subject", "remedy")}
+
+
+@config.command("export")
+def export(
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Where to write it; standard output if not given.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Instead of the state, the JSON schema of such files, for editors.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write subscriptions, targets, followers and Spark's settings as a file in which `ccpr config apply` would find
+    nothing to do. Passwords are ${NAMES} of environment variables in it."""
+    from ccpr.config.config_export import Exported, export_config
+    from ccpr.config.model import schema_text
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        exported = Exported(schema_text(), ()) if schema else export_config(workspace)
+        if file is not None:
+            _write(file, exported.text, force=force)
+    if as_json:
+        show_json(
+            {"file": None if file is None else str(file), "variables": list(exported.variables), "text": exported.text}
+        )
+    elif file is None:
+        typer.echo(exported.text, nl=False)
+    else:
+        out.print(f"wrote {file}; it names {counted(len(exported.variables), 'environment variable')}")
+        for name in exported.variables:
+            out.print(f"  export {name}=…")
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    """For its user alone. Raises ConfigInvalid, if it is there or cannot be written."""
+    try:
+        with open(file, "w" if force else "x", encoding="utf-8", opener=opener()) as opened:
+            opened.write(text)
+    except FileExistsError as error:
+        raise ConfigInvalid("it is there already", subject=str(file), remedy="Name another, or use --force.") from error
+    except OSError as error:
+        raise ConfigInvalid(
+            f"it cannot be written: {error.strerror}", subject=str(file), remedy="Check its folder and permissions."
+        ) from error

@@ -68,15 +68,15 @@ def copy(
                 show_json({"name": name, "mirror": promote, **asdict(adopted)})
             else:
                 text = f"the mirror of {name} is {promote}, with {counted(adopted.points, 'point')}"
-                out.print(f"{text}; its former one is written no more", markup=False)
-                out.print(f"next: ccpr run {name}", markup=False)
+                out.print(f"{text}; its former one is written no more")
+                out.print(f"next: ccpr run {name}")
             return
         if forget is not None:
             known = copies.forget(workspace, name, forget)
             if as_json:
                 show_json({"name": name, "place": forget, "known": known})
             else:
-                out.print(f"{forget} is {'looked after no more' if known else 'not known as a copy'}", markup=False)
+                out.print(f"{forget} is {'looked after no more' if known else 'not known as a copy'}")
             return
         to = to or Subscription.from_row(workspace.log.row(name)).settings.copy_to
         if not to:
@@ -92,5 +92,5 @@ def copy(
         return
     told = f"{counted(found.points, 'point')}, {counted(found.objects, 'object')}, {size_text(found.bytes)} copied"
     went = f"; {counted(found.deleted, 'file')} deleted" if found.deleted else ""
-    out.print(f"{told}{went}; took {seconds_text(seconds)}", markup=False)
-    out.print(f"{to} is at point {found.newest_point}", markup=False)
+    out.print(f"{told}{went}; took {seconds_text(seconds)}")
+    out.print(f"{to} is at point {found.newest_point}")

@@ -52,4 +52,4 @@ class DefinitionsScript:
         where = "standard output" if self.file == _STANDARD_OUTPUT else self.file
         err.print(f"script: {counted(self.script.statements, 'definition')} written to {where}; read it, then run it")
         for one in self.script.left_out:
-            err.print(printable(f"not in it: {one.shown()}: {one.reason}"), style="yellow", markup=False)
+            err.print(printable(f"not in it: {one.shown()}: {one.reason}"), style="yellow")

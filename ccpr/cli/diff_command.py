@@ -52,22 +52,22 @@ def diff(
 
 
 def _show(found: "Comparison") -> None:
-    out.print(f"{found.table}, point {found.since} to {found.until}", style="dim", markup=False)
+    out.print(f"{found.table}, point {found.since} to {found.until}", style="dim")
     rows = f"{counted(found.added, 'row')} added, {found.removed:,} removed, {found.changed:,} changed"
-    out.print(rows, style="bold", markup=False)
+    out.print(rows, style="bold")
     if found.columns:
         columns = sorted(found.columns.items(), key=lambda item: (-item[1], item[0]))
-        out.print("changed in " + ", ".join(f"{name} ({count:,})" for name, count in columns), markup=False)
+        out.print("changed in " + ", ".join(f"{name} ({count:,})" for name, count in columns))
     for line in found.definition.splitlines()[2:]:
         style = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
-        out.print(f"  {line}", style=style, markup=False)
+        out.print(f"  {line}", style=style)
     for row in found.rows:
         sign, style = _SIGNS[row.kind]
-        out.print(f"{sign} {_describe(row)}", style=style, markup=False)
+        out.print(f"{sign} {_describe(row)}", style=style)
     shown = {kind: sum(row.kind == kind for row in found.rows) for kind in _SIGNS}
     for kind, count in (("added", found.added), ("removed", found.removed), ("changed", found.changed)):
         if count > shown[kind]:
-            out.print(f"… {count - shown[kind]:,} more {kind} (--limit)", style="dim", markup=False)
+            out.print(f"… {count - shown[kind]:,} more {kind} (--limit)", style="dim")
 
 
 def _describe(row: "RowChange") -> str:
@@ -79,7 +79,7 @@ def _describe(row: "RowChange") -> str:
 
 
 def _cell(value: object) -> str:
-    """As on the screen of `ccpr head`: JSON's words, but for NULL, and texts without quotes."""
+    """As on the screen of `ccpr query`: JSON's words, but for NULL, and texts without quotes."""
     if value is None:
         return "NULL"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ccpr.cli import completion
-from ccpr.cli.arguments import AsJson
+from ccpr.cli.arguments import AsJson, PasswordFile
 from ccpr.cli.database_options import Account, Scope
 from ccpr.cli.login_options import read_login
 from ccpr.cli.output import counted, handle_errors, out, show_json
@@ -41,7 +40,7 @@ def doctor(
         str | None, typer.Option(help="With --from: the publication; if not given, it is looked up.")
     ] = None,
     publisher: Annotated[str | None, typer.Option(help="With --from: the account that owns the publication.")] = None,
-    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
@@ -100,7 +99,7 @@ def doctor(
         show_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
         warnings = sum(check.result.value == "warning" for check in checks)
-        out.print(f"{counted(len(checks), 'check')}, {failed} failed, {counted(warnings, 'warning')}", markup=False)
+        out.print(f"{counted(len(checks), 'check')}, {failed} failed, {counted(warnings, 'warning')}")
     if failed:
         raise typer.Exit(1)
 
@@ -112,8 +111,8 @@ def _show(found: "Iterable[Check]", checks: "list[Check]", *, as_json: bool) -> 
         if as_json:
             continue
         out.print(f"{check.result.value:<8}", style=_STYLES[check.result.value], end="")
-        out.print(f"{check.side}: {check.what}: {check.told}", markup=False)
+        out.print(f"{check.side}: {check.what}: {check.told}")
         if check.remedy:
-            out.print(f"{'':<8}remedy: {check.remedy}", markup=False)
+            out.print(f"{'':<8}remedy: {check.remedy}")
         if check.code:
-            out.print(f"{'':<8}more:   ccpr explain {check.code}", style="dim", markup=False)
+            out.print(f"{'':<8}more:   ccpr explain {check.code}", style="dim")

@@ -7,9 +7,9 @@ import typer
 
 from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli import completion
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, Name, OnlyTables, PasswordFile
 from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
-from ccpr.cli.restore_rows import RowProgress
+from ccpr.cli.progress_bars import RowProgress
 from ccpr.cli.shown_times import AT_HELP, at_option, clock_text, time_text
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ def drill(
         str | None,
         typer.Option(help=f"{AT_HELP} A random one if not given.", autocompletion=completion.points),
     ] = None,
-    table: Annotated[
-        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")
-    ] = None,
-    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    table: OnlyTables = None,
+    password_file: PasswordFile = None,
     history: Annotated[bool, typer.Option("--history", help="Show the last drills; nothing is restored.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -57,7 +55,7 @@ def drill(
         def announce(point: "Point", rows: int, size: int) -> None:
             shown.begin(rows)
             if not as_json:
-                out.print(f"point {point.lsn}, {clock_text(point.at)}, into {place.shown}", markup=False)
+                out.print(f"point {point.lsn}, {clock_text(point.at)}, into {place.shown}")
             shown.announce(size, estimates.expected_seconds(workspace.home, place.kind, size))
 
         done = drilling.drill(
@@ -97,12 +95,12 @@ def _show(done: "Drill") -> None:
     told = f"{counted(done.tables, 'table')}, {counted(done.rows, 'row')}, {size_text(done.bytes)} of the mirror"
     took = f"took {seconds_text(done.seconds)}"
     if done.failure is not None:
-        out.print(f"it could not be restored: {done.failure}", style="red", markup=False)
+        out.print(f"it could not be restored: {done.failure}", style="red")
     for table, how in done.differences.items():
-        out.print(f"{table}: {how}", style="red", markup=False)
+        out.print(f"{table}: {how}", style="red")
     if done.good:
         recorded = f"{done.compared} of them recorded before" if done.compared else "none was recorded before"
-        out.print(f"point {done.lsn} is restored and as it should be: {told}; {recorded}; {took}", markup=False)
+        out.print(f"point {done.lsn} is restored and as it should be: {told}; {recorded}; {took}")
 
 
 def _show_history(workspace: "Workspace", name: str, *, as_json: bool) -> None:

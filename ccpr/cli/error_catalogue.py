@@ -46,7 +46,7 @@ _AREAS = (  # what an error is about, in the order of the page; in "<module> <co
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ErrorEntry:
     """An error for people.
 
     Attributes
@@ -75,7 +75,7 @@ def areas() -> tuple[str, ...]:
     return tuple(area for area, _ in _AREAS)
 
 
-def catalogue() -> dict[str, Entry]:
+def catalogue() -> dict[str, ErrorEntry]:
     """All errors by code, in order. Imports the modules that define them, which takes one or two seconds."""
     return {entry.code: entry for entry in sorted(map(_entry, error_classes()), key=lambda entry: entry.code)}
 
@@ -85,7 +85,7 @@ def error_classes() -> list[type[CcprError]]:
     return [*_defined_in(_error_modules()), *_defined_in(OTHERS)]
 
 
-def explain_code(text: str) -> Entry:
+def explain_code(text: str) -> ErrorEntry:
     """The entry of a code, however its letters are written. Raises CodeUnknown, which names codes that are close."""
     code = text.strip().upper().replace("-", "_")
     known: dict[str, type[CcprError]] = {}
@@ -150,7 +150,7 @@ def markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mark(entry: Entry, rule: Retry) -> str:
+def _mark(entry: ErrorEntry, rule: Retry) -> str:
     if entry.kind == Refused.__name__ or rule.attempts == 1:
         return f"{entry.kind}."
     return f"{entry.kind}; at once {rule.attempts} attempts, {rule.first_pause:g} to {rule.longest_pause:g} s apart."
@@ -176,11 +176,11 @@ def _below(kind: type[CcprError]) -> Iterator[type[CcprError]]:
     return iter(found)
 
 
-def _entry(kind: type[CcprError]) -> Entry:
+def _entry(kind: type[CcprError]) -> ErrorEntry:
     way = next(way for way in WAYS if issubclass(kind, way))
     meaning = _CITED.sub("", " ".join(inspect.cleandoc(vars(kind).get("__doc__") or "").split()))
     again, area = _again(kind, way), _area(kind)
-    return Entry(kind.code, way.__name__, way.what_follows, meaning, kind.about, kind.default_remedy, again, area)
+    return ErrorEntry(kind.code, way.__name__, way.what_follows, meaning, kind.about, kind.default_remedy, again, area)
 
 
 def _area(kind: type[CcprError]) -> str:

@@ -2,27 +2,29 @@
 
 import sys
 from dataclasses import asdict
+from textwrap import fill, indent
 from typing import Annotated
 
 import typer
 
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.cli.output import handle_errors, out, show_json
 
 
 def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            help="An error's code, e.g. SNAPSHOT_GONE; without it all are listed.", autocompletion=completion.codes
+            help="An error's code, e.g. SNAPSHOT_GONE; without it all are listed by subject.",
+            autocompletion=completion.codes,
         ),
     ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="All of them, as docs/reference/errors.md.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Explain an error: what it means, what the program does about it, and what you can do."""
-    from ccpr.cli.error_catalogue import catalogue, explain_code, markdown
+    from ccpr.cli.error_catalogue import areas, catalogue, explain_code, markdown
 
     if as_markdown:
         sys.stdout.write(markdown())
@@ -32,11 +34,10 @@ def explain(
         if as_json:
             show_json([asdict(entry) for entry in entries])
         else:
-            show_table(
-                ("code", "", "meaning"),
-                [(entry.code, entry.handling, entry.meaning) for entry in entries],
-                empty="no errors",
-            )
+            for area in areas():
+                out.print(area, style="bold")
+                codes = ", ".join(entry.code for entry in entries if entry.area == area)
+                out.print(indent(fill(codes, min(out.width, 80) - 2, break_long_words=False), "  "))
         return
     with handle_errors(as_json=as_json):
         entry = explain_code(code)
@@ -44,7 +45,7 @@ def explain(
         show_json(asdict(entry))
     else:
         out.print(entry.code, style="bold", end=" ")
-        out.print(f"({entry.handling})", markup=False)
-        out.print(entry.meaning, markup=False)
+        out.print(f"({entry.handling})")
+        out.print(entry.meaning)
         for what, text in (("about", entry.about), ("remedy", entry.remedy), ("tried again", entry.again)):
-            out.print(f"  {what + ':':<13}{text}", markup=False)
+            out.print(f"  {what + ':':<13}{text}")

@@ -1,6 +1,9 @@
-"""`ccpr export`: a table of a point as a file, or all of them as files in a folder, without a JVM."""
+"""`ccpr export`: a table of a point as a file, several as files in a folder or as a script of SQL that the clients of
+MariaDB and MySQL load, without a JVM."""
 
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,14 +11,15 @@ import typer
 from rich.text import Text
 
 from ccpr.base.failure import Failure
-from ccpr.base.wording import first_names, size_text
+from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
-from ccpr.cli.arguments import AsJson, At, Name
+from ccpr.cli.arguments import AsJson, At, Name, Yes
 from ccpr.cli.asking import confirm
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
-from ccpr.cli.restore_rows import RowProgress
+from ccpr.cli.progress_bars import RowProgress
 from ccpr.cli.row_files import EXTENSIONS, MAX_NAME_BYTES, check_extension, file_names, write_rows
+from ccpr.cli.setting_options import MORE
 from ccpr.cli.shown_times import at_option
 from ccpr.cli.table_names import table_of
 from ccpr.cli.target_output import end_with_behind
@@ -28,23 +32,31 @@ if TYPE_CHECKING:
     from ccpr.matrixone.schema import Reading
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.points import Point, TableRef
+    from ccpr.service.workspace import Workspace
     from ccpr.state.targets import LaggingTargetTable
 
-_FORMATS = tuple(extension.removeprefix(".") for extension in EXTENSIONS)
+SQL = "sql"
+_DIALECTS = ("mariadb", "mysql8", "matrixone")
+_FORMATS = (*(extension.removeprefix(".") for extension in EXTENSIONS), SQL)
 
 
-def _format(value: str) -> str:
-    if value not in _FORMATS:
-        raise typer.BadParameter(f"one of {', '.join(_FORMATS)}")
-    return value
+def _one_of(*known: str) -> Callable[[str | None], str | None]:
+    def checked(value: str | None) -> str | None:
+        if value not in (None, *known):
+            raise typer.BadParameter(f"one of {', '.join(known)}")
+        return value
+
+    return checked
 
 
 def export(
     name: Name,
-    table: Annotated[
-        str | None,
+    named: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="TABLE", help="The table, t or db.t; if not given, all tables.", autocompletion=completion.tables
+            metavar="[TABLE]...",
+            help="The table, t or db.t, or several; if not given, all.",
+            autocompletion=completion.tables,
         ),
     ] = None,
     *,
@@ -52,8 +64,8 @@ def export(
         Path,
         typer.Option(
             "--out",
-            help="The file to write: .parquet, .csv, .jsonl or .ndjson. Without a table a folder, which gets a file "
-            "for each. A file appears when it is complete.",
+            help="The file to write: .parquet, .csv, .jsonl, .ndjson or .sql. For several tables a folder, which gets "
+            "a file for each, or one .sql. A file appears when it is complete.",
         ),
     ],
     whole: Annotated[
@@ -65,81 +77,200 @@ def export(
         ),
     ] = False,
     file_format: Annotated[
-        str, typer.Option("--format", help="Of the files in a folder: parquet, csv, jsonl or ndjson.", callback=_format)
-    ] = "parquet",
+        str | None,
+        typer.Option(
+            "--format",
+            help="Of the files in a folder: parquet, csv, jsonl or ndjson; or sql: one script that `mysql` loads into "
+            "a database that has none of the tables.",
+            callback=_one_of(*_FORMATS),
+        ),
+    ] = None,
     at: At = None,
     invalid_text: Annotated[
         str | None,
-        typer.Option(help=f"{SETTINGS['invalid_text'].help} If not given, as the subscription says."),
+        typer.Option(
+            help=f"{SETTINGS['invalid_text'].help} If not given, as the subscription says.", rich_help_panel=MORE
+        ),
     ] = None,
     zero_dates: Annotated[
         str | None,
-        typer.Option(help=f"{SETTINGS['zero_dates'].help} If not given, likewise."),
+        typer.Option(help=f"{SETTINGS['zero_dates'].help} If not given, likewise.", rich_help_panel=MORE),
     ] = None,
     parse_json: Annotated[
-        bool, typer.Option("--parse-json", help="In .jsonl and .ndjson, values of JSON columns as such, not as text.")
+        bool,
+        typer.Option(
+            "--parse-json",
+            help="In .jsonl and .ndjson, values of JSON columns as such, not as text.",
+            rich_help_panel=MORE,
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write over files that are there, without asking.")] = False,
+    dialect: Annotated[
+        str,
+        typer.Option(
+            help=f"Of a script, for which server: {', '.join(_DIALECTS)}.",
+            rich_help_panel=MORE,
+            callback=_one_of(*_DIALECTS),
+        ),
+    ] = "mariadb",
+    database: Annotated[
+        str | None,
+        typer.Option(help="Of a script, which database, where the mirror has several.", rich_help_panel=MORE),
+    ] = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Export rows as they were at a point: those of a table to a file, or those of all tables to files in a folder. All
-    of them are of the same point. What a file's name cannot have is written as %2F, also in letters that only their
-    case tells apart; a table whose name is too long for a file's is named at the end, and the exit code is 3."""
-    from ccpr.mirror.table_read import reading_of
-    from ccpr.retention.pinning import pinned
-    from ccpr.service import estimates
+    """Export rows as they were at a point: those of a table to a file, or those of several to files in a folder, or to
+    a script of SQL. All of them are of the same point. What a file's name cannot have is written as %2F, also in
+    letters that only their case tells apart; a table that cannot be had so is named at the end, and the exit code is
+    3."""
     from ccpr.service.workspace import Workspace
-    from ccpr.state.pins import Pins
-    from ccpr.state.subscription import Subscription
-    from ccpr.state.targets import LaggingTargetTable
 
-    if whole and table is not None:
+    if whole and named:
         raise typer.BadParameter("a table, or all of them", param_hint="--all")
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        if table is not None:
+        if file_format == SQL or (file_format is None and out_file.suffix == f".{SQL}"):
+            if whole:
+                raise typer.BadParameter("it is for files of rows; a script has the tables", param_hint="--all")
+            _write_script(workspace, name, named or (), at, database, dialect, out_file, as_json=as_json)
+            return
+        from ccpr.mirror.table_read import reading_of
+        from ccpr.state.subscription import Subscription
+
+        if named and len(named) == 1:
             check_extension(out_file)
         mirror = workspace.mirror_to_read(name)
         point = mirror.point(at_option(at))
         row = workspace.log.row(name)
         settings = Subscription.from_row(row).settings
         reading = reading_of(invalid_text or settings.invalid_text, zero_dates or settings.zero_dates)
-        known = {ref.qualified_name: ref for ref in point.tables.values()}
-        behind: list[LaggingTargetTable] = []
-        if table is not None:
-            files = {table_of(mirror, point, table).qualified_name: out_file}
-        else:
-            refs = [ref for ref in point.tables.values() if ref.kind is Kind.TABLE]
-            files, behind = _files(out_file, refs, file_format)
+        chosen = _Export.of(mirror, point, named or (), out_file, file_format or "parquet", whole=whole)
+        _agree([*chosen.files.values(), *(Path(one.file) for one in chosen.scripts)], yes=yes, as_json=as_json)
+        chosen.write(workspace, row.task_id, reading, parse_json=parse_json, as_json=as_json)
+    chosen.show(as_json=as_json)
+
+
+@dataclass(slots=True)
+class _Export:
+    """Tables of a point, and where each goes.
+
+    Attributes
+    ----------
+    alone : it is one table and one file; then what cannot be written is an error.
+    whole : with scripts of the definitions.
+    behind : tables that get no file.
+    done : for scripts, of each table that was written.
+    """
+
+    mirror: "Mirror"
+    point: "Point"
+    alone: bool
+    whole: bool
+    files: dict[str, Path]
+    scripts: list[DefinitionsScript]
+    behind: "list[LaggingTargetTable]"
+    done: list[dict[str, Any]]
+
+    @classmethod
+    def of(
+        cls, mirror: "Mirror", point: "Point", named: Sequence[str], out_file: Path, file_format: str, *, whole: bool
+    ) -> "_Export":
+        """Raises TableMissingInMirror, BadOption, StoreFailed."""
+        refs = [ref for ref in point.tables.values() if ref.kind is Kind.TABLE]
+        if named:
+            refs = [table_of(mirror, point, one) for one in named]
+        if len(named) == 1:
+            return cls(mirror, point, True, False, {refs[0].qualified_name: out_file}, [], [], [])
+        files, behind = _files(out_file, refs, file_format)
         scripts = _scripts(mirror, point, out_file) if whole else []
-        _agree([*files.values(), *(Path(one.file) for one in scripts)], yes=yes, as_json=as_json)
-        size, kind = sum(known[one].bytes for one in files), next(iter(files.values()), out_file).suffix
-        shown, began = RowProgress(sum(known[one].rows for one in files), quiet=as_json), time.monotonic()
+        return cls(mirror, point, False, whole, files, scripts, behind, [])
+
+    def write(
+        self, workspace: "Workspace", task_id: str, reading: "Reading", *, parse_json: bool, as_json: bool
+    ) -> None:
+        from ccpr.retention.pinning import pinned
+        from ccpr.service import estimates
+        from ccpr.state.pins import Pins
+        from ccpr.state.targets import LaggingTargetTable
+
+        refs = {ref.qualified_name: ref for ref in self.point.tables.values()}
+        size = sum(refs[one].bytes for one in self.files)
+        kind = next((file.suffix for file in self.files.values()), "")
+        shown, began = RowProgress(sum(refs[one].rows for one in self.files), quiet=as_json), time.monotonic()
         shown.announce(size, estimates.expected_seconds(workspace.home, kind, size))
-        pins = Pins(workspace.log.engine, row.task_id) if table is None else None  # one table is only read
-        with pinned(pins, point, workspace.clock):
-            done = []
-            for one, file in files.items():
+        pins = None if self.alone else Pins(workspace.log.engine, task_id)  # one table is only read
+        with pinned(pins, self.point, workspace.clock):
+            for table, file in self.files.items():
                 try:
-                    done.append(_export(mirror, point, one, file, reading, shown, parse_json=parse_json))
+                    self.done.append(
+                        _export(self.mirror, self.point, table, file, reading, shown, parse_json=parse_json)
+                    )
                 except (ObjectUnsupported, ValueRefused) as error:
-                    if table is not None:
+                    if self.alone:
                         raise
-                    behind.append(LaggingTargetTable(one, Failure.of(error)))
-        for one in scripts:
+                    self.behind.append(LaggingTargetTable(table, Failure.of(error)))
+        for one in self.scripts:
             one.write(as_json=as_json)
         estimates.record(workspace.home, kind, size, time.monotonic() - began)
+
+    def show(self, *, as_json: bool) -> None:
+        """Raises typer.Exit, if tables were left out."""
+        if as_json:
+            scripts = [one.to_json()["script"] for one in self.scripts]
+            document = {"lsn": self.point.lsn, "tables": self.done, "definitions": scripts}
+            document["behind"] = [one.to_json() for one in self.behind]
+            show_json(self.done[0] if self.alone else document if self.whole or self.behind else self.done)
+        else:
+            for one in self.done:
+                where = f"in {one['file']} ({size_text(one['bytes'])})"
+                out.print(f"{counted(one['rows'], 'row')} of {one['table']} at point {self.point.lsn} {where}")
+            for script in self.scripts:
+                script.show()
+        end_with_behind(self.behind, as_json=as_json)
+
+
+def _write_script(
+    workspace: "Workspace",
+    name: str,
+    named: Sequence[str],
+    at: str | None,
+    database: str | None,
+    dialect: str,
+    to: Path,
+    *,
+    as_json: bool,
+) -> None:
+    """Tables of a point as SQL. A table that the server cannot have is left out and named at the end."""
+    from ccpr.cli.restore_command import database_of
+    from ccpr.retention.pinning import pinned
+    from ccpr.schema.dialects import Dialect
+    from ccpr.service import estimates
+    from ccpr.service.point_loading import PointSource
+    from ccpr.service.script import write_script
+    from ccpr.state.pins import Pins
+    from ccpr.state.subscription import Subscription
+
+    row = workspace.log.row(name)
+    subscription = Subscription.from_row(row)
+    mirror = workspace.mirror(name)
+    point = mirror.point(at_option(at))
+    chosen = database_of(point, database, None if subscription.of_account else subscription.database)
+    source = PointSource(mirror, point, chosen, tuple(one.rpartition(".")[2] for one in named))
+    refs = [point.tables[table_id] for table_id in source.chosen()]
+    size = sum(ref.bytes for ref in refs)
+    shown = RowProgress(sum(ref.rows for ref in refs), quiet=as_json)
+    shown.announce(size, estimates.expected_seconds(workspace.home, "dump", size))
+    with pinned(Pins(workspace.log.engine, row.task_id), point, workspace.clock):
+        done = write_script(source, to, Dialect(dialect), subscription.settings.reading, shown.callbacks)
+    estimates.record(workspace.home, "dump", size, done.seconds)
     if as_json:
-        whole_json = {"lsn": point.lsn, "tables": done, "definitions": [one.to_json()["script"] for one in scripts]}
-        whole_json["behind"] = [one.to_json() for one in behind]
-        show_json(done[0] if table is not None else whole_json if whole or behind else done)
-        end_with_behind(behind, as_json=True)
-        return
-    for one in done:
-        where = f"in {one['file']} ({size_text(one['bytes'])})"
-        out.print(f"{counted(one['rows'], 'row')} of {one['table']} at point {point.lsn} {where}", markup=False)
-    for one in scripts:
-        one.show()
-    end_with_behind(behind, as_json=False)
+        show_json(done.to_json())
+    else:
+        told = f"{counted(done.tables, 'table')}, {counted(done.rows, 'row')}, {size_text(done.bytes)}"
+        out.print(f"point {done.lsn} is in {to}: {told}; took {seconds_text(done.seconds)}")
+        for one, lost in done.remarks.items():
+            for text in lost:
+                out.print(f"{one}: not as in the source: {text}", style="yellow")
+    end_with_behind(done.behind, as_json=as_json)
 
 
 def _files(

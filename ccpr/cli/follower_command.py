@@ -1,22 +1,20 @@
 """`ccpr follower`: databases of other clusters that take their points from the relay."""
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson, FollowerName, Name
+from ccpr.cli.arguments import AsJson, FollowerName, Name, PasswordFile, Yes
 from ccpr.cli.asking import confirm
 from ccpr.cli.login_options import read_login
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, show_table
-from ccpr.cli.promote import promote
+from ccpr.cli.restore_command import Compared, CopyAddress, CopyListen, CopyProgress, Insecure
 
 if TYPE_CHECKING:
     from ccpr.state.followers import Follower
 
 follower = typer.Typer(help="Databases of other MatrixOnes that follow, through the relay.", no_args_is_help=True)
-follower.command("promote")(promote)
 
 
 @follower.command("add")
@@ -37,7 +35,7 @@ def add(
     as_: Annotated[
         str | None, typer.Option("--as", metavar="DATABASE", help="The database's name there; its own if not given.")
     ] = None,
-    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    password_file: PasswordFile = None,
     new_login: Annotated[
         bool,
         typer.Option(
@@ -45,9 +43,7 @@ def add(
             help="Of a follower whose login at the relay is lost: drop its database there, and load it again.",
         ),
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before --new-login; needed without a terminal.")
-    ] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Let a database of another MatrixOne follow the subscription: its own CREATE DATABASE … FROM, with the relay as
@@ -69,10 +65,10 @@ def add(
     if as_json:
         show_json({**_json(added), "relay_tried": done.relay_tried})
         return
-    out.print(f"follower {added.name}: database {added.database} at {endpoint.masked()} follows {name}", markup=False)
-    out.print(f"its rows are there after about ten seconds; see: ccpr follower list {name}", markup=False)
+    out.print(f"follower {added.name}: database {added.database} at {endpoint.masked()} follows {name}")
+    out.print(f"its rows are there after about ten seconds; see: ccpr follower list {name}")
     if not done.relay_tried and done.task.iterations == 0:
-        err.print(f"the relay at {added.relay_address} could not be tried from here", style="yellow", markup=False)
+        err.print(f"the relay at {added.relay_address} could not be tried from here", style="yellow")
 
 
 @follower.command("list")
@@ -115,10 +111,7 @@ def remove(
     force: Annotated[
         bool, typer.Option("--force", help="Do not ask its cluster, which is gone for good: only forget it.")
     ] = False,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help="Do not ask before the database is dropped; needed without a terminal."),
-    ] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """End a follower: its subscription there, its login at the relay, and its snapshots, so that points may expire
@@ -136,13 +129,84 @@ def remove(
         show_json({**shown, "pins_dropped": done.pins_dropped, "asked": done.asked})
         return
     dropped = counted(done.pins_dropped, "snapshot")
-    out.print(f"{follower_name} does not follow any more; {dropped} dropped", markup=False)
+    out.print(f"{follower_name} does not follow any more; {dropped} dropped")
     if not done.asked and done.follower.downstream_task is not None:
-        err.print("should its cluster come back, type there:", markup=False, style="yellow")
-        err.print(f"  DROP CCPR SUBSCRIPTION '{done.follower.downstream_task}';", markup=False)
+        err.print("should its cluster come back, type there:", style="yellow")
+        err.print(f"  DROP CCPR SUBSCRIPTION '{done.follower.downstream_task}';")
     if done.database_left is not None:
-        out.print(f"database {done.database_left} stays there, read-only; without it:", markup=False)
-        out.print(f"  DROP DATABASE `{done.database_left}`;", markup=False)
+        out.print(f"database {done.database_left} stays there, read-only; without it:")
+        out.print(f"  DROP DATABASE `{done.database_left}`;")
+
+
+@follower.command()
+def approve(
+    name: Name,
+    follower_name: FollowerName,
+    as_json: AsJson = False,
+) -> None:
+    """Let a follower go on to the newest point although most of its tables are gone there (FOLLOWER_DROPS_HELD). Its
+    cluster drops them."""
+    from ccpr.relay.brake import approve as approve_drops
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        lsn = approve_drops(workspace, name, follower_name)
+    if as_json:
+        show_json({"name": name, "follower": follower_name, "approved_lsn": lsn})
+    else:
+        out.print(f"follower {follower_name} of {name} may go on to point {lsn}, whatever it drops")
+
+
+@follower.command()
+def promote(
+    name: Name,
+    follower_name: FollowerName,
+    as_: Annotated[
+        str | None,
+        typer.Option("--as", metavar="DATABASE", help="Another name for the database; the follower's if not given."),
+    ] = None,
+    check: Compared = "count",
+    listen: CopyListen = "127.0.0.1:0",
+    relay_address: CopyAddress = None,
+    insecure: Insecure = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a follower a writable database, for when the source is gone: the last whole point is loaded beside it and
+    compared, then the read-only copy is dropped and the new one gets its name. The source is not asked. If it is
+    interrupted, type the same again."""
+    from dataclasses import asdict
+
+    from ccpr.matrixone.objects.timestamp import Timestamp
+    from ccpr.mirror.points import instant_text
+    from ccpr.relay.comparison import CompareBy
+    from ccpr.relay.promoting import Relaying
+    from ccpr.relay.promoting import promote as promote_follower
+    from ccpr.relay.server import Listen
+    from ccpr.service.workspace import Workspace
+
+    if check not in tuple(CompareBy):
+        raise typer.BadParameter(f"one of {', '.join(CompareBy)}", param_hint="--check")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        done = promote_follower(
+            workspace,
+            name,
+            follower_name,
+            Relaying(Listen.parse(listen, insecure=insecure), relay_address),
+            database=as_,
+            check=CompareBy(check),
+            progress=CopyProgress(workspace.home, quiet=as_json),
+        )
+    if as_json:
+        show_json({**asdict(done), "time": str(Timestamp(done.at))})
+        return
+    age = "" if done.age_seconds is None else f", {seconds_text(done.age_seconds)} old"
+    out.print(f"database {done.database} can be written to: point {done.lsn} ({instant_text(done.at)}){age}")
+    if done.points_missed:
+        err.print(
+            f"{counted(done.points_missed, 'later point')} skipped: tables lag there; see: ccpr points {name}",
+            style="yellow",
+        )
+    out.print(f"it no longer follows {name}; if the source is gone for good: ccpr drop {name} --force")
 
 
 def _json(found: "Follower") -> dict[str, Any]:

@@ -2,76 +2,83 @@
 now, and a line on standard error says that. No help shows them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-import typer
+from ccpr.cli.arguments import AsJson
 
-_WORDS = {
-    "follow": ("follower", "add"),
-    "unfollow": ("follower", "remove"),
-    "promote": ("follower", "promote"),
-    "init": ("config", "init"),
-    "apply": ("config", "apply"),
-    "export-config": ("config", "export"),
-    "load": ("workload",),
+if TYPE_CHECKING:
+    from ccpr.service.status import SubscriptionStatus, TargetStatus
+    from ccpr.state.log_rows import LogRow
+
+LIST = "subscriptions"  # whose document for scripts is another one than that of `ccpr status`
+_WITH_VALUE = frozenset(("--at", "--out", "--database", "--dialect", "--limit", "-n"))
+
+
+def _lake(rest: list[str]) -> list[str]:
+    now = ["remove" if word == "drop" and place == 0 else word for place, word in enumerate(rest)]
+    return ["target", *now, *(["--kind", "lake"] if rest[:1] in (["list"], ["status"]) else [])]
+
+
+def _release(rest: list[str]) -> list[str]:
+    rest, target = _taken(rest, "--target")
+    return ["target", "release", *rest, *target[:1]]
+
+
+def _schema(rest: list[str]) -> list[str]:
+    return ["tables", *rest, *([] if len(_names(rest)) > 1 else ["--ddl"])]
+
+
+def _head(rest: list[str]) -> list[str]:
+    return ["query", *("--limit" + word.removeprefix("--rows") if word.startswith("--rows") else word for word in rest)]
+
+
+def _dump(rest: list[str]) -> list[str]:
+    rest, tables = _taken(rest, "--table")
+    return ["export", *rest, *tables, "--format", "sql"]
+
+
+NOW: Mapping[str, Callable[[list[str]], list[str]]] = {
+    LIST: lambda rest: [LIST, *rest],
+    "lake": _lake,
+    "release": _release,
+    "schema": _schema,
+    "history": lambda rest: ["points", "history", *rest],
+    "head": _head,
+    "dump": _dump,
 }
-_GONE = {  # words and options of the warm Spark session
-    "spark": "`ccpr spark` is gone: Spark starts where it copies sooner.\n"
-    "A server that stays is named by CCPR_SPARK_REMOTE=sc://host:port.",
-    "serve": "`ccpr serve` copies as `ccpr run` does, without --spark and --no-spark",
+_SAID = {
+    LIST: "status",
+    "release": "target release",
+    "schema": "tables NAME TABLE",
+    "history": "points history",
+    "head": "query NAME TABLE",
+    "dump": "export --format sql",
 }
-_OF_FOLLOWERS = ("follow", "unfollow", "promote")
-_WITH_VALUE = ("-n", "--rows", "--at")  # options of `head`
-CONCERNED = frozenset((*_WORDS, *_GONE, "head", "verify"))  # first words
 
 
 def translated(args: Sequence[str]) -> tuple[list[str], str]:
-    """What is typed now for `args`, whose first word is one of CONCERNED, and a sentence about it; empty if they are
-    spelled so already. Raises typer.Exit after an error that was shown."""
+    """What is typed now for `args`, and a sentence about it; empty if they are spelled so already."""
     first, rest = args[0], list(args[1:])
-    if first in _WORDS:
-        words = _WORDS[first]
-        rest, follower = _taken(rest, ("--downstream",)) if first in _OF_FOLLOWERS else (rest, [])
-        named = " NAME FOLLOWER" if follower else ""
-        return [*words, *rest, *follower[:1]], f"`ccpr {first}` is `ccpr {' '.join(words)}{named}` now"
-    if first == "spark":
-        typer.echo(_GONE[first], err=True)
-        raise typer.Exit(2)
-    if first == "serve":
-        kept = [word for word in rest if word not in ("--spark", "--no-spark")]
-        return [first, *kept], _GONE[first] if kept != rest else ""
-    if first == "verify":
-        kept = [word for word in rest if word != "--no-repair"]
-        return [first, *kept], "`ccpr verify` only looks, without --no-repair" if kept != rest else ""
-    return _head(rest)
+    if [first, *rest[:1]] == ["relay", "approve"]:
+        return ["follower", *rest], f"`ccpr {first} approve` is `ccpr follower approve` now"
+    if first not in NOW:
+        return list(args), ""
+    now = NOW[first](rest)
+    was = " ".join([first, *(rest[:1] if first == "lake" else [])])
+    return now, f"`ccpr {was}` is `ccpr {_SAID.get(first) or ' '.join(now[:2])}` now"
 
 
-def _head(rest: list[str]) -> tuple[list[str], str]:
-    now = "`ccpr head` takes the subscription first: ccpr head "
-    rest, subscription = _taken(rest, ("-s", "--subscription"))
-    names = _names(rest)
-    if subscription:
-        return ["head", subscription[0], *rest], f"{now}{' '.join((subscription[0], *names))}"
-    if len(names) == 1 and not {"-h", "--help"} & set(rest):
-        from ccpr.cli.output import handle_errors
-
-        with handle_errors(as_json="--json" in rest):
-            name = _only_subscription(names[0], _taken(rest, ("--at",))[1])
-        return ["head", name, *rest], f"{now}{name} {names[0]}"
-    return ["head", *rest], ""
-
-
-def _taken(args: list[str], option: Sequence[str]) -> tuple[list[str], list[str]]:
+def _taken(args: list[str], option: str) -> tuple[list[str], list[str]]:
     """The arguments without an option, and the values that it has."""
     rest, values, words = list[str](), list[str](), iter(args)
     for word in words:
         name, is_attached, value = word.partition("=")
-        if name not in option:
+        if name != option:
             rest.append(word)
-        elif is_attached:
-            values.append(value)
         else:
-            values += [next(words, "")]
+            values.append(value if is_attached else next(words, ""))
     return rest, values
 
 
@@ -86,26 +93,43 @@ def _names(args: list[str]) -> list[str]:
     return found
 
 
-def _only_subscription(table: str, at: list[str]) -> str:
-    """The subscription whose point has the table. Raises TableMissingInMirror."""
-    from ccpr.cli.shown_times import at_option
-    from ccpr.cli.table_names import full_name
-    from ccpr.matrixone.errors import CcprError
-    from ccpr.mirror.errors import TableMissingInMirror
+def subscriptions(as_json: AsJson = False) -> None:
+    """The subscriptions: `ccpr status`, with the document that scripts know."""
+    from ccpr.cli.output import handle_errors, out, show_json
+    from ccpr.cli.status_command import overview
+    from ccpr.pipeline.lag import LagMeter
+    from ccpr.service.status import read_all
     from ccpr.service.workspace import Workspace
 
-    found = []
-    with Workspace() as workspace:
-        for row in workspace.log.all_rows()[0]:
-            try:
-                point = workspace.mirror(row.subscription_name).point(at_option(at[0] if at else None))
-            except CcprError:
-                continue  # another subscription, which has no such point
-            known = [ref.qualified_name for ref in point.tables.values()]
-            if full_name(table, known) in known:
-                found.append(row.subscription_name)
-    if len(found) == 1:
-        return found[0]
-    message = "several subscriptions have it" if found else "no point shows such a table"
-    ways = " or ".join(f"ccpr head {name} {table}" for name in found) or f"ccpr head NAME {table}"
-    raise TableMissingInMirror(message, subject=f"table {table}", remedy=f"Name the subscription: {ways}.")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        found = read_all(workspace, LagMeter(workspace.clock))
+        rows = {row.task_id: row for row in workspace.log.all_rows()[0]}
+    if as_json:
+        show_json([_described(one, rows.get(one.task_id)) for one in found])
+    else:
+        out.print(f"state in {workspace.home}", style="dim")
+        out.print(overview(found, verbose=True))
+
+
+def _described(status: "SubscriptionStatus", row: "LogRow | None") -> dict[str, Any]:
+    known, error = status.to_json(), status.last_error
+    same = ("name", "task_id", "upstream", "publication", "publisher", "tables", "sync_interval", "state")
+    more = ("iteration_state", "iteration_lsn", "newest_point", "watermark", "lag_seconds", "clock_skew_seconds")
+    values = {key: known[key] for key in (*same, *more, "last_error", "next_attempt")}
+    values["database"] = status.databases
+    if row is None or status.created_at is None:  # it cannot be read
+        told = None if error is None else f"{error.code}: {error.message} [{error.subject}] {error.remedy}"
+        unknown = ("iteration_state", "watermark", "targets", "created_at", "updated_at")
+        return {**values, **dict.fromkeys(unknown), "error": told}
+    targets = [_target(one) for one in status.targets]
+    times = {"created_at": f"{row.created_at.isoformat()}Z", "updated_at": f"{row.updated_at.isoformat()}Z"}
+    return {**values, "error": row.error_message, "targets": targets, **times}
+
+
+def _target(found: "TargetStatus") -> dict[str, Any]:
+    return {
+        **{key: getattr(found, key) for key in ("name", "lsn", "lag_seconds", "next_attempt", "verified_at")},
+        "state": found.trouble or found.state,
+        "tables_behind": len(found.behind),
+        "last_error": None if found.last_error is None else asdict(found.last_error),
+    }

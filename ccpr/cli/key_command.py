@@ -42,7 +42,7 @@ def new(
     if as_json:
         show_json({"key": made.id.hex(), "file": str(file.absolute())})
     else:
-        out.print(f"key {made.id.hex()} is in {file}; use it with --encrypt file:{file}", markup=False)
+        out.print(f"key {made.id.hex()} is in {file}; use it with --encrypt file:{file}")
 
 
 @key.command()

@@ -7,7 +7,7 @@ What no command handles is handled here: an interruption, wrong usage of the com
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,15 @@ from ccpr.matrixone.errors import CcprError
 
 _AS_JSON = "ccpr.as_json"
 _VERBOSE = ("-v", "--verbose")
+_OF_ITS_OWN = "status"  # whose -v says something else
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A command before its module is imported: `module:name` of a function or a typer.Typer, and the panel and the line
-    that show it in the list of commands. A command of another distribution has the extra that brings it in the place
-    of the module."""
+    """A command before its module is imported: `module:name` of a function or a typer.Typer in this room, and the panel
+    and the line that show it in the list of commands. A command of another distribution has the extra that brings it in
+    the place of the module."""
 
     where: str
     panel: str
@@ -37,7 +38,9 @@ class Deferred:
         """The command itself. Raises ExtraMissing."""
         module, is_ours, attribute = self.where.partition(":")
         found: typer.Typer | Callable[..., None] = (
-            getattr(importlib.import_module(module), attribute) if is_ours else _registered(name, extra=self.where)
+            getattr(importlib.import_module(f"ccpr.cli.{module}"), attribute)
+            if is_ours
+            else _registered(name, extra=self.where)
         )
         if isinstance(found, typer.Typer):
             found.info.context_settings = HELP
@@ -68,11 +71,22 @@ class LazyGroup(TyperGroup):
     """A group with the commands `deferred`, in the order in which help lists them."""
 
     deferred: Mapping[str, Deferred] = {}
+    leading: Collection[str] = ()  # panels that help shows
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, known in self.deferred.items():  # for the list of commands and the shell's completion
             self.add_command(TyperCommand(name, help=known.summary, rich_help_panel=known.panel))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        later = [self.commands[name] for name, one in self.deferred.items() if one.panel not in self.leading]
+        for one in later:
+            one.hidden = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:  # for the shell's completion nothing is hidden
+            for one in later:
+                one.hidden = False
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -81,8 +95,9 @@ class LazyGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = args[: args.index("--")] if "--" in args else args
         ctx.meta[_AS_JSON] = "--json" in words
-        if any(word in _VERBOSE for word in words):  # anywhere, also behind the command
-            args = ["-v", *(word for word in words if word not in _VERBOSE), *args[len(words) :]]
+        verbose = _VERBOSE[1:] if _OF_ITS_OWN in words[:2] else _VERBOSE
+        if any(word in verbose for word in words):  # anywhere, also behind the command
+            args = ["--verbose", *(word for word in words if word not in verbose), *args[len(words) :]]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -17,7 +17,7 @@ class _Formatter(logging.Formatter):
         return printable(super().formatException(ei), keep="\n\t")  # type: ignore[arg-type]
 
 
-class _Handler(logging.Handler):
+class _LogHandler(logging.Handler):
     """Writes to what is standard error at the moment: a test's runner replaces it, and closes it."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -35,6 +35,6 @@ def show_log(*, verbose: bool) -> None:
 
 def log_handler() -> logging.Handler:
     """For the log of the standard library, on standard error."""
-    handler = _Handler()
+    handler = _LogHandler()
     handler.setFormatter(_Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%F %T"))
     return handler

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -33,6 +34,7 @@ WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lin
 _JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHORT = 16  # a cell with so many characters is not folded; in a narrow terminal the longer ones are
 _LONGEST_WORD = 80
+_NOTHING = ("", "-")  # a cell that says so
 _USAGE_ERRORS = (
     BadUri,
     BadTargetUri,
@@ -89,12 +91,21 @@ def _exit_code(error: CcprError) -> int:
 
 
 def show_error(error: CcprError) -> None:
-    """Print it for people."""
-    err.print("error", style="bold red", end=" ")
-    err.print(f"{error.code}: {printable(error.message)}")
-    err.print(f"  about:  {printable(error.subject)}")
-    err.print(f"  remedy: {printable(error.remedy)}")
-    err.print(f"  more:   ccpr explain {error.code}", markup=False, style="dim")
+    """Print it for people, no wider than the terminal; where that is none, each part is one line."""
+    err.print("error", style="bold red", end="")
+    parts = (f"{error.code}: {error.message}", f"about:  {error.subject}", f"remedy: {error.remedy}")
+    for indent, part in zip((" ", "  ", "  "), parts, strict=True):
+        err.print(f"{indent}{_wrapped(printable(part), 10)}")
+    err.print(f"  more:   ccpr explain {error.code}", style="dim")
+
+
+def _wrapped(text: str, indent: int) -> str:
+    """Behind as many characters as it is indented."""
+    if not err.is_terminal:
+        return text
+    return fill(text, err.width - indent, break_long_words=False, break_on_hyphens=False).replace(
+        "\n", "\n" + " " * indent
+    )
 
 
 def show_error_json(error: CcprError, done: Sequence[Any] = ()) -> None:
@@ -114,22 +125,50 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def show_table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str, right: Collection[int] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    empty: str,
+    right: Collection[int] = (),
+    dense: bool = False,
+    fold: str = "",
 ) -> None:
-    """`right`: numbers of the columns that are aligned to the right, besides those of numbers."""
-    if not rows:
-        out.print(empty, markup=False)
-        return
-    shown = [[Text(printable(str(cell))) for cell in row] for row in rows]
-    numeric = {index for index in range(len(columns)) if all(isinstance(row[index], int | float) for row in rows)}
-    out.print(drawn_table(columns, shown, right=numeric | set(right)))
+    """See `drawn_table`; `empty` is said if there are no rows."""
+    out.print(drawn_table(columns, rows, right=right, dense=dense, fold=fold) if rows else empty)
 
 
 def drawn_table(
-    columns: Sequence[str], rows: Sequence[Sequence[Text]], *, right: Collection[int] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    right: Collection[int] = (),
+    dense: bool = False,
+    fold: str = "",
 ) -> "Table | Group":
-    """A table in which no word is cut: where a terminal is too narrow for it, one line for each value of a row."""
+    """A table in which no word is cut: where a terminal is too narrow for it, one line for each value of a row.
+
+    Parameters
+    ----------
+    right : numbers of the columns that are aligned to the right, besides those of numbers.
+    dense : a column that is empty in all rows is skipped.
+    fold : a column whose words may be cut, as a URL's are.
+    """
+    cells = [[cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row] for row in rows]
+    numeric = {index for index in range(len(columns)) if all(isinstance(row[index], int | float) for row in rows)}
+    kept = [
+        index
+        for index in range(len(columns))
+        if not dense or index == 0 or any(row[index].plain not in _NOTHING for row in cells)
+    ]
+    right = {place for place, index in enumerate(kept) if index in numeric or index in right}
+    return _drawn([columns[index] for index in kept], [[row[index] for index in kept] for row in cells], right, fold)
+
+
+def _drawn(
+    columns: Sequence[str], rows: Sequence[Sequence[Text]], right: Collection[int], fold: str
+) -> "Table | Group":
     words = [max(_longest_word(text) for text in (name, *cells)) for name, cells in _columns(columns, rows)]
+    words = [min(word, _SHORT) if name == fold else word for name, word in zip(columns, words, strict=True)]
     if out.is_terminal and sum(words) + 2 * (len(words) - 1) > out.width:
         return Group(*(line for row in rows for line in (*_record(columns, row), Text(""))))
     from rich.table import Table
@@ -159,7 +198,7 @@ def _record(columns: Sequence[str], row: Sequence[Text]) -> Iterator[Text]:
     """Lines with what a row has; the terminal folds them, so that they can be copied whole."""
     wide = max(map(len, columns))
     for name, cell in zip(columns, row, strict=True):
-        if cell.plain not in ("", "-"):
+        if cell.plain not in _NOTHING:
             yield Text.assemble((f"{name:<{wide}}  ", "bold"), cell)
 
 

@@ -25,6 +25,9 @@ _INDEX = "index"
 def plan(
     name: Name,
     whole: Annotated[bool, typer.Option("--all", help="Show hidden index tables too.")] = False,
+    ddl: Annotated[
+        bool, typer.Option("--ddl", help="Show the statements for targets, and what differs in DDL.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what the next iteration would do: objects, bytes, schema changes, destructive steps. It takes the snapshot
@@ -58,16 +61,16 @@ def plan(
             }
         )
         return
-    show_plan(found, whole=whole)
+    show_plan(found, whole=whole, ddl=ddl)
     if expiring:
-        out.print(f"points that expire with it: {first_names(map(str, expiring), most=10)}", markup=False)
+        out.print(f"points that expire with it: {first_names(map(str, expiring), most=10)}")
     if room is not None and (trouble := room_trouble(room, found.bytes)):
-        out.print(f"warning: {trouble}", style="bold yellow", markup=False)
+        out.print(f"warning: {trouble}", style="bold yellow")
     for target, one in targets.items():
-        target_output.show_plan(target, one)
+        target_output.show_plan(target, one, ddl=ddl)
     for lake, planned in lakes.items():
         target_output.show_lake_plan(lake, planned)
-    out.print(f"do exactly this with: ccpr run {name} --plan {found.id}", markup=False)
+    out.print(f"do exactly this with: ccpr run {name} --plan {found.id}")
 
 
 def room_trouble(room: "Room", size: int) -> str:
@@ -81,27 +84,25 @@ def plan_json(found: "Plan") -> dict[str, Any]:
     return {**asdict(found), "at": found.at.physical, "destructive": [asdict(change) for change in found.destructive]}
 
 
-def show_plan(found: "Plan", *, whole: bool = False) -> None:
-    """`whole`: index tables too."""
+def show_plan(found: "Plan", *, whole: bool = False, ddl: bool = False) -> None:
+    """`whole`: index tables too; `ddl`: what differs in definitions."""
     out.print(
         f"plan {found.id} for point {found.lsn}, snapshot {found.snapshot}, upstream's clock {clock_text(found.at)}",
-        markup=False,
     )
     if found.resync:
         out.print("resync", style="bold yellow", end=": ")
-        out.print(f"{found.resync}; everything is compared with a full list", markup=False)
+        out.print(f"{found.resync}; everything is compared with a full list")
     out.print(
         f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, except what is there already",
-        markup=False,
     )
     _show_tables(found, whole=whole)
-    _show_changes(found, whole=whole)
+    _show_changes(found, whole=whole, ddl=ddl)
     for table, failure in found.failures.items():
         out.print("lagging", style="bold yellow", end=" ")
-        out.print(f"{table}: {failure}", markup=False)
+        out.print(f"{table}: {failure}")
     if found.unreplicated:
         names = first_names((f"{other} ({kind})" for other, kind in found.unreplicated), most=10)
-        out.print(f"not replicated: {names}", style="dim", markup=False)
+        out.print(f"not replicated: {names}", style="dim")
 
 
 def _show_tables(found: "Plan", *, whole: bool) -> None:
@@ -109,7 +110,7 @@ def _show_tables(found: "Plan", *, whole: bool) -> None:
     shown = [entry for entry in found.tables if whole or entry.kind != _INDEX]
     copied = [entry for entry in found.tables if entry.copied]
     if not found.tables:
-        out.print("no object was added or removed", markup=False)
+        out.print("no object was added or removed")
         return
     cells = [
         (
@@ -129,17 +130,17 @@ def _show_tables(found: "Plan", *, whole: bool) -> None:
     show_table(("table", "objects added", "objects removed", "bytes added"), cells, empty="", right=(1, 2, 3))
 
 
-def _show_changes(found: "Plan", *, whole: bool) -> None:
-    """Each with what differs in its definition."""
+def _show_changes(found: "Plan", *, whole: bool, ddl: bool) -> None:
+    """`ddl`: each with what differs in its definition."""
     changes = [entry for entry in found.changes if whole or not entry.index]
     if changes:
         out.print("schema changes", style="bold")
     for entry in changes:
         was = f", was {entry.before}" if entry.before else ""
-        out.print(f"  {entry.kind.replace('_', ' ')} {entry.table}{was}", end="", markup=False)
+        out.print(f"  {entry.kind.replace('_', ' ')} {entry.table}{was}", end="")
         out.print("  destructive: its rows are not in the next point" if entry.destructive else "", style="bold yellow")
-        for line in entry.diff.splitlines()[2:]:
+        for line in entry.diff.splitlines()[2:] if ddl else ():
             style = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
-            out.print(f"    {line}", style=style, markup=False)
+            out.print(f"    {line}", style=style)
     if hidden := len(found.changes) - len(changes):
-        out.print(f"  and of {counted(hidden, 'index table')} (--all)", style="dim", markup=False)
+        out.print(f"  and of {counted(hidden, 'index table')} (--all)", style="dim")

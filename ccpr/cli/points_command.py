@@ -1,23 +1,28 @@
-"""`ccpr points`: the points that can be read, why they stay, and those that are held by name."""
+"""`ccpr points`: the points that can be read, why they stay, those that are held by name, and what each brought."""
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from ccpr.base.wording import size_text
+from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, Name, Yes
 from ccpr.cli.asking import confirm
-from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
-from ccpr.cli.show import behind_json
-from ccpr.cli.shown_times import at_option, clock_text, time_option, utc_text, zone_text
+from ccpr.cli.output import counted, err, handle_errors, out, show_json, show_table
+from ccpr.cli.shown_times import at_option, second_text, time_option, time_text, utc_text, zone_text
+from ccpr.cli.tables_command import behind_json
+from ccpr.matrixone.schema import Kind
 
 if TYPE_CHECKING:
+    from ccpr.mirror.kept_points import Hold
+    from ccpr.mirror.points import LaggingTable
     from ccpr.service.lakes import LakeTable
     from ccpr.service.point_sizes import PointSize
     from ccpr.service.workspace import Workspace
+    from ccpr.state.history import GlobalPoint
 
 _LIST = "list"
 _HELP = ("-h", "--help")
@@ -47,15 +52,8 @@ Held = Annotated[
         metavar="HELD", help="The name under which the point is held.", autocompletion=completion.held_points
     ),
 ]
-PointArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="POINT",
-        help="The point: its lsn, a time (ISO; UTC unless it names a zone), or the name of a held one.",
-        autocompletion=completion.points,
-    ),
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before points are dropped.")]
+_POINT = "The point: its lsn, a time (ISO; UTC unless it names a zone), or the name of a held one."
+PointArgument = Annotated[str, typer.Argument(metavar="POINT", help=_POINT, autocompletion=completion.points)]
 
 
 @points.command(_LIST)
@@ -75,27 +73,55 @@ def list_(
     in_lakes: Annotated[
         bool, typer.Option("--lake", help="The version of each lake table that shows each point; the lakes are read.")
     ] = False,
-    drop_before: Annotated[
-        int | None,
-        typer.Option(
-            "--drop-before",
-            metavar="LSN",
-            min=1,
-            help="First drop all points before this one, as `ccpr points drop` does: when files of old points are "
-            "damaged, or space is needed at once.",
-        ),
-    ] = None,
-    yes: Yes = False,
+    drop_before: Annotated[int | None, typer.Option("--drop-before", min=1, hidden=True)] = None,  # a former spelling
+    yes: Annotated[bool, typer.Option("--yes", "-y", hidden=True)] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the points that can be read, and why each stays."""
-    from ccpr.retention.retention import Retention, take_inventory
     from ccpr.service.workspace import Workspace
-    from ccpr.state.quarantine import Quarantine
-    from ccpr.state.subscription import Subscription
 
     changes = _tried(keep, retain, retain_for)
     with handle_errors(as_json=as_json), Workspace() as workspace:
+        if drop_before is not None:
+            text = (
+                f"{counted(len(_drop_before(workspace, name, drop_before, yes=yes, as_json=as_json)), 'point')} dropped"
+            )
+            err.print(f"now: ccpr points drop {name} --before {drop_before}")
+            if not as_json:
+                out.print(text)
+        found = _Listed.of(workspace, name, changes, sizes=sizes, in_lakes=in_lakes)
+    if would_expire:
+        found = replace(found, points=[one for one in found.points if not found.kept_by[one.lsn]])
+    if as_json:
+        show_json([found.json_of(point) for point in found.points])
+    elif in_lakes:
+        shown = [row for point in found.points for row in found.lake_rows(point)]
+        columns = ("point", "lake", "table", "version", "uri")
+        show_table(columns, shown, empty="no lake shows a point", fold="uri")
+    else:
+        found.show(empty="no point would expire" if would_expire else "no point yet")
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Points, with what is known of them by their lsn. `sizes`, `lakes`: None if they are not asked for."""
+
+    points: "Sequence[GlobalPoint]"
+    kept_by: Mapping[int, list[str]]
+    holds: "Sequence[Hold]"
+    behind: "Mapping[int, Mapping[int, LaggingTable]]"
+    sizes: "Mapping[int, PointSize] | None"
+    lakes: "Mapping[str, Mapping[int, tuple[LakeTable, ...]]] | None"
+
+    @classmethod
+    def of(
+        cls, workspace: "Workspace", name: str, changes: dict[str, Any], *, sizes: bool, in_lakes: bool
+    ) -> "_Listed":
+        """`changes`: settings that are looked at as if they were the subscription's. Raises BadSetting."""
+        from ccpr.retention.retention import Retention, take_inventory
+        from ccpr.state.quarantine import Quarantine
+        from ccpr.state.subscription import Subscription
+
         row = workspace.log.row(name)
         subscription = Subscription.from_row(row)
         settings = replace(subscription.settings, **changes)
@@ -103,64 +129,60 @@ def list_(
             from ccpr.service.subscriptions import check_settings  # imports Arrow, which a list does without
 
             check_settings(settings, subscription.database, subscription.table)
-        if drop_before is not None:
-            _drop_before(workspace, name, drop_before, yes=yes, as_json=as_json)
         inventory = take_inventory(workspace.log.engine, row.task_id)
-        found, kept_by = inventory.points, Retention.of(settings).kept_by(inventory)
-        behind = Quarantine(workspace.log.engine, row.task_id).behind_by_point()
-        there = _in_lakes(workspace, name) if in_lakes else {}
-        cost = _sizes(workspace, row.task_id, [one.lsn for one in found]) if sizes else {}
-    if would_expire:
-        found = [point for point in found if not kept_by[point.lsn]]
-    held = {point.lsn: [hold for hold in inventory.kept.holds if hold.lsn == point.lsn] for point in found}
-    if as_json:
-        show_json(
-            [
-                {
-                    "lsn": point.lsn,
-                    "snapshot_ts": point.at.physical,
-                    "at": utc_text(point.at),
-                    "snapshot": point.snapshot,
-                    "committed_at": point.committed_at.isoformat(),
-                    "tables_changed": point.tables_changed,
-                    "objects_copied": point.objects_copied,
-                    "bytes_copied": point.bytes_copied,
-                    "consistent": point.lsn not in behind,
-                    "behind": behind_json(behind.get(point.lsn, {})),
-                    "kept_by": kept_by[point.lsn],
-                    "held": [hold.to_json() for hold in held[point.lsn]],
-                    **({"bytes_shown": cost[point.lsn].shown, "bytes_alone": cost[point.lsn].alone} if sizes else {}),
-                    **({"lakes": _lakes_json(there, point.at.physical)} if in_lakes else {}),
-                }
-                for point in found
-            ]
+        return cls(
+            inventory.points,
+            Retention.of(settings).kept_by(inventory),
+            inventory.kept.holds,
+            Quarantine(workspace.log.engine, row.task_id).behind_by_point(),
+            _sizes(workspace, row.task_id, [one.lsn for one in inventory.points]) if sizes else None,
+            _in_lakes(workspace, name) if in_lakes else None,
         )
-        return
-    if in_lakes:
-        shown = [
-            (point.lsn, lake, table.table, "-" if table.behind else table.version, table.uri)
-            for point in found
-            for lake, points_there in there.items()
-            for table in points_there.get(point.at.physical, ())
+
+    def json_of(self, point: "GlobalPoint") -> dict[str, Any]:
+        size = None if self.sizes is None else self.sizes[point.lsn]
+        return {
+            "lsn": point.lsn,
+            "snapshot_ts": point.at.physical,
+            "at": utc_text(point.at),
+            "snapshot": point.snapshot,
+            "committed_at": point.committed_at.isoformat(),
+            "tables_changed": point.tables_changed,
+            "objects_copied": point.objects_copied,
+            "bytes_copied": point.bytes_copied,
+            "consistent": point.lsn not in self.behind,
+            "behind": behind_json(self.behind.get(point.lsn, {})),
+            "kept_by": self.kept_by[point.lsn],
+            "held": [hold.to_json() for hold in self.holds if hold.lsn == point.lsn],
+            **({} if size is None else {"bytes_shown": size.shown, "bytes_alone": size.alone}),
+            **({} if self.lakes is None else {"lakes": _lakes_json(self.lakes, point.at.physical)}),
+        }
+
+    def lake_rows(self, point: "GlobalPoint") -> "Iterator[tuple[object, ...]]":
+        for lake, points_there in (self.lakes or {}).items():
+            for table in points_there.get(point.at.physical, ()):
+                yield point.lsn, lake, table.table, "-" if table.behind else table.version, table.uri
+
+    def show(self, *, empty: str) -> None:
+        cells = [
+            (
+                point.lsn,
+                second_text(point.at),
+                point.tables_changed,
+                point.objects_copied,
+                size_text(point.bytes_copied),
+                *self._sizes_of(point.lsn),
+                ", ".join(self.kept_by[point.lsn]) or "-",
+                ", ".join(late["table"] for late in behind_json(self.behind.get(point.lsn, {}))) or "-",
+            )
+            for point in self.points
         ]
-        show_table(("point", "lake", "table", "version", "uri"), shown, empty="no lake shows a point")
-        return
-    cells = [
-        (
-            point.lsn,
-            clock_text(point.at),
-            point.tables_changed,
-            point.objects_copied,
-            size_text(point.bytes_copied),
-            *((size_text(cost[point.lsn].shown), size_text(cost[point.lsn].alone)) if sizes else ()),
-            ", ".join(kept_by[point.lsn]) or "-",
-            ", ".join(late["table"] for late in behind_json(behind.get(point.lsn, {}))),
-        )
-        for point in found
-    ]
-    figures = ("tables changed", "objects copied", "bytes copied", *(("shows", "goes with it") if sizes else ()))
-    columns = ("point", f"upstream's clock ({zone_text()})", *figures, "stays by", "lagging tables")
-    show_table(columns, cells, empty="no point would expire" if would_expire else "no point yet")
+        sizes = () if self.sizes is None else ("shows", "alone")
+        columns = ("point", f"at ({zone_text()})", "tables", "objects", "bytes", *sizes, "stays by", "lagging")
+        show_table(columns, cells, empty=empty, right=range(4, 5 + len(sizes)), dense=True)
+
+    def _sizes_of(self, lsn: int) -> tuple[str, ...]:
+        return () if self.sizes is None else (size_text(self.sizes[lsn].shown), size_text(self.sizes[lsn].alone))
 
 
 def _tried(keep: str | None, retain: int | None, retain_for: str | None) -> dict[str, Any]:
@@ -187,7 +209,7 @@ def _in_lakes(workspace: "Workspace", name: str) -> "dict[str, dict[int, tuple[L
     return {lake.name: lakes.versions(lake, workspace, name) for lake in lakes.lake_records(workspace, name).lakes()}
 
 
-def _lakes_json(there: "dict[str, dict[int, tuple[LakeTable, ...]]]", at: int) -> dict[str, Any]:
+def _lakes_json(there: "Mapping[str, Mapping[int, tuple[LakeTable, ...]]]", at: int) -> dict[str, Any]:
     """A table that does not show the point has no version."""
     return {
         lake: {
@@ -196,6 +218,64 @@ def _lakes_json(there: "dict[str, dict[int, tuple[LakeTable, ...]]]", at: int) -
         }
         for lake, found in there.items()
     }
+
+
+@points.command()
+def history(
+    name: Name,
+    count: Annotated[int, typer.Option("--last", "-n", min=1, help="How many points.")] = 20,
+    whole: Annotated[bool, typer.Option("--all", help="Hidden index tables, too; --json lists them anyway.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the last iterations brought: when, which tables, how much, and how long each took from its snapshot to
+    its commit. Iterations that found nothing new make no point and are not listed."""
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.history import PointHistory
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        points = PointHistory(workspace.log.engine, workspace.log.row(name).task_id)
+        found = sorted(points.global_points(), key=lambda point: -point.lsn)[:count]
+        changed = {
+            point.lsn: sorted(
+                {
+                    one.table.qualified_name
+                    for one in points.changed(point.lsn).values()
+                    if whole or as_json or one.table.kind is not Kind.INDEX
+                }
+            )
+            for point in found
+        }
+    # Two clocks: ours and the upstream's. What is less than nothing is their offset.
+    seconds = {one.lsn: max(0.0, one.committed_at.timestamp() - one.at.physical / 1e9) for one in found}
+    if as_json:
+        show_json(
+            [
+                {
+                    "lsn": point.lsn,
+                    "at": utc_text(point.at),
+                    "committed_at": point.committed_at.isoformat(),
+                    "seconds": round(seconds[point.lsn], 3),
+                    "tables": changed[point.lsn],
+                    "objects_copied": point.objects_copied,
+                    "bytes_copied": point.bytes_copied,
+                }
+                for point in found
+            ]
+        )
+        return
+    cells = [
+        (
+            point.lsn,
+            time_text(point.committed_at.timestamp()),
+            seconds_text(seconds[point.lsn]),
+            f"{point.objects_copied:,}",
+            size_text(point.bytes_copied),
+            first_names(changed[point.lsn]),
+        )
+        for point in found
+    ]
+    columns = ("point", "committed", "took", "objects", "bytes", "tables that changed")
+    show_table(columns, cells, empty="no point yet", right=(2, 3, 4))
 
 
 @points.command()
@@ -221,7 +301,7 @@ def hold(
         show_json(held.to_json())
     else:
         end = "" if until is None else f" until {'it is released' if held.until is None else instant_text(held.until)}"
-        out.print(f"point {held.lsn} of {name} is held as {held.name}{end}", markup=False)
+        out.print(f"point {held.lsn} of {name} is held as {held.name}{end}")
 
 
 @points.command()
@@ -235,13 +315,23 @@ def release(name: Name, held_as: Held, as_json: AsJson = False) -> None:
     if as_json:
         show_json(held.to_json())
     else:
-        out.print(f"point {held.lsn} of {name} is not held as {held.name} any more", markup=False)
+        out.print(f"point {held.lsn} of {name} is not held as {held.name} any more")
 
 
 @points.command()
 def drop(
     name: Name,
-    point: PointArgument,
+    point: Annotated[
+        str | None, typer.Argument(metavar="[POINT]", help=_POINT, autocompletion=completion.points)
+    ] = None,
+    before: Annotated[
+        int | None,
+        typer.Option(
+            metavar="LSN",
+            min=1,
+            help="All points before this one: when files of old points are damaged, or space is needed at once.",
+        ),
+    ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -250,21 +340,28 @@ def drop(
     from ccpr.service import held_points
     from ccpr.service.workspace import Workspace
 
+    if (point is None) == (before is None):
+        raise typer.BadParameter("give a point, or --before", param_hint="POINT")
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        at = at_option(point)
-        assert at is not None
-        lsn = workspace.mirror(name).point(at).lsn
-        subject = f"point {lsn} of subscription {name}"
-        confirm(f"drop {subject}? Nothing brings it back.", subject=subject, yes=yes, as_json=as_json)
-        held_points.drop(workspace, name, {lsn})
+        if before is not None:
+            lsns = _drop_before(workspace, name, before, yes=yes, as_json=as_json)
+            about, text = {"lsns": lsns}, f"{counted(len(lsns), 'point')} dropped"
+        else:
+            at = at_option(point)
+            assert at is not None
+            lsn = workspace.mirror(name).point(at).lsn
+            subject = f"point {lsn} of subscription {name}"
+            confirm(f"drop {subject}? Nothing brings it back.", subject=subject, yes=yes, as_json=as_json)
+            held_points.drop(workspace, name, {lsn})
+            about, text = {"lsn": lsn}, f"point {lsn} of {name} is dropped"
     if as_json:
-        show_json({"lsn": lsn})
+        show_json(about)
     else:
-        out.print(f"point {lsn} of {name} is dropped", markup=False)
+        out.print(text)
 
 
-def _drop_before(workspace: "Workspace", name: str, before: int, *, yes: bool, as_json: bool) -> None:
-    """Raises PointsNeeded, NotConfirmed."""
+def _drop_before(workspace: "Workspace", name: str, before: int, *, yes: bool, as_json: bool) -> list[int]:
+    """Which ones. Raises PointsNeeded, NotConfirmed."""
     from ccpr.service import held_points
     from ccpr.state.history import PointHistory
 
@@ -274,5 +371,4 @@ def _drop_before(workspace: "Workspace", name: str, before: int, *, yes: bool, a
         subject = f"{counted(len(lsns), 'point')} before {before} of subscription {name}"
         confirm(f"drop {subject}? Nothing brings them back.", subject=subject, yes=yes, as_json=as_json)
         held_points.drop(workspace, name, lsns)
-    if not as_json:
-        out.print(f"{counted(len(lsns), 'point')} dropped", markup=False)
+    return lsns

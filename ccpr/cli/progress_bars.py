@@ -5,9 +5,10 @@ import time
 from threading import Lock
 from typing import TYPE_CHECKING, Self, cast
 
-from ccpr.base.copy_meter import CopyLog
+from ccpr.base.copy_meter import CopyLog, size_text
 from ccpr.base.progress import Progress
-from ccpr.cli.output import err
+from ccpr.base.wording import seconds_text
+from ccpr.cli.output import counted, err
 from ccpr.cli.shown_times import time_text
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class _NoBars:
     def stop(self) -> None: ...
 
 
+_EVERY_SECONDS = 15.0
+_MUCH_BYTES, _LONG_SECONDS = 64 << 20, 5.0  # what is worth a line before it begins
+
+
 class Display:
     """One line for the iteration and one for the targets, shown within a `with` block. `callbacks` also works before.
 
@@ -87,7 +92,7 @@ class Display:
     def _on_copy(self, size: int) -> None:
         self._bars.update(self._iteration, total=size)
         if not err.is_terminal:
-            self._log = CopyLog(size, lambda text: err.print(f"{time_text(time.time())}  {text}", markup=False))
+            self._log = CopyLog(size, lambda text: err.print(f"{time_text(time.time())}  {text}"))
 
     def _on_bytes(self, size: int) -> None:
         self._bars.advance(self._iteration, size)
@@ -102,3 +107,41 @@ class Display:
         with self._lock:  # several threads fill a target
             self._rows += rows
             self._bars.update(self._targets, advance=size, rows=f"{self._rows:,} rows")
+
+
+def expected_text(size: int, seconds: float | None) -> str:
+    """The bytes that will be read, and the time that this takes."""
+    told = "how long it takes is not known yet" if seconds is None else f"takes some {seconds_text(seconds)}"
+    return f"{size_text(size)} of the mirror: {told}{'' if seconds is None else ', by the last ones'}"
+
+
+class RowProgress:
+    """A line now and then: rows of how many, and how long it still takes. `callbacks` is for the work."""
+
+    def __init__(self, rows: int, *, quiet: bool) -> None:
+        self._total, self._quiet, self._lock = rows, quiet, Lock()
+        self._rows, self._started = 0, time.monotonic()
+        self._next = self._started + _EVERY_SECONDS
+        self.callbacks = Progress(on_rows=lambda count, _: self.add(count))
+
+    def begin(self, rows: int) -> None:
+        """So many at most."""
+        self._total, self._started = rows, time.monotonic()
+        self._next = self._started + _EVERY_SECONDS
+
+    def announce(self, size: int, seconds: float | None) -> None:
+        """Before it begins, of what takes a while."""
+        if not self._quiet and (size >= _MUCH_BYTES if seconds is None else seconds >= _LONG_SECONDS):
+            err.print(f"at most {counted(self._total, 'row')}, {expected_text(size, seconds)}", style="dim")
+
+    def add(self, rows: int) -> None:
+        with self._lock:
+            self._rows += rows
+            now = time.monotonic()
+            if self._quiet or now < self._next:
+                return
+            self._next = now + _EVERY_SECONDS
+            left = (now - self._started) * max(0, self._total - self._rows) / max(1, self._rows)
+            err.print(
+                f"{self._rows:,} of at most {counted(self._total, 'row')}; some {seconds_text(left)} left", style="dim"
+            )

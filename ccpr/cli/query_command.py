@@ -1,5 +1,6 @@
-"""`ccpr head`, `ccpr query`: rows of a point on the screen or in a file, without a JVM."""
+"""`ccpr query`: rows of a point on the screen or in a file, without a JVM."""
 
+import re
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccpr.cli.arguments import AsJson, At, Name, TableName
+from ccpr.cli import completion
+from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.interrupts import interrupts_end_nothing
 from ccpr.cli.iterations import start_arrow
 from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
@@ -20,42 +22,26 @@ from ccpr.matrixone.errors import CcprError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ccpr.mirror.mirror import Mirror
+    from ccpr.mirror.points import Point
     from ccpr.mirror.sql import PointDatabase
+    from ccpr.state.subscription import Subscription
 
 MOST_SHOWN = 1000  # rows on a screen; --limit for more
-
-
-def head(
-    name: Name,
-    table: TableName,
-    count: Annotated[int, typer.Option("--rows", "-n", min=1, max=100_000, help="How many rows.")] = 10,
-    at: At = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show some rows of a table, in the order in which they are stored."""
-    start_arrow()
-    from ccpr.mirror.table_read import plan_read
-    from ccpr.service.workspace import Workspace
-    from ccpr.state.subscription import Subscription
-    from ccpr.values.cells import json_rows
-
-    with handle_errors(as_json=as_json), Workspace() as workspace:
-        mirror, subscription = workspace.mirror_to_read(name), Subscription.from_row(workspace.log.row(name))
-        point = mirror.point(at_option(at))
-        full = table_of(mirror, point, table).qualified_name
-        read = plan_read(mirror, full, point.lsn, reading=subscription.settings.reading)
-        rows = _first(read.schema, read.batches(mirror=mirror), count)
-        if as_json:
-            show_json({"subscription": name, "table": full, "lsn": read.lsn, "rows": json_rows(rows)})
-        else:
-            out.print(f"{full} at point {read.lsn} of {name}", style="dim", markup=False)
-            show_rows(rows)
+_FIRST_ROWS = 10
+_NAME = re.compile(r"[^\W\d][\w$]*(\.[\w$]+)?")
+_STATEMENTS = ("BEGIN", "CHECKPOINT", "COMMIT", "ROLLBACK", "SHOW", "VACUUM")  # that are one word
 
 
 def query(
     name: Name,
     sql: Annotated[
-        str | None, typer.Argument(metavar="SQL", help="One statement or several; the rows of the last are shown.")
+        str | None,
+        typer.Argument(
+            metavar="SQL|TABLE",
+            help="One statement or several; the rows of the last are shown. A table's name alone shows its first rows.",
+            autocompletion=completion.tables,
+        ),
     ] = None,
     at: At = None,
     out_file: Annotated[
@@ -63,7 +49,13 @@ def query(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help=f"How many rows are given at most; if not given, {MOST_SHOWN} on a screen, else all."),
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            help=f"How many rows are given at most; if not given, {MOST_SHOWN} on a screen, else all; {_FIRST_ROWS} of "
+            "a table that is named alone.",
+        ),
     ] = None,
     timezone: Annotated[
         str, typer.Option(help="The zone in which TIMESTAMP is shown, compared and taken apart: Europe/Berlin.")
@@ -76,11 +68,8 @@ def query(
     All tables are of one point; nothing that a statement does changes the mirror.
     """
     start_arrow()
-    from ccpr.mirror.sql import PointDatabase
-    from ccpr.mirror.table_read import first_rows
     from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
-    from ccpr.values.cells import json_rows
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
         if out_file is not None:
@@ -88,29 +77,72 @@ def query(
         mirror = workspace.mirror_to_read(name)
         subscription = Subscription.from_row(workspace.log.row(name))
         point = mirror.point(at_option(at))
+        if sql is not None and out_file is None and timezone == "UTC" and _is_table(point, sql):
+            _show_first(mirror, point, subscription, sql, limit or _FIRST_ROWS, as_json=as_json)
+            return
+        from ccpr.mirror.duckdb_rows import quoted
+        from ccpr.mirror.sql import PointDatabase
+
         reading = subscription.settings.reading
         with PointDatabase(mirror, point, subscription.database, reading, timezone) as database:
             if sql is None and sys.stdin.isatty():
                 with interrupts_end_nothing():
                     _prompt(database, name, limit or MOST_SHOWN)
                 return
-            schema, batches = database.batches(sys.stdin.read() if sql is None else sql)
-            if out_file is not None:
-                rows = write_rows(out_file, schema, first_rows(batches, limit))
-                _report_file(rows, out_file, point.lsn, as_json=as_json)
-            elif as_json:
-                shown = [row for batch in first_rows(batches, limit) for row in json_rows(batch)]
-                show_json({"lsn": point.lsn, "columns": schema.names, "rows": shown})
-            else:
-                most = limit or MOST_SHOWN
-                show_rows(_first(schema, batches, most + 1), most)
+            if sql is not None and _is_table(point, sql):
+                ref = table_of(mirror, point, sql)
+                sql = f"SELECT * FROM {quoted(ref.database)}.{quoted(ref.name)}"
+                limit = limit or (None if out_file else _FIRST_ROWS)
+            _show_answer(database, sys.stdin.read() if sql is None else sql, out_file, limit, as_json=as_json)
+
+
+def _is_table(point: "Point", text: str) -> bool:
+    """Whether it is the name of a table, or could be one, and is no statement."""
+    if any(text in (ref.name, ref.qualified_name) for ref in point.tables.values()):
+        return True
+    return _NAME.fullmatch(text) is not None and text.upper() not in _STATEMENTS
+
+
+def _show_first(
+    mirror: "Mirror", point: "Point", subscription: "Subscription", table: str, count: int, *, as_json: bool
+) -> None:
+    """The first rows of a table, in the order in which they are stored. Raises TableMissingInMirror."""
+    from ccpr.mirror.table_read import plan_read
+    from ccpr.values.cells import json_rows
+
+    full = table_of(mirror, point, table).qualified_name
+    read = plan_read(mirror, full, point.lsn, reading=subscription.settings.reading)
+    rows = _first(read.schema, read.batches(mirror=mirror), count)
+    if as_json:
+        show_json({"subscription": subscription.name, "table": full, "lsn": read.lsn, "rows": json_rows(rows)})
+    else:
+        out.print(f"{full} at point {read.lsn} of {subscription.name}", style="dim")
+        show_rows(rows)
+
+
+def _show_answer(
+    database: "PointDatabase", sql: str, out_file: Path | None, limit: int | None, *, as_json: bool
+) -> None:
+    from ccpr.mirror.table_read import first_rows
+    from ccpr.values.cells import json_rows
+
+    schema, batches = database.batches(sql)
+    if out_file is not None:
+        rows = write_rows(out_file, schema, first_rows(batches, limit))
+        _report_file(rows, out_file, database.point.lsn, as_json=as_json)
+    elif as_json:
+        shown = [row for batch in first_rows(batches, limit) for row in json_rows(batch)]
+        show_json({"lsn": database.point.lsn, "columns": schema.names, "rows": shown})
+    else:
+        most = limit or MOST_SHOWN
+        show_rows(_first(schema, batches, most + 1), most)
 
 
 def _report_file(rows: int, file: Path, lsn: int, *, as_json: bool) -> None:
     if as_json:
         show_json({"lsn": lsn, "rows": rows, "file": str(file), "bytes": file.stat().st_size})
     else:
-        out.print(f"{counted(rows, 'row')} at point {lsn} in {file}", markup=False)
+        out.print(f"{counted(rows, 'row')} at point {lsn} in {file}")
 
 
 def _prompt(database: "PointDatabase", name: str, limit: int) -> None:
@@ -120,7 +152,6 @@ def _prompt(database: "PointDatabase", name: str, limit: int) -> None:
     out.print(
         f"point {database.point.lsn} of {name}; a statement ends with ';', .tables lists the tables, .quit ends",
         style="dim",
-        markup=False,
     )
     lines: list[str] = []
     while True:
@@ -137,7 +168,7 @@ def _prompt(database: "PointDatabase", name: str, limit: int) -> None:
         if not lines and word in (".quit", ".exit", "exit", "quit"):
             return
         if not lines and word == ".tables":
-            out.print("\n".join(database.tables), markup=False)
+            out.print("\n".join(database.tables))
             continue
         lines.append(line)
         if word.endswith(";"):
@@ -164,7 +195,7 @@ def show_rows(rows: "pa.Table", limit: int | None = None) -> None:
     numeric = {place for place, kind in enumerate(shown.schema.types) if is_number(kind)}
     show_table(shown.column_names, listed, empty="no rows", right=numeric)
     more = "more than " if rows.num_rows > len(listed) else ""
-    out.print(f"{more}{counted(len(listed), 'row')}", style="dim", markup=False)
+    out.print(f"{more}{counted(len(listed), 'row')}", style="dim")
 
 
 def _first(schema: "pa.Schema", batches: "Iterable[pa.RecordBatch]", count: int) -> "pa.Table":

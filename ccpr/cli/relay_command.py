@@ -66,9 +66,7 @@ def serve(
 def warn_of_relay(served: "RelayService") -> None:
     """What it does not do, though it could be expected."""
     if left_out := served.left_out():
-        err.print(
-            f"not served, since they are to several databases: {first_names(left_out)}", style="yellow", markup=False
-        )
+        err.print(f"not served, since they are to several databases: {first_names(left_out)}", style="yellow")
     if not served.has_logins():
         err.print(
             "the relay has no logins yet; let a cluster follow with: ccpr follower add NAME, or add a user "
@@ -102,9 +100,9 @@ def add(
     if as_json:
         show_json({"user": name.lower(), "publications": limited, **({"password": chosen} if given is None else {})})
         return
-    out.print(f"added user {name.lower()}", markup=False)
+    out.print(f"added user {name.lower()}")
     if given is None:
-        out.print(f"its password, which is shown only now: {chosen}", markup=False)
+        out.print(f"its password, which is shown only now: {chosen}")
 
 
 @user.command("limit")
@@ -130,7 +128,7 @@ def limit(
     if as_json:
         show_json({"user": name.lower(), "publications": limited})
         return
-    out.print(f"user {name.lower()} may use {_publications(limited)}", markup=False)
+    out.print(f"user {name.lower()} may use {_publications(limited)}")
 
 
 @user.command("list")
@@ -168,7 +166,7 @@ def drop(name: UserName, as_json: AsJson = False) -> None:
     if as_json:
         show_json({"user": name.lower(), "dropped": True})
     else:
-        out.print(f"dropped user {name.lower()}", markup=False)
+        out.print(f"dropped user {name.lower()}")
 
 
 @relay.command("pins")
@@ -209,7 +207,7 @@ def pins(
         show_json({"pins": rows, "dropped": dropped})
         return
     for one in dropped:
-        out.print(f"dropped {one}", markup=False)
+        out.print(f"dropped {one}")
     show_table(
         ("snapshot", "point", "whose", "not used for", ""),
         [
@@ -228,25 +226,6 @@ def pins(
 
 def _publications(names: Iterable[str] | None) -> str:
     return "all" if names is None else ", ".join(sorted(names))
-
-
-@relay.command("approve")
-def approve(
-    name: Name,
-    follower: Annotated[str, typer.Argument(metavar="FOLLOWER", help="The follower's name, as in `ccpr status`.")],
-    as_json: AsJson = False,
-) -> None:
-    """Let a follower go on to the newest point although most of its tables are gone there (FOLLOWER_DROPS_HELD). Its
-    cluster drops them."""
-    from ccpr.relay.brake import approve as approve_drops
-    from ccpr.service.workspace import Workspace
-
-    with handle_errors(as_json=as_json), Workspace() as workspace:
-        lsn = approve_drops(workspace, name, follower)
-    if as_json:
-        show_json({"name": name, "follower": follower, "approved_lsn": lsn})
-    else:
-        out.print(f"follower {follower} of {name} may go on to point {lsn}, whatever it drops", markup=False)
 
 
 def _given(password: str) -> str:

@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson, At
+from ccpr.base.wording import first_names
+from ccpr.cli.arguments import AsJson, At, OnlyTables, PasswordFile
 from ccpr.cli.definitions_script import DefinitionsScript
-from ccpr.cli.login_options import read_login
+from ccpr.cli.login_options import read_login, read_target_login
 from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
-from ccpr.cli.restore_rows import expected_text, has_database, restore_rows
+from ccpr.cli.progress_bars import RowProgress, expected_text
 from ccpr.cli.shown_times import at_option
+from ccpr.cli.target_output import end_with_behind
 from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.service.errors import SeveralDatabases
 
 if TYPE_CHECKING:
+    from ccpr.matrixone.schema import Reading
     from ccpr.mirror.points import Point
+    from ccpr.service.point_loading import LoadedPoint, PointSource
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.pins import Pins
 
 PHYSICAL = "matrixone"  # of rates
 
@@ -49,9 +55,7 @@ def restore(
     as_: Annotated[
         str | None, typer.Option("--as", metavar="DATABASE", help="The database's name there; its own if not given.")
     ] = None,
-    table: Annotated[
-        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")
-    ] = None,
+    table: OnlyTables = None,
     mirror: Annotated[
         str | None, typer.Option("--mirror", metavar="URL", help="A mirror by its URL, without its state.")
     ] = None,
@@ -59,7 +63,7 @@ def restore(
     listen: CopyListen = "127.0.0.1:0",
     relay_address: CopyAddress = None,
     insecure: Insecure = False,
-    password_file: Annotated[Path | None, typer.Option(help="A file whose first line is the password.")] = None,
+    password_file: PasswordFile = None,
     with_definitions: Annotated[
         str | None,
         typer.Option(
@@ -95,7 +99,7 @@ def restore(
     if not into and with_definitions is None:
         raise typer.BadParameter("where to?", param_hint="--into")
     point = at_option(at)
-    by_rows = has_database(into)
+    by_rows = _has_database(into)
     if by_rows and as_ is not None:
         raise typer.BadParameter("the database is in --into", param_hint="--as")
     with handle_errors(as_json=as_json), Workspace() as workspace:
@@ -131,7 +135,7 @@ def restore(
                 return
         if by_rows:
             loaded = PointSource(opened, known, source.database, tables)
-            restore_rows(workspace, loaded, into, password_file, pins, script, reading, as_json=as_json)
+            _restore_rows(workspace, loaded, into, password_file, pins, script, reading, as_json=as_json)
             return
         endpoint, password = read_login(into, password_file)
         place = Listen.parse(listen, insecure=insecure)
@@ -151,17 +155,79 @@ def restore(
     if as_json:
         show_json(_json(done) | ({} if script is None else script.to_json()))
         return
-    out.print(
-        f"point {done.lsn} ({instant_text(done.at)}) is database {done.database} at {endpoint.address}", markup=False
-    )
+    out.print(f"point {done.lsn} ({instant_text(done.at)}) is database {done.database} at {endpoint.address}")
     compared = "not compared" if check == CompareBy.NONE else f"{done.rows:,} rows compared ({check})"
     out.print(
         f"{counted(done.tables, 'table')}, {counted(done.objects, 'object')}, {size_text(done.bytes)}; "
         f"took {seconds_text(done.seconds)}; {compared}",
-        markup=False,
     )
     if script is not None:
         script.show()
+
+
+def _has_database(into: str) -> bool:
+    """Whether a database is named behind the address."""
+    return "/" in into.rpartition("@")[2].partition("?")[0]
+
+
+def _restore_rows(
+    workspace: "Workspace",
+    source: "PointSource",
+    into: str,
+    password_file: Path | None,
+    pins: "Pins | None",
+    script: "DefinitionsScript | None",
+    reading: "Reading",
+    *,
+    as_json: bool,
+) -> None:
+    """Load it, and show how long it will take and how far it is."""
+    from ccpr.retention.pinning import pinned
+    from ccpr.service import estimates
+    from ccpr.service.point_loading import load_point
+
+    address, password = read_target_login(into, password_file)
+    refs = [source.point.tables[table_id] for table_id in source.chosen()]
+    size, rows = sum(ref.bytes for ref in refs), sum(ref.rows for ref in refs)
+    shown = RowProgress(rows, quiet=as_json)
+    shown.announce(size, estimates.expected_seconds(workspace.home, "rows", size))
+    with pinned(pins, source.point, workspace.clock):
+        done = load_point(source, address, password, progress=shown.callbacks, reading=reading)
+    estimates.record(workspace.home, "rows", size, done.seconds)
+    if as_json:
+        show_json(_rows_json(done) | ({} if script is None else script.to_json()))
+        end_with_behind(done.behind, as_json=True)
+        return
+    place = f"{address.endpoint.masked()}/{done.database}"
+    out.print(f"point {done.lsn} is database {done.database} at {place}")
+    took = f"took {seconds_text(done.seconds)}"
+    told = (
+        f"{counted(done.tables, 'table')}, {counted(done.rows, 'row')}, {size_text(done.bytes)} of the mirror; {took}"
+    )
+    out.print(f"{told}; compared with what is there")
+    if done.there:
+        out.print(f"{first_names(done.there)} were there, with the same rows")
+    for table, lost in done.left_out.items():
+        for text in lost:
+            out.print(f"{table}: not as in the source: {text}", style="yellow")
+    if script is not None:
+        script.show()
+    end_with_behind(done.behind, as_json=False)
+
+
+def _rows_json(done: "LoadedPoint") -> dict[str, Any]:
+    return {
+        "database": done.database,
+        "lsn": done.lsn,
+        "at": done.at,
+        "tables": done.tables,
+        "rows": done.rows,
+        "bytes": done.bytes,
+        "seconds": round(done.seconds, 3),
+        "left_out": {table: list(lost) for table, lost in done.left_out.items()},
+        "there": list(done.there),
+        "behind": [one.to_json() for one in done.behind],
+    }
 
 
 def database_of(point: "Point", wanted: str | None, own: str | None) -> str:

@@ -1,6 +1,7 @@
-"""`ccpr run`: one iteration, now."""
+"""`ccpr run`: one iteration, now. `ccpr resync`: one that relies on nothing from before."""
 
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,12 +10,16 @@ import typer
 from ccpr.base.extras import require
 from ccpr.base.wording import size_text
 from ccpr.cli import target_output
-from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.arguments import AsJson, Name, Yes
+from ccpr.cli.asking import confirm
+from ccpr.cli.defects import NotConfirmed
+from ccpr.cli.exit_codes import BEHIND, NOT_CONFIRMED
 from ccpr.cli.iterations import open_iteration
 from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.cli.plan_command import plan_json, show_plan
 from ccpr.cli.progress_bars import Display
 from ccpr.cli.shown_times import clock_text
+from ccpr.cli.table_names import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -101,25 +106,72 @@ def run(
         raise typer.Exit(BEHIND)
 
 
+def resync(
+    name: Name,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="TABLE", help="Read this table's files again; the others are synced as usual."),
+    ] = None,
+    yes: Yes = False,
+    engine: Engine = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Run an iteration that relies on nothing from before: everything is compared with a full list of objects, and
+    missing files are fetched again; with --table also that table's damaged files. It shows first what would be copied,
+    and asks. Without a terminal and without --yes it stops there, and the exit code is 4.
+    """
+    from ccpr.pipeline import plan as planning
+    from ccpr.pipeline.driver import forget_results
+    from ccpr.pipeline.options import IterationOptions, Resync
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.subscription import Subscription
+
+    started, display = time.monotonic(), Display()
+    with ExitStack() as opened:
+        opened.enter_context(handle_errors(as_json=as_json))
+        workspace = opened.enter_context(Workspace())
+        if table is not None:
+            subscription = Subscription.from_row(workspace.log.row(name))
+            table = full_name(table, (), None if subscription.of_account else subscription.database)
+        options = IterationOptions(resync=Resync(table), progress=display.callbacks)
+        iteration = opened.enter_context(open_iteration(workspace, name, options))
+        found, outcome = planning.plan(iteration), None
+        if not as_json:
+            show_plan(found)
+        try:
+            confirm("copy this?", subject=f"subscription {name}", yes=yes, as_json=as_json)
+        except NotConfirmed:
+            forget_results(iteration)
+        else:
+            outcome = run_stages(workspace, iteration, engine, display)
+    if as_json:
+        done = None if outcome is None else {**asdict(outcome), "at": outcome.at.physical}
+        show_json({"plan": plan_json(found), "outcome": done})
+    elif outcome is None:
+        out.print("nothing was copied; do it with --yes")
+    else:
+        show_outcome(outcome, time.monotonic() - started, display.choices)
+    if outcome is None:
+        raise typer.Exit(NOT_CONFIRMED)
+
+
 def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]" = ()) -> None:
     for choice in choices:
         if not choice.usual:
-            out.print(choice.text, markup=False, style="dim")
+            out.print(choice.text, style="dim")
     what = (
         f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no new point"
     )
-    out.print(f"{what}, upstream's clock {clock_text(outcome.at)}", markup=False)
+    out.print(f"{what}, upstream's clock {clock_text(outcome.at)}")
     copied = f"{counted(outcome.objects_copied, 'object')}, {size_text(outcome.bytes_copied)} copied"
     if outcome.objects_direct:
         copied += f", {outcome.objects_direct:,} straight from storage"
     whole = f"of {counted(outcome.objects_total, 'object')}, {size_text(outcome.bytes_total)} live"
     tables = f"{counted(outcome.tables_changed, 'table')} changed, {outcome.tables} in the point"
-    out.print(
-        f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; the command took {seconds:.1f} s", markup=False
-    )
+    out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; the command took {seconds:.1f} s")
     if outcome.quarantined:
         out.print("quarantined", style="bold yellow", end=": ")
-        out.print(f"{', '.join(outcome.quarantined)}; see ccpr status", markup=False)
+        out.print(f"{', '.join(outcome.quarantined)}; see ccpr status")
 
 
 def run_stages(workspace: "Workspace", iteration: "Iteration", engine: str, display: Display) -> "Outcome":

@@ -49,10 +49,8 @@ def snapshots(
     cells = [(entry.name, entry.role, "yes" if entry.exists else "no") for entry in found]
     show_table(("snapshot", "for", "exists upstream"), cells, empty="no snapshot is recorded")
     if not orphans and any(entry.role == "orphan" and entry.exists for entry in found):
-        out.print(f"drop the orphans with: ccpr snapshots {name} --orphans", markup=False)
+        out.print(f"drop the orphans with: ccpr snapshots {name} --orphans")
     if any(entry.role == LOST for entry in found):
-        out.print(f"drop the lost ones with: ccpr snapshots {name} --lost", markup=False)
+        out.print(f"drop the lost ones with: ccpr snapshots {name} --lost")
     if not sees_lost:
-        out.print(
-            "there may be lost ones that are not listed: only the account of the publisher can see all", markup=False
-        )
+        out.print("there may be lost ones that are not listed: only the account of the publisher can see all")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccpr.cli.arguments import AsJson
+from ccpr.cli.arguments import AsJson, Yes
 from ccpr.cli.asking import confirm
 from ccpr.cli.login_options import read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
@@ -19,8 +19,8 @@ from ccpr.state.errors import SubscriptionMissing, TargetMissing
 from ccpr.state.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
-    from ccpr.config.sql.parser import READABLE
-    from ccpr.config.sql.statements import (
+    from ccpr.config.sql.statement_parser import READABLE
+    from ccpr.config.sql.subscription_statements import (
         AlterSubscription,
         CreateLake,
         CreateSubscription,
@@ -38,14 +38,12 @@ def sql(
         typer.Argument(help="The statements, separated by ';'. If not given, they are read from standard input."),
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; UTF-8.")] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before DROP … PURGE; needed without a terminal.")
-    ] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, CREATE and DROP LAKE,
     SHOW LAKES, SELECT … FROM mo_sync_configs."""
-    from ccpr.config.sql.parser import parse
+    from ccpr.config.sql.statement_parser import parse
     from ccpr.service.workspace import Workspace
 
     if statements is not None and file is not None:
@@ -62,7 +60,7 @@ def sql(
 
 def _agree(script: "Sequence[Statement]", *, yes: bool, as_json: bool) -> None:
     """Asked once for a script, before its first statement is run."""
-    from ccpr.config.sql.statements import DropLake, DropSubscription
+    from ccpr.config.sql.subscription_statements import DropLake, DropSubscription
 
     purged = ", ".join(one.name for one in script if isinstance(one, DropSubscription) and one.purge)
     if purged:
@@ -87,7 +85,7 @@ def _read(statements: str | None, file: Path | None) -> str:
 
 def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text: bool) -> dict[str, Any]:
     """Run one statement. Returns what a script gets; `as_text` also prints it for people."""
-    from ccpr.config.sql.statements import (
+    from ccpr.config.sql.subscription_statements import (
         AlterSubscription,
         CreateLake,
         CreateSubscription,
@@ -95,7 +93,7 @@ def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text:
         DropSubscription,
         PauseSubscription,
         ResumeSubscription,
-        Select,
+        SelectSubscriptions,
         ShowLakes,
         ShowSubscriptions,
     )
@@ -117,7 +115,7 @@ def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text:
             return _table(
                 "SHOW SUBSCRIPTIONS", subscriptions.SHOWN, [tuple(row.values()) for row in rows], as_text=as_text
             )
-        case Select():
+        case SelectSubscriptions():
             columns = statement.columns or READABLE[statement.source]
             cells = subscriptions.select(workspace, statement.source, columns, statement.where)
             return _table("SELECT", columns, cells, as_text=as_text)
@@ -128,7 +126,7 @@ def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text:
         case ShowLakes():
             return _show_lakes(workspace, statement, as_text=as_text)
     if as_text:
-        out.print(f"{result['statement']}: {result['name']}", markup=False)
+        out.print(f"{result['statement']}: {result['name']}")
     return result
 
 
@@ -183,7 +181,7 @@ def _drop(workspace: "Workspace", statement: "DropSubscription", *, as_text: boo
         if not statement.if_exists:
             raise
         if as_text:
-            out.print(f"DROP SUBSCRIPTION: there is no {statement.name}", markup=False)
+            out.print(f"DROP SUBSCRIPTION: there is no {statement.name}")
         return {"statement": "DROP SUBSCRIPTION", "name": statement.name, "existed": False}
     if as_text:
         report_dropped(dropped, forced=statement.force)
@@ -191,12 +189,12 @@ def _drop(workspace: "Workspace", statement: "DropSubscription", *, as_text: boo
 
 
 def _create_lake(workspace: "Workspace", statement: "CreateLake") -> dict[str, Any]:
-    from ccpr.cli.lake import options_of
+    from ccpr.cli.target_command import lake_options
     from ccpr.service import lakes
 
     said: dict[str, Any] = {one.name: one.value for one in statement.settings}
     database = said.pop("database", "")
-    added = lakes.add(workspace, statement.subscription, statement.name, statement.uri, options_of(**said), database)
+    added = lakes.add(workspace, statement.subscription, statement.name, statement.uri, lake_options(**said), database)
     return {"statement": "CREATE LAKE", "name": added.name, "subscription": statement.subscription, "uri": added.uri}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, Name, PasswordFile
 from ccpr.cli.login_options import read_login
 from ccpr.cli.output import counted, handle_errors, out, show_json
 from ccpr.maintenance.errors import BadStateFile
@@ -65,7 +65,7 @@ def export(
     if as_json:
         show_json({"name": name, "file": str(to.absolute()), "points": points, "bytes": len(text.encode())})
     else:
-        out.print(f"state of {name}, {counted(points, 'point')}: {to}", markup=False)
+        out.print(f"state of {name}, {counted(points, 'point')}: {to}")
 
 
 @state.command("import")
@@ -73,9 +73,7 @@ def import_(
     file: Annotated[Path, typer.Argument(help="A file that `ccpr state export` wrote.")],
     name: Annotated[str | None, typer.Option("--name", help="Another name for the subscription.")] = None,
     source: Source = None,
-    password_file: Annotated[
-        Path | None, typer.Option(help="A file whose first line is the password, for --from.")
-    ] = None,
+    password_file: PasswordFile = None,
     adopt_points: Annotated[
         bool,
         typer.Option("--adopt", help="The mirror is older or newer than the state: take the mirror's points."),
@@ -115,8 +113,8 @@ def import_(
             {"name": wanted, "task_id": row.task_id, "iteration_lsn": row.iteration_lsn, "home": str(workspace.home)}
         )
     else:
-        out.print(f"imported {wanted}, {row.iteration_lsn} iterations; state in {workspace.home}", markup=False)
-        out.print(f"next: ccpr verify {wanted}; ccpr run {wanted}", markup=False)
+        out.print(f"imported {wanted}, {row.iteration_lsn} iterations; state in {workspace.home}")
+        out.print(f"next: ccpr verify {wanted}; ccpr run {wanted}")
 
 
 @state.command("adopt")
@@ -134,10 +132,8 @@ def adopt_(name: Name, as_json: AsJson = False) -> None:
         return
     newest = "no point" if adopted.newest_point is None else f"newest {adopted.newest_point}"
     before = "none" if adopted.newest_before is None else str(adopted.newest_before)
-    out.print(
-        f"adopted {counted(adopted.points, 'point')} of the mirror of {name}: {newest} (it was {before})", markup=False
-    )
-    out.print(f"next: ccpr verify {name}; ccpr run {name}", markup=False)
+    out.print(f"adopted {counted(adopted.points, 'point')} of the mirror of {name}: {newest} (it was {before})")
+    out.print(f"next: ccpr verify {name}; ccpr run {name}")
 
 
 def _at(found: "SubscriptionState", url: str) -> "SubscriptionState":

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 
 WATCH_SECONDS = 1.0
+_COLUMNS = (
+    *("name", "state", "step", "point", "lag", "pending", "waiting", "quarantined"),
+    *("targets", "followers", "next", "last error"),
+)
 UNSERVED = "if the Dagster sensor or a service elsewhere runs; here none does: `ccpr serve`, or `ccpr run NAME`"
 _METERS: dict[tuple[str, str], CopyMeter] = {}  # what a watching process has seen of each copy
 _STATE_STYLES: dict[str, str] = {
@@ -56,6 +60,7 @@ def status(
             help="The subscription; if not given, all in one table.", autocompletion=completion.subscriptions
         ),
     ] = None,
+    verbose: Annotated[bool, typer.Option("-v", help="Show all that is known.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +84,7 @@ def status(
 
         served = partial(is_served, workspace.home)
         if watch:
-            _watch(read, served, whole=name is None, as_json=as_json)
+            _watch(read, served, whole=name is None, verbose=verbose, as_json=as_json)
             return
         found = read()
     if as_json:
@@ -87,13 +92,18 @@ def status(
         shown = [{**status.to_json(), "service_running": runs} for status in found]
         show_json(shown if name is None else shown[0])
     else:
-        out.print(_drawn(found, whole=name is None, served=served()))
+        out.print(_drawn(found, whole=name is None, verbose=verbose, served=served()))
     if not all(status.ok for status in found):
         raise typer.Exit(1)
 
 
 def _watch(
-    read: "Callable[[], list[SubscriptionStatus]]", served: Callable[[], bool], *, whole: bool, as_json: bool
+    read: "Callable[[], list[SubscriptionStatus]]",
+    served: Callable[[], bool],
+    *,
+    whole: bool,
+    verbose: bool,
+    as_json: bool,
 ) -> None:
     """Until Ctrl-C: redrawn on a terminal, otherwise one line (with --json a JSON document) for each subscription that
     has changed."""
@@ -101,10 +111,12 @@ def _watch(
 
     try:
         if out.is_terminal and not as_json:
-            with Live(_drawn(read(), whole=whole, served=served()), console=out, auto_refresh=False) as live:
+            with Live(
+                _drawn(read(), whole=whole, verbose=verbose, served=served()), console=out, auto_refresh=False
+            ) as live:
                 while True:
                     time.sleep(WATCH_SECONDS)
-                    live.update(_read_or_report(read, served, whole=whole), refresh=True)
+                    live.update(_read_or_report(read, served, whole=whole, verbose=verbose), refresh=True)
         printed: dict[str, SubscriptionStatus] = {}
         while True:
             for status in read():
@@ -120,11 +132,11 @@ def _watch(
 
 
 def _read_or_report(
-    read: "Callable[[], list[SubscriptionStatus]]", served: Callable[[], bool], *, whole: bool
+    read: "Callable[[], list[SubscriptionStatus]]", served: Callable[[], bool], *, whole: bool, verbose: bool
 ) -> Table | Group | Text:
     """If the catalog database is unavailable for a moment, watching goes on."""
     try:
-        return _drawn(read(), whole=whole, served=served())
+        return _drawn(read(), whole=whole, verbose=verbose, served=served())
     except StateUnavailable as error:
         return Text(f"{error.code}: {error.message}", style="red")
 
@@ -163,35 +175,37 @@ def _line(status: "SubscriptionStatus") -> str:
     return "  ".join(parts)
 
 
-def _drawn(found: "Sequence[SubscriptionStatus]", *, whole: bool, served: bool) -> Table | Group | Text:
+def _drawn(found: "Sequence[SubscriptionStatus]", *, whole: bool, verbose: bool, served: bool) -> Table | Group | Text:
     if whole:
-        return _overview(found) if found else Text("no subscriptions; make one with `ccpr subscribe`")
-    return _in_full(found[0], served=served)
+        return overview(found, verbose=verbose)
+    return _in_full(found[0], served=served, verbose=verbose)
 
 
-def _overview(found: "Sequence[SubscriptionStatus]") -> Table | Group:
-    """One line each; a column that is empty for all is skipped."""
+def overview(found: "Sequence[SubscriptionStatus]", *, verbose: bool) -> Table | Group | Text:
+    """One line each; a column that is empty for all is skipped. `verbose`: what stays as it is, too."""
+    if not found:
+        return Text("no subscriptions; make one with `ccpr subscribe`")
     now = time.time()
-    columns: dict[str, list[str | Text]] = {
-        "name": [Text(one.name) for one in found],
-        "state": [_state(one) for one in found],
-        "step": [f"{one.step.number} {one.step.name}" if one.step else "-" for one in found],
-        "point": [_newest(one) for one in found],
-        "lag": [_lag(one) for one in found],
-        "pending": [_pending(one) for one in found],
-        "waiting": ["-" if one.waiting is None else one.waiting.text for one in found],
-        "quarantined": [str(len(one.quarantined) or "-") for one in found],
-        "targets": [_describe(one.targets) for one in found],
-        "followers": [_describe(one.followers) for one in found],
-        "next": ["-" if one.next_attempt is None else seconds_text(one.next_attempt - now) for one in found],
-        "last error": [_last_error(one) for one in found],
-    }
-    shown = {column: cells for column, cells in columns.items() if any(str(cell) != "-" for cell in cells)}
-    cells = [
-        [cell if isinstance(cell, Text) else Text(printable(cell)) for cell in row]
-        for row in zip(*shown.values(), strict=True)
+    rows = [
+        (
+            one.name,
+            Text(one.state, style=_state_style(one)),
+            f"{one.step.number} {one.step.name}" if one.step else "-",
+            _newest(one),
+            _lag(one),
+            _pending(one),
+            "-" if one.waiting is None else one.waiting.text,
+            len(one.quarantined) or "-",
+            _describe(one.targets),
+            _describe(one.followers),
+            "-" if one.next_attempt is None else seconds_text(one.next_attempt - now),
+            _last_error(one),
+            *((f"{one.sync_interval} s", one.scope, one.upstream) if verbose else ()),
+        )
+        for one in found
     ]
-    return drawn_table(tuple(shown), cells)
+    more = ("interval", "of", "upstream") if verbose else ()
+    return drawn_table((*_COLUMNS, *more), rows, dense=True, fold="upstream")
 
 
 def _describe(those: "Sequence[TargetStatus] | Sequence[FollowerStatus]") -> str:
@@ -205,33 +219,60 @@ def _last_error(status: "SubscriptionStatus") -> str:
 
 
 class _Details:
-    """Lines with a label each, for one subscription. Lines of the same subject follow it with an empty label."""
+    """Lines with a label each. Lines of the same subject follow it with an empty label."""
 
     def __init__(self) -> None:
         self.grid = Table.grid(padding=(0, 2))
         self.grid.add_column(style="bold")
         self.grid.add_column(overflow="fold")
 
-    def add(self, label: str, value: str | Text) -> None:
-        self.grid.add_row(label, value if isinstance(value, Text) else Text(printable(value, keep="\n")))
+    def add(self, label: str, value: str, style: str = "") -> None:
+        self.grid.add_row(label, Text(printable(value, keep="\n"), style=style))
 
 
-def _in_full(status: "SubscriptionStatus", *, served: bool) -> Group:
+def _in_full(status: "SubscriptionStatus", *, served: bool, verbose: bool) -> Group:
     details = _Details()
     details.add("subscription", f"{status.name}: {status.scope} at {status.upstream}")
-    details.add("state", _state(status))
-    details.add("run by", _owner(status))
-    if status.step is not None:
-        details.add("step", f"{status.step.number} {status.step.name}: {status.step.title}")
-        details.add("done", ", ".join(status.step.done) or "nothing yet")
-        details.add("pending", _pending(status))
-    if status.copier is not None:
-        details.add("copied by", status.copier)
-    if status.waiting is not None:
-        details.add("waiting", Text(status.waiting.text, style="yellow"))
-    details.add("objects from", _way(status))
+    details.add("state", status.state, _state_style(status))
+    _add_work(details, status, verbose=verbose)
     details.add("newest point", _newest(status) if status.newest_point is not None else "none yet")
     details.add("lag", _lag(status))
+    if verbose:
+        _add_upstream(details, status)
+    _add_tables(details, status, verbose=verbose)
+    for target in status.targets:
+        _add_target(details, target, served=served)
+    for follower in status.followers:
+        _add_follower(details, follower)
+    _add_relays(details, status)
+    _add_care(details, status)
+    if status.last_error is not None:
+        _add_error(details, status.last_error)
+    if status.next_attempt is not None:
+        who = f"by the service that runs here, {_in(status.next_attempt)}" if served else UNSERVED
+        details.add("next attempt", f"{time_text(status.next_attempt)}, {who}")
+    for warning in status.warnings:
+        details.add("warning", warning, "yellow")
+    return Group(details.grid)
+
+
+def _add_work(details: _Details, status: "SubscriptionStatus", *, verbose: bool) -> None:
+    """Who runs it, and how far that is."""
+    if status.lease_expires is not None:
+        details.add("run by", f"{status.owner}, lease until {time_text(status.lease_expires)}")
+    if status.step is not None:
+        details.add("step", f"{status.step.number} {status.step.name}: {status.step.title}")
+        if verbose:
+            details.add("done", ", ".join(status.step.done) or "nothing yet")
+        details.add("pending", _pending(status))
+    if verbose and status.copier is not None:
+        details.add("copied by", status.copier)
+    if status.waiting is not None:
+        details.add("waiting", status.waiting.text, "yellow")
+
+
+def _add_upstream(details: _Details, status: "SubscriptionStatus") -> None:
+    details.add("objects from", _way(status))
     if status.watermark:
         details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock ({zone_text()})")
     if status.clock_skew_seconds is not None:
@@ -240,41 +281,40 @@ def _in_full(status: "SubscriptionStatus", *, served: bool) -> Group:
         details.add("upstream can", ", ".join(status.capabilities.describe()))
     for snapshot, role in status.snapshots.items():
         details.add("upstream holds", f"{snapshot} ({'to drop' if role == 'orphan' else role})")
+
+
+def _add_tables(details: _Details, status: "SubscriptionStatus", *, verbose: bool) -> None:
+    """Which tables need somebody's eye, and with `verbose` what is not replicated."""
     for table in status.quarantined:
         since = f"{table.table} since {time_text(table.since)}"
         details.add("quarantined", f"{since}, {table.attempts} attempts: {table.code}: {table.message}")
         details.add("", f"remedy: {table.remedy}")
     for table, columns in status.unreadable_columns.items():
         for column, reason in columns.items():
-            details.add("cannot be read", Text(printable(f"column {column} of {table}: {reason}"), style="yellow"))
+            details.add("cannot be read", f"column {column} of {table}: {reason}", "yellow")
+    if status.row_rules:
+        ruled = first_names(status.row_rules, most=10)
+        details.add("row rules", f"{ruled}: whoever reads this replica sees every row", "yellow")
+    if not verbose:
+        if status.not_replicated:
+            names = first_names((left_out.name for left_out in status.not_replicated), most=3)
+            details.add("not replicated", f"{names}; why: ccpr status {status.name} -v")
+        return
     why = attrgetter("kind", "reason")
     for (kind, reason), alike in groupby(sorted(status.not_replicated, key=why), key=why):
         names = first_names((left_out.name for left_out in alike), most=10)
-        details.add("not replicated", printable(f"{kind} {names}: {reason}"))
+        details.add("not replicated", f"{kind} {names}: {reason}")
     for table, counts in status.zero_dates.items():
         for column, count in counts.items():
-            details.add("zero dates", printable(f"column {column} of {table}: {count} times 0000-00-00"))
-    if status.row_rules:
-        ruled = first_names(status.row_rules, most=10)
-        details.add("row rules", Text(printable(f"{ruled}: whoever reads this replica sees every row"), style="yellow"))
-    for target in status.targets:
-        _add_target(details, target, served=served)
-    for follower in status.followers:
-        _add_follower(details, follower)
+            details.add("zero dates", f"column {column} of {table}: {count} times 0000-00-00")
+
+
+def _add_relays(details: _Details, status: "SubscriptionStatus") -> None:
     if status.relays:
         details.add("relay", f"listens on {', '.join(status.relays)}")
     for pin in status.forgotten_pins:
         details.add("forgotten", f"snapshot {pin.snapshot} of point {pin.lsn}, last used {time_text(pin.seen_at)}")
         details.add("", f"if its owner is gone for good: ccpr relay pins {status.name} --drop {pin.snapshot}")
-    _add_care(details, status)
-    if status.last_error is not None:
-        _add_error(details, status.last_error)
-    if status.next_attempt is not None:
-        who = f"by the service that runs here, {_in(status.next_attempt)}" if served else UNSERVED
-        details.add("next attempt", f"{time_text(status.next_attempt)}, {who}")
-    for warning in status.warnings:
-        details.add("warning", Text(warning, style="yellow"))
-    return Group(details.grid)
 
 
 def _add_care(details: _Details, status: "SubscriptionStatus") -> None:
@@ -295,11 +335,18 @@ def _add_care(details: _Details, status: "SubscriptionStatus") -> None:
     if scrub is not None and scrub.scrub is not None and scrub.scrub.last_began_at is not None:
         details.add("files read again", f"all of them since {time_text(scrub.scrub.last_began_at.timestamp())}")
     for trouble in status.care.troubles:
-        details.add("warning", Text(printable(trouble), style="yellow"))
+        details.add("warning", trouble, "yellow")
 
 
 def _in(at: float) -> str:
     return f"in {seconds_text(at - time.time())}"
+
+
+def target_lines(target: "TargetStatus", *, served: bool) -> Table:
+    """What there is to say of one target."""
+    details = _Details()
+    _add_target(details, target, served=served)
+    return details.grid
 
 
 def _add_target(details: _Details, target: "TargetStatus", *, served: bool) -> None:
@@ -307,12 +354,13 @@ def _add_target(details: _Details, target: "TargetStatus", *, served: bool) -> N
     lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
     of = f"database {target.source_database} to " if target.source_database else ""
     asked = "" if target.verified_at is None else f", asked {seconds_text(time.time() - target.verified_at)} ago"
-    about = f"{of}{target.to}: {target.state}, {lsn}{lag}{asked}, DDL policy {target.ddl_policy}"
+    policy = f", DDL policy {target.ddl_policy}" if target.to.startswith("mysql:") else ""
+    about = f"{of}{target.to}: {target.state}, {lsn}{lag}{asked}{policy}"
     details.add(f"target {target.name}", about)
     for table in target.behind:
         failure = table.failure
         style = "red" if table.again else "yellow"
-        details.add("", Text(f"lagging: {table.table}: {failure.code}: {failure.message}", style=style))
+        details.add("", f"lagging: {table.table}: {failure.code}: {failure.message}", style)
         details.add("", "\n".join(f"{statement};" for statement in table.statements) or f"remedy: {failure.remedy}")
     _add_last_error(details, target.last_error)
     if target.next_attempt is not None:
@@ -338,7 +386,7 @@ def _add_last_error(details: _Details, error: "LastError | None") -> None:
     """Of a target or a follower."""
     if error is not None:
         times = f"{error.attempts} in a row since {time_text(error.first)}"
-        details.add("", Text(f"{error.code}: {error.message} ({times})", style="red"))
+        details.add("", f"{error.code}: {error.message} ({times})", "red")
         details.add("", f"remedy: {error.remedy}")
 
 
@@ -346,14 +394,14 @@ def _add_error(details: _Details, error: "LastError") -> None:
     times = time_text(error.first)
     if error.again:
         times = f"{error.attempts} in a row, {times} to {time_text(error.last)}"
-    details.add("last error", Text(f"{error.code}: {error.message} ({times})", style="red"))
+    details.add("last error", f"{error.code}: {error.message} ({times})", "red")
     details.add("", f"about {error.subject}")
     details.add("", f"remedy: {error.remedy}")
     details.add("", f"more: ccpr explain {error.code}")
 
 
-def _state(status: "SubscriptionStatus") -> Text:
-    return Text(status.state, style=_STATE_STYLES.get(status.state, "bold red"))
+def _state_style(status: "SubscriptionStatus") -> str:
+    return _STATE_STYLES.get(status.state, "bold red")
 
 
 def _lag(status: "SubscriptionStatus") -> str:
@@ -371,12 +419,6 @@ def _pending(status: "SubscriptionStatus") -> str:
         _METERS[seen] = CopyMeter(status.bytes_to_copy, done=done)
     _METERS[seen].reached(done)
     return f"{pending}; {_METERS[seen].describe()}"
-
-
-def _owner(status: "SubscriptionStatus") -> str:
-    if status.lease_expires is None:
-        return "none at the moment"
-    return f"{status.owner}, lease until {time_text(status.lease_expires)}"
 
 
 def _way(status: "SubscriptionStatus") -> str:

@@ -1,18 +1,127 @@
-"""`ccpr pause`, `ccpr resume`, `ccpr drop`: stop a subscription, run it again, or end it."""
+"""`ccpr subscribe`, `alter`, `pause`, `resume`, `drop`: the life of a subscription."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, Name, PasswordFile, Yes
 from ccpr.cli.asking import confirm
+from ccpr.cli.database_options import Account, Database, Scope
+from ccpr.cli.login_options import read_login
 from ccpr.cli.output import counted, err, handle_errors, out, show_json
+from ccpr.cli.setting_options import MORE, Values, takes_settings
+from ccpr.state.settings import SENSOR_SECONDS, SETTINGS, Settings
 from ccpr.state.states import IterationState, shown
 
 if TYPE_CHECKING:
     from ccpr.service.drop import Dropped
     from ccpr.state.log_rows import LogRow
+
+
+@takes_settings(SETTINGS.values(), later=False)
+def subscribe(
+    name: Annotated[str, typer.Argument(help="The subscription's name: letters, digits, '_' and '-', at most 60.")],
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from", help="The upstream: 'mysql://account#user[:password]@host:port'; password may be env:NAME."
+        ),
+    ],
+    database: Database = None,
+    account: Account = None,
+    publication: Annotated[
+        str | None,
+        typer.Option(
+            help="The publication upstream; if not given, the one that covers the database.", rich_help_panel=MORE
+        ),
+    ] = None,
+    publisher: Annotated[
+        str | None,
+        typer.Option(
+            help="The account that owns the publication; if not given, it is looked up.", rich_help_panel=MORE
+        ),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Only this table of the database.")] = None,
+    password_file: PasswordFile = None,
+    *,
+    settings: Values,
+    as_json: AsJson = False,
+) -> None:
+    """Subscribe to a published MatrixOne database (or one table of it, or those that match), or to several databases of
+    an account, which have their points together."""
+    from ccpr.service.subscriptions import Wanted, create
+    from ccpr.service.workspace import Workspace
+
+    scope = Scope.of(database, account, publisher)
+    if scope is None:
+        raise typer.BadParameter("name a database, or an account with --account", param_hint="--database")
+    chosen = Settings(**settings, databases=scope.databases)
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        endpoint, password = read_login(source, password_file)
+        place = (scope.database, table, publication, scope.publisher)
+        wanted = Wanted(name, endpoint, password, *place, chosen)
+        subscription = create(workspace, wanted)
+    if as_json:
+        ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
+        show_json({"name": name, "task_id": subscription.task_id, **ticket, "home": str(workspace.home)})
+    else:
+        out.print(f"subscribed {name} to {subscription.scope} at {endpoint.address}; state in {workspace.home}")
+        report_interval(chosen.sync_interval)
+        out.print(f"next: ccpr run {name}")
+
+
+@takes_settings(SETTINGS.values(), later=True)
+def alter(
+    name: Name,
+    source: Annotated[
+        str | None, typer.Option("--from", help="The same upstream at another address or with another login.")
+    ] = None,
+    password_file: PasswordFile = None,
+    publication: Annotated[
+        str | None, typer.Option(help="Another publication of the same account.", rich_help_panel=MORE)
+    ] = None,
+    *,
+    settings: Values,
+    as_json: AsJson = False,
+) -> None:
+    """Change a subscription. With --from or --publication everything is checked again, and a run under way cannot
+    commit any more."""
+    from ccpr.service.subscriptions import SettingsChange
+    from ccpr.service.subscriptions import alter as alter_subscription
+    from ccpr.service.workspace import Workspace
+
+    if password_file is not None and source is None:
+        raise typer.BadParameter("it needs --from", param_hint="--password-file")
+    if not settings and source is None and publication is None:
+        raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        endpoint, password = (None, "") if source is None else read_login(source, password_file)
+        change = SettingsChange(endpoint, password, publication, settings)
+        subscription = alter_subscription(workspace, name, change)
+    if as_json:
+        show_json(
+            {
+                "name": name,
+                "upstream": subscription.endpoint.masked(),
+                "publication": subscription.publication.name,
+                **settings,
+            }
+        )
+    else:
+        out.print(f"altered {name}; its upstream is {subscription.endpoint.masked()}")
+        if "sync_interval" in settings:
+            report_interval(settings["sync_interval"])
+
+
+def report_interval(seconds: int) -> None:
+    """Say at once if the sensor cannot hold it."""
+    if seconds < SENSOR_SECONDS:
+        err.print(
+            f"an interval of {seconds} s is shorter than Dagster's sensor looks, every {SENSOR_SECONDS} s: with it "
+            f"iterations come every {SENSOR_SECONDS} s or later",
+            style="yellow",
+        )
 
 
 def pause(name: Name, as_json: AsJson = False) -> None:
@@ -25,7 +134,7 @@ def pause(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         show_json(states_of(row))
     else:
-        out.print(f"paused {name}; continue with: ccpr resume {name}", markup=False)
+        out.print(f"paused {name}; continue with: ccpr resume {name}")
 
 
 def resume(name: Name, as_json: AsJson = False) -> None:
@@ -38,7 +147,7 @@ def resume(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         show_json(states_of(row))
     else:
-        out.print(f"resumed {name}; run it now with: ccpr run {name}", markup=False)
+        out.print(f"resumed {name}; run it now with: ccpr run {name}")
 
 
 def drop(
@@ -52,9 +161,7 @@ def drop(
             "dropped upstream now.",
         ),
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before files are deleted; needed without a terminal.")
-    ] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """End a subscription and drop its snapshots upstream. Its mirror stays readable without --purge. If snapshots were
@@ -78,24 +185,21 @@ def report_dropped(dropped: "Dropped", *, forced: bool) -> None:
     purged = f"; deleted {dropped.purged}" if dropped.purged else ""
     out.print(
         f"dropped {dropped.name}; {counted(dropped.snapshots_dropped, 'snapshot')} dropped upstream{purged}",
-        markup=False,
     )
     if dropped.running and dropped.purged:
         err.print(
             f"a run was under way and may write there until it notices; then: ccpr drop {dropped.name} --purge",
-            markup=False,
             style="yellow",
         )
     if dropped.snapshots_left:
         err.print(
             f"{counted(len(dropped.snapshots_left), 'snapshot')} may still be upstream ({dropped.reason})",
-            markup=False,
             style="yellow",
         )
         later = "" if forced else f"try again later with: ccpr drop {dropped.name}   or "
-        err.print(f"{later}run upstream:", markup=False)
+        err.print(f"{later}run upstream:")
         for statement in dropped.statements:
-            err.print(f"  {statement}", markup=False)
+            err.print(f"  {statement}")
 
 
 def states_of(row: "LogRow") -> dict[str, object]:

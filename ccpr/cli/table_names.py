@@ -54,7 +54,7 @@ def _without_rows(mirror: "Mirror", point: "Point", typed: str) -> TableMissingI
                 return TableMissingInMirror(
                     f"it is a {one.kind}: a mirror has its definition, and no rows",
                     subject=f"{one.kind} {each.database}.{one.name} at lsn {point.lsn}",
-                    remedy=f"`ccpr schema NAME {one.name}` shows it.",
+                    remedy=f"`ccpr tables NAME {one.name}` shows it.",
                 )
     return None
 

@@ -1,13 +1,18 @@
-"""`ccpr target`: the databases that a subscription is synced to."""
+"""`ccpr target`: what a subscription is synced to from its mirror: databases, and lakes, which are tables of files. The
+address of a target says which of them it is."""
 
 import time
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ccpr.base.wording import size_text
 from ccpr.cli import completion
-from ccpr.cli.arguments import AsJson, Name
+from ccpr.cli.arguments import AsJson, Name, PasswordFile, Yes
+from ccpr.cli.asking import confirm
 from ccpr.cli.iterations import open_iteration
 from ccpr.cli.login_options import read_target_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
@@ -17,55 +22,167 @@ from ccpr.cli.target_output import outcome_json, show_outcome
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from ccpr.base.progress import Progress
+    from ccpr.lake.lake_options import LakeOptions
+    from ccpr.pipeline.iteration import Iteration
+    from ccpr.service.lakes import LakeShown
+    from ccpr.service.status import TargetStatus
+    from ccpr.service.target_sync import TargetOutcome
+    from ccpr.service.workspace import Workspace
     from ccpr.state.targets import Target
+    from ccpr.targets.sync import SyncResult
+
+    Synced: TypeAlias = TargetOutcome | SyncResult
+    Work: TypeAlias = Callable[[Workspace, Iteration, Target, Progress], Synced]
 
 
-target = typer.Typer(help="Databases that a subscription is synced to, from its mirror.", no_args_is_help=True)
+class TargetKind(StrEnum):
+    DATABASE = "database"
+    LAKE = "lake"
+
+    @classmethod
+    def of(cls, address: str) -> "TargetKind":
+        """A lake has the URL of a folder or bucket, or a path. What is neither is read as a database's address."""
+        is_path = "://" not in address and "@" not in address
+        return cls.LAKE if is_path or address.startswith(("file:", "s3:")) else cls.DATABASE
+
+
+target = typer.Typer(
+    help="Databases (MariaDB, MySQL, MatrixOne) and lakes (Delta Lake) that a subscription is synced to.",
+    no_args_is_help=True,
+)
 TargetName = Annotated[
     str, typer.Argument(metavar="TARGET", help="The target's name.", autocompletion=completion.targets)
 ]
-PasswordFile = Annotated[Path | None, typer.Option(help="A file whose first line is the password; with --to.")]
+AnyTarget = Annotated[
+    str | None, typer.Argument(metavar="[TARGET]", help="One target; all without.", autocompletion=completion.targets)
+]
+TableUpstream = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.", autocompletion=completion.tables)
+]
+_LAKES = "Of a lake"
+Keep = Annotated[
+    int | None,
+    typer.Option(help="How many points stay readable there; else as in the mirror.", rich_help_panel=_LAKES),
+]
+KeepFor = Annotated[
+    int | None,
+    typer.Option(metavar="SECONDS", help="For how long points stay readable there.", rich_help_panel=_LAKES),
+]
+OnlyKind = Annotated[TargetKind | None, typer.Option("--kind", hidden=True)]  # of former spellings
+_MAPPED = (
+    "What columns are called in the files. none: as in the table, which every reader knows; a RENAME COLUMN writes all "
+    "files again. name: by number (Delta's column mapping), so that it writes none; polars does not read that."
+)
 
 
 @target.command("add")
-@takes_settings(TARGET_SETTINGS.values(), later=False)
+@takes_settings(TARGET_SETTINGS.values(), later=False, panel="Of a database")
 def add(
     name: Name,
     target_name: TargetName,
-    to: Annotated[str, typer.Option("--to", help="mysql://user:env:NAME@host:port/database[?ssl-mode=…]")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="mysql://user:env:NAME@host:port/database[?ssl-mode=…], or for a lake a folder, file:///folder, or "
+            "s3://bucket/prefix[?region=…&endpoint=…].",
+        ),
+    ],
     database: Annotated[
         str, typer.Option(help="Of a subscription to several databases: the one upstream whose tables it gets.")
     ] = "",
     password_file: PasswordFile = None,
     *,
     settings: Values,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="delta", help="The format of the tables.", rich_help_panel=_LAKES)
+    ] = "delta",
+    tables: Annotated[
+        str, typer.Option(help="Names or patterns of tables, joined by commas; all without.", rich_help_panel=_LAKES)
+    ] = "",
+    columns: Annotated[str, typer.Option(metavar="none|name", help=_MAPPED, rich_help_panel=_LAKES)] = "none",
+    copy_on_write: Annotated[
+        bool,
+        typer.Option(
+            "--copy-on-write",
+            help="No deletion vectors: files are written again where rows go. For older readers.",
+            rich_help_panel=_LAKES,
+        ),
+    ] = False,
+    change_data: Annotated[
+        bool,
+        typer.Option(
+            "--change-data",
+            help="Publish the changes of rows, too (Delta's change data feed).",
+            rich_help_panel=_LAKES,
+        ),
+    ] = False,
+    keep: Keep = None,
+    keep_for: KeepFor = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a database of MariaDB, MySQL or MatrixOne as a target. The next run loads all tables; later runs apply what
-    has changed."""
-    from ccpr.service import targets
+    """Add a database of MariaDB, MySQL or MatrixOne as a target, or a lake. The next run loads all tables; later runs
+    apply what has changed, and to a lake publish a version for each point."""
+    from ccpr.service import lakes, targets
     from ccpr.service.workspace import Workspace
 
+    kind, chosen = TargetKind.of(to), TargetSettings(**settings)
+    if kind is TargetKind.LAKE:
+        given = [one.option for one in TARGET_SETTINGS.values() if one.of(chosen) != one.default]
+        _refuse([*given, *(["--password-file"] if password_file else [])], "of a database")
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        address, password = read_target_login(to, password_file)
-        chosen = TargetSettings(**settings)
-        added = targets.add(workspace, name, target_name, address, password, chosen, database)
+        options = lake_options(format_, tables, columns, copy_on_write, change_data, keep, keep_for)
+        if kind is TargetKind.LAKE:
+            added = lakes.add(workspace, name, target_name, to, options, database)
+        else:
+            plain, said = asdict(lake_options()), asdict(options)
+            _refuse([f"--{one.replace('_', '-')}" for one in said if said[one] != plain[one]], "of a lake")
+            address, password = read_target_login(to, password_file)
+            added = targets.add(workspace, name, target_name, address, password, chosen, database)
     if as_json:
         show_json(target_json(added))
     else:
         out.print(
-            f"added target {target_name} ({added.dialect}) at {address.masked()}; next: ccpr run {name}", markup=False
+            f"added {kind_of(added)} {target_name} ({_kind_word(added)}) at {_place(added)}; next: ccpr run {name}"
         )
 
 
+def _refuse(options: Sequence[str], which: str) -> None:
+    """Raises typer.BadParameter."""
+    if options:
+        raise typer.BadParameter(f"it is {which}", param_hint=options[0])
+
+
+def lake_options(
+    format: str = "delta",
+    tables: str = "",
+    columns: str = "none",
+    copy_on_write: bool = False,
+    change_data: bool = False,
+    keep: int | None = None,
+    keep_for: int | None = None,
+) -> "LakeOptions":
+    """Raises BadSetting."""
+    from ccpr.lake.lake_options import Format, LakeOptions, Mapped
+    from ccpr.state.errors import BadSetting
+
+    for value, known, option in ((format, Format, "--format"), (columns, Mapped, "--columns")):
+        if value not in tuple(known):
+            raise BadSetting(f"{value!r:.40} is not known", subject=option, remedy=f"Write {' or '.join(known)}.")
+    return LakeOptions(Format(format), tables, Mapped(columns), copy_on_write, change_data, keep, keep_for)
+
+
 @target.command("list")
-def list_(name: Name, as_json: AsJson = False) -> None:
+def list_(name: Name, kind: OnlyKind = None, as_json: AsJson = False) -> None:
     """List the targets of a subscription."""
     from ccpr.service import targets
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        found = targets.records_of(workspace, name).databases()
+        found = [one for one in targets.records_of(workspace, name).all() if kind in (None, kind_of(one))]
     if as_json:
         show_json([target_json(one) for one in found])
         return
@@ -73,21 +190,89 @@ def list_(name: Name, as_json: AsJson = False) -> None:
         (
             one.name,
             one.source_database or "-",
-            targets.address_of(one).masked(),
-            one.dialect,
-            one.settings.ddl_policy,
+            _kind_word(one),
             one.state,
             "-" if one.lsn is None else one.lsn,
-            len(one.behind),
+            len(one.behind) or "-",
+            _place(one),
         )
         for one in found
     ]
-    columns = ("target", "of", "database", "dialect", "DDL policy", "state", "point", "lagging tables")
-    show_table(columns, cells, empty=f"no targets; add one with: ccpr target add {name} TARGET --to …")
+    columns = ("target", "of", "kind", "state", "point", "lagging", "place")
+    show_table(columns, cells, empty=_no_targets(name), dense=True, fold="place")
+
+
+def _no_targets(name: str) -> str:
+    return f"no targets; add one with: ccpr target add {name} TARGET --to …"
+
+
+@target.command("status")
+def status(name: Name, target_name: AnyTarget = None, kind: OnlyKind = None, as_json: AsJson = False) -> None:
+    """Show the targets of a subscription: the point of each, its lag, what lags or failed in it and why, and of a lake,
+    which is read, its tables with their versions."""
+    from ccpr.pipeline.lag import LagMeter
+    from ccpr.service import lakes, targets
+    from ccpr.service.status import read_status
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        records = targets.records_of(workspace, name)
+        chosen = records.all() if target_name is None else [records.any(target_name)]
+        chosen = [one for one in chosen if kind in (None, kind_of(one))]
+        known = {
+            one.name: one for one in read_status(workspace, workspace.log.row(name), LagMeter(workspace.clock)).targets
+        }
+        found = [
+            (one, known[one.name], None if one.lake is None else lakes.shown(one, workspace, name)) for one in chosen
+        ]
+        served = _is_served(workspace)
+    if as_json:
+        show_json([_status_json(*each) for each in found])
+        return
+    if not found:
+        out.print(_no_targets(name))
+    for each in found:
+        _show_status(*each, served=served)
+
+
+def _is_served(workspace: "Workspace") -> bool:
+    from ccpr.serve.single import is_served
+
+    return is_served(workspace.home)
+
+
+def _status_json(found: "Target", known: "TargetStatus", there: "LakeShown | None") -> dict[str, Any]:
+    about = {key: value for key, value in asdict(known).items() if key in _ABOUT}
+    if there is None:
+        return {**target_json(found), **about}
+    return {**target_json(found), **about, **asdict(there), "tables": [asdict(table) for table in there.tables]}
+
+
+_ABOUT = ("lag_seconds", "last_error", "attempts", "next_attempt", "verified_at")
+
+
+def _show_status(found: "Target", known: "TargetStatus", there: "LakeShown | None", *, served: bool) -> None:
+    from ccpr.cli.status_command import target_lines
+
+    out.print(target_lines(known, served=served))
+    if there is None:
+        return
+    place = _place(found).partition("?")[0].rstrip("/")
+    rows = [
+        (table.table, table.version, table.lsn, f"{table.rows:,}", size_text(table.size), _folder(table.uri, place))
+        for table in there.tables
+    ]
+    columns = ("table", "version", "since", "rows", "bytes", "folder there")
+    show_table(columns, rows, empty="no tables yet", right=(3, 4), fold="folder there")
+    out.print(f"points in {_folder(there.points_uri, place)}", style="dim")
+
+
+def _folder(uri: str, place: str) -> str:
+    return uri.removeprefix(f"{place}/")
 
 
 @target.command("alter")
-@takes_settings(TARGET_SETTINGS.values(), later=True)
+@takes_settings(TARGET_SETTINGS.values(), later=True, panel="Of a database")
 def alter(
     name: Name,
     target_name: TargetName,
@@ -97,53 +282,54 @@ def alter(
     password_file: PasswordFile = None,
     *,
     settings: Values,
+    keep: Keep = None,
+    keep_for: KeepFor = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a target's settings, its address or login. Columns become text with the next change of their table, or by
-    `rebuild`."""
-    from ccpr.service import targets
+    `rebuild`. Which points stay readable in a lake: without options, those of the mirror."""
+    from ccpr.service import lakes, targets
     from ccpr.service.workspace import Workspace
 
-    if to is None and not settings:
-        raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        login = None if to is None else read_target_login(to, password_file)
-        altered = targets.alter(workspace, name, target_name, login, settings)
+        if targets.records_of(workspace, name).any(target_name).lake is not None:
+            given = ["--to"] if to else [TARGET_SETTINGS[one].option for one in settings]
+            _refuse(given, "of a database")
+            altered = lakes.alter(workspace, name, target_name, keep, keep_for)
+        else:
+            _refuse(
+                [option for option, one in (("--keep", keep), ("--keep-for", keep_for)) if one is not None], "of a lake"
+            )
+            if to is None and not settings:
+                raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
+            login = None if to is None else read_target_login(to, password_file)
+            altered = targets.alter(workspace, name, target_name, login, settings)
     if as_json:
         show_json(target_json(altered))
     else:
-        out.print(f"altered target {target_name}; DDL policy {altered.settings.ddl_policy}", markup=False)
+        policy = "" if altered.lake is not None else f"; DDL policy {altered.settings.ddl_policy}"
+        out.print(f"altered {kind_of(altered)} {target_name}{policy}")
+
+
+@target.command("sync")
+def sync(name: Name, target_name: TargetName, as_json: AsJson = False) -> None:
+    """Bring a target to the newest point of the mirror now. The upstream is not asked."""
+    _end(_synced(name, target_name, _sync, as_json=as_json), as_json=as_json)
 
 
 @target.command("rebuild")
-def rebuild(
-    name: Name,
-    target_name: TargetName,
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.", autocompletion=completion.tables)
-    ],
-    as_json: AsJson = False,
-) -> None:
+def rebuild(name: Name, target_name: TargetName, table: TableUpstream, as_json: AsJson = False) -> None:
     """Rebuild a table of a target from the newest point of the mirror, and sync the others. It repairs a table that was
-    dropped or released there, or whose rows another user changed. Readers see the old one until the new one is
-    complete. The upstream is not asked.
-    """
-    from ccpr.service.target_sync import TargetOutcome, rebuild_table
-    from ccpr.service.workspace import Workspace
+    dropped or released there, or whose rows or files others changed. Readers see the old one until the new one is
+    complete. The upstream is not asked."""
+    from ccpr.service.target_sync import rebuild_table
 
-    started = time.monotonic()
-    with (
-        handle_errors(as_json=as_json),
-        Workspace() as workspace,
-        open_iteration(workspace, name) as iteration,
-        Display() as display,
-    ):
-        result = rebuild_table(workspace, iteration, target_name, table, progress=display.callbacks)
-    outcome = TargetOutcome(target_name, result, None, time.monotonic() - started)
-    if as_json:
-        show_json(outcome_json(outcome))
-    else:
-        show_outcome(outcome)
+    def rebuilt(workspace: "Workspace", iteration: "Iteration", found: "Target", progress: "Progress") -> "Synced":
+        if found.lake is not None:
+            return _sync(workspace, iteration, found, progress, table)
+        return rebuild_table(workspace, iteration, target_name, table, progress=progress)
+
+    _end(_synced(name, target_name, rebuilt, as_json=as_json), as_json=as_json)
 
 
 @target.command("approve")
@@ -158,9 +344,25 @@ def approve(
 ) -> None:
     """Let a target do what it waits with. Of TABLE: run the statements that the DDL policy keeps waiting (DDL_WAITS),
     exactly those that `ccpr status` lists. Without TABLE: drop the tables that it holds back because most of its tables
-    were gone at once (TARGET_DROPS_HELD). It is synced to the newest point. The upstream is not asked.
-    """
-    from ccpr.service.target_sync import TargetOutcome, approve_drops, approve_table
+    were gone at once (TARGET_DROPS_HELD). It is synced to the newest point. The upstream is not asked."""
+    from ccpr.service.target_sync import approve_drops, approve_table
+
+    def approved(workspace: "Workspace", iteration: "Iteration", _: "Target", progress: "Progress") -> "Synced":
+        if table is None:
+            return approve_drops(workspace, iteration, target_name, progress=progress)
+        return approve_table(workspace, iteration, target_name, table, progress=progress)
+
+    outcome = _synced(name, target_name, approved, as_json=as_json)
+    for one in () if as_json or outcome.result is None else outcome.result.tables:
+        if one.action == "dropped":
+            out.print(f"dropped {one.table}")
+    _end(outcome, as_json=as_json)
+
+
+def _synced(name: str, target_name: str, work: "Work", *, as_json: bool) -> "TargetOutcome":
+    """Do it under the subscription's lease, with its progress on standard error."""
+    from ccpr.service import targets
+    from ccpr.service.target_sync import TargetOutcome
     from ccpr.service.workspace import Workspace
 
     started = time.monotonic()
@@ -170,18 +372,58 @@ def approve(
         open_iteration(workspace, name) as iteration,
         Display() as display,
     ):
-        if table is None:
-            result = approve_drops(workspace, iteration, target_name, progress=display.callbacks)
-        else:
-            result = approve_table(workspace, iteration, target_name, table, progress=display.callbacks)
-    outcome = TargetOutcome(target_name, result, None, time.monotonic() - started)
+        done = work(workspace, iteration, targets.records_of(workspace, name).any(target_name), display.callbacks)
+    if isinstance(done, TargetOutcome):
+        return done
+    return TargetOutcome(target_name, done, None, time.monotonic() - started)
+
+
+def _sync(
+    workspace: "Workspace", iteration: "Iteration", found: "Target", progress: "Progress", table: str | None = None
+) -> "TargetOutcome":
+    """`table`: of a lake, it is published anew."""
+    from ccpr.service.target_sync import TargetOutcome, sync_one_lake, sync_target
+
+    started = time.monotonic()
+    if found.lake is not None:
+        return sync_one_lake(workspace, iteration, found.name, table, started, progress=progress)
+    outcome = sync_target(workspace, iteration, found, ask=True, progress=progress)
+    return outcome or TargetOutcome(found.name, None, None, time.monotonic() - started)
+
+
+def _end(outcome: "TargetOutcome", *, as_json: bool) -> None:
+    """Show it. Raises typer.Exit, if it failed."""
     if as_json:
         show_json(outcome_json(outcome))
+    else:
+        show_outcome(outcome)
+    if outcome.failure is not None:
+        raise typer.Exit(1)
+
+
+@target.command("release")
+def release(
+    name: Name,
+    target_name: AnyTarget = None,
+    table: Annotated[str | None, typer.Option(help="Only this table, by its name upstream.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make tables of databases ordinary, writable ones: what was disabled is brought back, the mark is removed, and
+    later runs do not touch them."""
+    from ccpr.service import targets
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        released = targets.release(workspace, name, target_name, table)
+    if as_json:
+        show_json([asdict(one) for one in released])
         return
-    for one in result.tables:
-        if one.action == "dropped":
-            out.print(f"dropped {one.table}", markup=False)
-    show_outcome(outcome)
+    for one in released:
+        out.print(f"released {one.table} in {one.target}")
+        for text in one.left_out:
+            out.print(f"  not as in the source: {text}", style="yellow")
+    if not released:
+        out.print("no table was being synced")
 
 
 @target.command("remove")
@@ -191,32 +433,69 @@ def remove(
     force: Annotated[
         bool, typer.Option("--force", help="Remove it even if tables in it are being synced; they stay as they are.")
     ] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Delete the tables of a lake, too.", rich_help_panel=_LAKES)
+    ] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a target. Release its tables first, with `ccpr release`; with --force they stay as they are, with their
-    mark."""
-    from ccpr.service import targets
+    """Forget a target. Release the tables of a database first, with `ccpr target release`; with --force they stay as
+    they are, with their mark. Those of a lake stay, and stay readable."""
+    from ccpr.service import lakes, targets
     from ccpr.service.workspace import Workspace
 
+    about: dict[str, Any] = {"name": name, "target": target_name, "removed": True}
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        targets.remove(workspace, name, target_name, force=force)
+        found = targets.records_of(workspace, name).any(target_name)
+        if found.lake is None:
+            _refuse(["--purge"] if purge else [], "of a lake")
+            targets.remove(workspace, name, target_name, force=force)
+        else:
+            if purge:
+                question = f"Delete the tables of lake {target_name} in {found.uri}?"
+                confirm(question, subject=f"lake {target_name}", yes=yes, as_json=as_json)
+            uri = lakes.remove(workspace, name, target_name, purge=purge)
+            about |= {"lake": target_name, "uri": uri, "purged": purge}
     if as_json:
-        show_json({"name": name, "target": target_name, "removed": True})
+        show_json(about)
     else:
-        out.print(f"removed target {target_name} of {name}", markup=False)
+        tables = f" and its tables in {found.uri}" if purge else ""
+        out.print(f"removed {kind_of(found)} {target_name} of {name}{tables}")
+
+
+def kind_of(found: "Target") -> TargetKind:
+    return TargetKind.DATABASE if found.lake is None else TargetKind.LAKE
+
+
+def _place(found: "Target") -> str:
+    """Without a password."""
+    from ccpr.service import targets
+
+    return found.uri if found.lake is not None else targets.address_of(found).masked()
+
+
+def _kind_word(found: "Target") -> str:
+    """A database's dialect, or a lake's format."""
+    from ccpr.service import lakes
+
+    return (found.dialect or TargetKind.DATABASE) if found.lake is None else lakes.options_of(found).format
 
 
 def target_json(found: "Target") -> dict[str, Any]:
-    """For scripts; without the password."""
-    from ccpr.service import targets
+    """For scripts; without the password. What only one kind has, the other has not."""
+    from ccpr.service import lakes
 
-    return {
+    about = {
         "target": found.name,
+        "kind": kind_of(found).value,
         "source_database": found.source_database or None,
-        "to": targets.address_of(found).masked(),
-        "dialect": found.dialect.value if found.dialect is not None else None,
-        **{one.name: one.plain(found.settings) for one in TARGET_SETTINGS.values()},
+        "to": _place(found),
         "state": found.state.value,
         "lsn": found.lsn,
         "behind": [table.to_json() for table in found.behind],
     }
+    if found.lake is None:
+        settings = {one.name: one.plain(found.settings) for one in TARGET_SETTINGS.values()}
+        return {**about, "dialect": found.dialect.value if found.dialect is not None else None, **settings}
+    error = None if found.failing is None else asdict(found.failing.failure)
+    return {**about, "lake": found.name, "uri": found.uri, **asdict(lakes.options_of(found)), "error": error}

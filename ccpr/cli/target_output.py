@@ -47,15 +47,15 @@ def show_outcome(outcome: "TargetOutcome") -> None:
     result = outcome.result
     if outcome.failure is not None:
         err.print(f"target {outcome.target} failed", style="bold red", end=" ")
-        err.print(str(outcome.failure), markup=False)
+        err.print(str(outcome.failure))
     elif result is None:
-        out.print(f"target {outcome.target}: at the newest point", markup=False)
+        out.print(f"target {outcome.target}: at the newest point")
     elif _is_lakes(result):
         show_lake_result(outcome.target, result, outcome.seconds)
     else:
         upserted, deleted = (sum(getattr(table, name) for table in result.tables) for name in ("upserted", "deleted"))
         rows = f"{counted(len(result.tables), 'table')}, {counted(upserted, 'row')} written, {deleted:,} deleted"
-        out.print(f"target {outcome.target}: at point {result.lsn}; {rows}; took {outcome.seconds:.1f} s", markup=False)
+        out.print(f"target {outcome.target}: at point {result.lsn}; {rows}; took {outcome.seconds:.1f} s")
         for table in result.behind:
             show_behind(table)
 
@@ -70,14 +70,14 @@ def show_lake_result(name: str, result: "LakeResult", seconds: float) -> None:
     files, size = (sum(getattr(table, key) for table in result.tables) for key in ("files_added", "bytes_written"))
     tables, points = counted(len(result.tables), "table"), counted(result.points, "point")
     written = f"{points} published, {tables}, {counted(files, 'file')} added, {size_text(size)} written"
-    out.print(f"lake {name}: at point {result.lsn}; {written}; took {seconds:.1f} s", markup=False)
+    out.print(f"lake {name}: at point {result.lsn}; {written}; took {seconds:.1f} s")
     for table in result.behind:
         show_behind(table)
 
 
 def show_behind(table: "LaggingTargetTable") -> None:
     out.print("lagging", style="bold yellow", end=" ")
-    out.print(f"{table.table}: {table.failure}", markup=False)
+    out.print(f"{table.table}: {table.failure}")
     _show_statements(table.statements)
 
 
@@ -111,17 +111,19 @@ def plan_json(found: "TargetPlan | Failure") -> dict[str, Any]:
     }
 
 
-def show_plan(name: str, found: "TargetPlan | Failure") -> None:
+def show_plan(name: str, found: "TargetPlan | Failure", *, ddl: bool) -> None:
     if isinstance(found, Failure):
         out.print(f"target {name} cannot be read", style="bold yellow", end=": ")
-        out.print(str(found), markup=False)
+        out.print(str(found))
         return
-    out.print(f"target {name}: {counted(len(found.steps), 'table')} with more than changed rows", markup=False)
+    out.print(f"target {name}: {counted(len(found.steps), 'table')} with more than changed rows")
     if found.renaming:
         out.print("first all renames, in one statement", style="bold")
         _show_statements(found.renaming)
     for step in found.steps:
-        _show_step(step)
+        _show_step(step, ddl=ddl)
+    if found.steps and not ddl:
+        out.print("  (--ddl shows the statements)", style="dim")
 
 
 def lake_plan_json(found: "list[PlannedLakeTable] | Failure") -> dict[str, Any]:
@@ -133,31 +135,31 @@ def lake_plan_json(found: "list[PlannedLakeTable] | Failure") -> dict[str, Any]:
 def show_lake_plan(name: str, found: "list[PlannedLakeTable] | Failure") -> None:
     if isinstance(found, Failure):
         out.print(f"lake {name} cannot be read", style="bold yellow", end=": ")
-        out.print(str(found), markup=False)
+        out.print(str(found))
         return
     size = size_text(sum(table.bytes for table in found))
-    out.print(f"lake {name}: {counted(len(found), 'table')} change, {size} of objects to be written", markup=False)
+    out.print(f"lake {name}: {counted(len(found), 'table')} change, {size} of objects to be written")
     for table in found:
         if table.action != "change":
             out.print(table.action, style="bold", end=" ")
-            out.print(f"{table.table} in {table.folder}, {size_text(table.bytes)}", markup=False)
+            out.print(f"{table.table} in {table.folder}, {size_text(table.bytes)}")
 
 
-def _show_step(step: "TableStep") -> None:
+def _show_step(step: "TableStep", *, ddl: bool) -> None:
     from ccpr.state.targets import LaggingTargetTable
 
     if step.failure is None:
         out.print(_ACTIONS[type(step).__name__][step.before is not None], style="bold", end=" ")
-        out.print(step.table.qualified_name, markup=False)
-        _show_statements(step.statements)
+        out.print(step.table.qualified_name)
+        _show_statements(step.statements if ddl else ())
     else:
-        show_behind(LaggingTargetTable(step.table.qualified_name, step.failure, step.statements))
+        show_behind(LaggingTargetTable(step.table.qualified_name, step.failure, step.statements if ddl else ()))
     for text in step.destructive:
-        out.print(f"  destructive: {text}", style="yellow", markup=False)
+        out.print(f"  destructive: {text}", style="yellow")
     for remark in step.remarks:
-        out.print(f"  {remark}", style="dim", markup=False)
+        out.print(f"  {remark}", style="dim")
 
 
 def _show_statements(statements: Sequence[str]) -> None:
     for statement in statements:
-        out.print(f"  {statement};", markup=False)
+        out.print(f"  {statement};")

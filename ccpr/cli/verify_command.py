@@ -82,7 +82,7 @@ def verify(
     if sound:
         return
     if not repair and not as_json:
-        out.print(f"fetch again what another place still has with: ccpr verify {name} --repair", markup=False)
+        out.print(f"fetch again what another place still has with: ccpr verify {name} --repair")
     raise typer.Exit(1)
 
 
@@ -90,13 +90,12 @@ def _show(found: "Verified", doubled: "list[DoubledKeys]", *, repair: bool, chec
     out.print(
         f"{counted(found.objects, 'object')}, {size_text(found.bytes)}, "
         f"{counted(found.manifests, 'manifest')} and {counted(found.points, 'point')} read again",
-        markup=False,
     )
     if checksums:
-        out.print(f"{counted(found.summed, 'object')} got checksums, which each read compares", markup=False)
+        out.print(f"{counted(found.summed, 'object')} got checksums, which each read compares")
     if found.strays:
         what = "will be deleted" if repair else "can be deleted by --repair"
-        out.print(f"{counted(found.strays, 'orphan file')}, which nothing names, {what}", markup=False)
+        out.print(f"{counted(found.strays, 'orphan file')}, which nothing names, {what}")
     cells = [
         (damage.path, damage.reason, _repaired(damage) if damage.repaired else _affected(damage))
         for damage in found.damages
@@ -110,7 +109,7 @@ def _show_readers(found: "Verified", mended: "list[Mended]") -> None:
     """Who may have taken the damage of objects that no read is compared with, and what became of it."""
     if taken := sorted({table for damage in found.damages for table in damage.read_in}):
         text = f"targets and lakes may have taken the damage of {', '.join(taken)}, as points did that show it"
-        out.print(f"{text}; --repair builds the tables anew there, from the newest point", markup=False)
+        out.print(f"{text}; --repair builds the tables anew there, from the newest point")
     if mended:
         rows = [(one.target, one.table, "built anew" if one.failure is None else str(one.failure)) for one in mended]
         show_table(("target", "table", "now"), rows, empty="")
@@ -118,13 +117,13 @@ def _show_readers(found: "Verified", mended: "list[Mended]") -> None:
 
 def _show_copy(one: "CopyVerified") -> None:
     if one.found is None:
-        out.print(f"second copy {one.place} could not be read: {one.failure}", style="red", markup=False)
+        out.print(f"second copy {one.place} could not be read: {one.failure}", style="red")
         return
     found = one.found
     read = (
         f"{counted(found.objects, 'object')}, {size_text(found.bytes)} and {counted(found.points, 'point')} read again"
     )
-    out.print(f"second copy {one.place}: {read}", markup=False)
+    out.print(f"second copy {one.place}: {read}")
     cells = [(damage.path, damage.reason, _repaired(damage) if damage.repaired else "no") for damage in found.damages]
     show_table(("file", "damage", "repaired"), cells, empty="everything is as it was written")
 
@@ -146,7 +145,7 @@ def _show_doubled(one: "DoubledKeys") -> None:
     key = ", ".join(f"{name} = {value:.80}" for name, value in one.example.items())
     text = f"{one.table}: {counted(one.keys, 'primary key')} with several rows, for example {key}. The source has them"
     known = " and ".join(f"matrixone#{number}" for number in UPSTREAM_ISSUES)
-    out.print(f"{text}, too: the replica is right ({known}, or LOAD DATA)", style="yellow", markup=False)
+    out.print(f"{text}, too: the replica is right ({known}, or LOAD DATA)", style="yellow")
 
 
 def _repaired(damage: "Damage") -> str:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ccpr.base.failure import Failure
-from ccpr.config.reading import WantedFollower
+from ccpr.config.wanted import WantedFollower
 from ccpr.matrixone.errors import CcprError
 from ccpr.service.drop import Dropped
 from ccpr.service.workspace import Workspace

@@ -13,7 +13,7 @@ from ccpr.config import config_steps as steps
 from ccpr.config.config_actions import Action, Change, Following, Plan, Verb
 from ccpr.config.document import Path, Problem
 from ccpr.config.errors import ConfigConflict, ConfigEmpty
-from ccpr.config.reading import Wanted, WantedFollower, WantedLake, WantedSpark, WantedSubscription, WantedTarget
+from ccpr.config.wanted import WantedConfig, WantedFollower, WantedLake, WantedSpark, WantedSubscription, WantedTarget
 from ccpr.lake.lake_options import LakeOptions
 from ccpr.lake.stores import canonical_url
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
@@ -36,7 +36,7 @@ from ccpr.state.targets import Target, TargetRecords, TargetState
 SPARK = "spark"
 
 
-def plan(workspace: Workspace, wanted: Wanted, following: Following, *, prune: bool = False) -> Plan:
+def plan(workspace: Workspace, wanted: WantedConfig, following: Following, *, prune: bool = False) -> Plan:
     """Asks no upstream and writes nothing. `prune`: what is not in the file is dropped. Raises ConfigConflict,
     ConfigEmpty, StateUnreadable."""
     if prune and "subscriptions" not in wanted.document.value:
@@ -66,7 +66,13 @@ class _Comparison:
     """Of what the file wants with the rows. Collects what cannot be had, and what the file does not name."""
 
     def __init__(
-        self, workspace: Workspace, wanted: Wanted, rows: Mapping[str, LogRow], following: Following, *, prune: bool
+        self,
+        workspace: Workspace,
+        wanted: WantedConfig,
+        rows: Mapping[str, LogRow],
+        following: Following,
+        *,
+        prune: bool,
     ) -> None:
         self._workspace, self._wanted, self._rows, self._following = workspace, wanted, rows, following
         self._prune = prune

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Collection
 
 from ccpr.config.config_actions import Following
-from ccpr.config.reading import WantedLake, WantedSubscription, WantedTarget
+from ccpr.config.wanted import WantedLake, WantedSubscription, WantedTarget
 from ccpr.service import lakes, subscriptions, targets
 from ccpr.service.drop import Dropped, drop
 from ccpr.service.workspace import Workspace

@@ -122,7 +122,7 @@ def read_document(content: bytes, source: str) -> Document:
     if not isinstance(node, yaml.MappingNode):
         raise _invalid("keys are expected, `subscriptions:` and others", node.start_mark, source)
     lines: dict[Path, int] = {}
-    return Document(source, _Reader(source, lines).value(node, ()), lines)
+    return Document(source, _YamlReader(source, lines).value(node, ()), lines)
 
 
 def written(value: Mapping[str, Any]) -> str:
@@ -152,7 +152,7 @@ def _invalid(text: str, mark: Any, source: str) -> ConfigInvalid:
     return ConfigInvalid(f"line {line}: {text}", subject=f"{source}, line {line}")
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, source: str, lines: dict[Path, int]) -> None:
         self._source, self._lines = source, lines
 

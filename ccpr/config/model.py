@@ -16,7 +16,7 @@ Uri: TypeAlias = Annotated[str, Field(min_length=1, repr=False)]
 Secret: TypeAlias = Annotated[str | None, Field(default=None, repr=False)]
 
 
-class Part(BaseModel):
+class ConfigPart(BaseModel):
     """A part of the file. An unknown key is an error; a number is not taken for text, nor text for a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
@@ -28,7 +28,7 @@ class Part(BaseModel):
         return {name: value for name, value in found.items() if value is not None}
 
 
-_Part = TypeVar("_Part", bound=Part)
+_Part = TypeVar("_Part", bound=ConfigPart)
 
 
 def with_settings(part: FilePart) -> Callable[[type[_Part]], type[_Part]]:
@@ -58,7 +58,7 @@ def _key(one: Setting) -> tuple[Any, Any]:
     return (typed, Field(description=text)) if one.required else (typed | None, Field(default=None, description=text))
 
 
-class Upstream(Part):
+class UpstreamEntry(ConfigPart):
     """A cluster to replicate from, with a login there."""
 
     uri: Uri = Field(description="mysql://account#user[:password]@host:port, with the options of TLS.")
@@ -66,22 +66,22 @@ class Upstream(Part):
 
 
 @with_settings(FilePart.MIRROR)
-class Mirror(Part):
+class MirrorEntry(ConfigPart):
     """Where mirrors are kept, and who may read them."""
 
 
 @with_settings(FilePart.OBJECTIVE)
-class Objective(Part):
+class ObjectiveEntry(ConfigPart):
     """How fresh a replica must be."""
 
 
 @with_settings(FilePart.POLICY)
-class Policy(Part):
+class PolicyEntry(ConfigPart):
     """Settings of subscriptions. A setting that is not given has its default."""
 
 
 @with_settings(FilePart.TARGET)
-class Target(Part):
+class TargetEntry(ConfigPart):
     """A database of MariaDB, MySQL or MatrixOne that a subscription is synced to."""
 
     uri: Uri = Field(description="mysql://user[:password]@host:port/database, with the options of TLS.")
@@ -91,7 +91,7 @@ class Target(Part):
     )
 
 
-class Lake(Part):
+class LakeEntry(ConfigPart):
     """Tables of files that a subscription is published to. Only what is kept can be changed later."""
 
     to: str = Field(description="file:///folder or s3://bucket/prefix, with region and endpoint as its options.")
@@ -113,7 +113,7 @@ class Lake(Part):
     )
 
 
-class Follower(Part):
+class FollowerEntry(ConfigPart):
     """A database of another MatrixOne that follows a subscription through the relay."""
 
     uri: Uri = Field(description="mysql://sys#user[:password]@host:port of that cluster, with the options of TLS.")
@@ -129,7 +129,7 @@ class Follower(Part):
 
 
 @with_settings(FilePart.SUBSCRIPTION)
-class Subscription(Policy):
+class SubscriptionEntry(PolicyEntry):
     """What is replicated, from where, and how. Settings that stand here win over those of the policy."""
 
     upstream: str = Field(description="A name of `upstreams`.")
@@ -149,16 +149,18 @@ class Subscription(Policy):
     paused: bool | None = Field(
         default=None, description="true pauses it, false resumes it; without it, it stays as commands left it."
     )
-    targets: dict[Name, Target] = Field(default_factory=dict, description="Databases that it is synced to, by name.")
-    lakes: dict[Name, Lake] = Field(
+    targets: dict[Name, TargetEntry] = Field(
+        default_factory=dict, description="Databases that it is synced to, by name."
+    )
+    lakes: dict[Name, LakeEntry] = Field(
         default_factory=dict, description="Lakes that it is published to, by name. A target has another name."
     )
-    followers: dict[Name, Follower] = Field(
+    followers: dict[Name, FollowerEntry] = Field(
         default_factory=dict, description="Databases of other clusters that follow it through the relay, by name."
     )
 
 
-class Spark(Part):
+class SparkEntry(ConfigPart):
     """Where Spark runs, for the commands and Dagster. CCPR_SPARK_* win over it."""
 
     master: str | None = Field(default=None, description="local[4], spark://host:7077, yarn, k8s://…")
@@ -170,31 +172,37 @@ class Spark(Part):
     )
 
 
-class ConfigFile(Part):
+class ConfigFile(ConfigPart):
     """Upstreams, subscriptions with targets and followers, and what they share. `ccpr config apply` makes the state
     folder so."""
 
     version: Literal[1] = Field(default=1, description="Of the file's format.")
-    upstreams: dict[str, Upstream] = Field(default_factory=dict, description="Clusters to replicate from, by name.")
-    mirrors: dict[str, Mirror] = Field(default_factory=dict, description="Places for mirrors, by name.")
-    policies: dict[str, Policy] = Field(default_factory=dict, description="Settings that subscriptions share, by name.")
-    objectives: dict[str, Objective] = Field(default_factory=dict, description="How fresh replicas must be, by name.")
-    subscriptions: dict[Name, Subscription] = Field(default_factory=dict, description="Subscriptions, by name.")
-    spark: Spark | None = Field(default=None, description="Where Spark runs.")
+    upstreams: dict[str, UpstreamEntry] = Field(
+        default_factory=dict, description="Clusters to replicate from, by name."
+    )
+    mirrors: dict[str, MirrorEntry] = Field(default_factory=dict, description="Places for mirrors, by name.")
+    policies: dict[str, PolicyEntry] = Field(
+        default_factory=dict, description="Settings that subscriptions share, by name."
+    )
+    objectives: dict[str, ObjectiveEntry] = Field(
+        default_factory=dict, description="How fresh replicas must be, by name."
+    )
+    subscriptions: dict[Name, SubscriptionEntry] = Field(default_factory=dict, description="Subscriptions, by name.")
+    spark: SparkEntry | None = Field(default=None, description="Where Spark runs.")
 
 
 # The model of each place, by the keys that lead there without the names between them.
-PARTS: dict[tuple[str, ...], type[Part]] = {
+PARTS: dict[tuple[str, ...], type[ConfigPart]] = {
     (): ConfigFile,
-    ("upstreams",): Upstream,
-    ("mirrors",): Mirror,
-    ("policies",): Policy,
-    ("objectives",): Objective,
-    ("subscriptions",): Subscription,
-    ("subscriptions", "targets"): Target,
-    ("subscriptions", "lakes"): Lake,
-    ("subscriptions", "followers"): Follower,
-    ("spark",): Spark,
+    ("upstreams",): UpstreamEntry,
+    ("mirrors",): MirrorEntry,
+    ("policies",): PolicyEntry,
+    ("objectives",): ObjectiveEntry,
+    ("subscriptions",): SubscriptionEntry,
+    ("subscriptions", "targets"): TargetEntry,
+    ("subscriptions", "lakes"): LakeEntry,
+    ("subscriptions", "followers"): FollowerEntry,
+    ("spark",): SparkEntry,
 }
 
 

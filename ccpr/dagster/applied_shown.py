@@ -12,7 +12,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
 from ccpr.pipeline.committing import Outcome
 
-_LONGEST_STATEMENT = 2000  # in Dagster's event log; `ccpr schema` shows all
+_LONGEST_STATEMENT = 2000  # in Dagster's event log; `ccpr tables --ddl` shows all
 
 
 def applied_metadata(outcome: Outcome, mirror: Mirror) -> dict[str, Any]:

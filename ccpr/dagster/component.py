@@ -16,7 +16,7 @@ from pydantic import Field
 from ccpr.config.config_actions import perform
 from ccpr.config.config_plan import plan
 from ccpr.config.document import written
-from ccpr.config.reading import WantedFollower, read_text
+from ccpr.config.wanted import WantedFollower, read_text
 from ccpr.dagster.definitions import build_definitions, build_sync_job
 from ccpr.dagster.health_sensor import build_health_sensor
 from ccpr.dagster.inventory import inventory_text, parse_inventory, read_inventory, within

@@ -204,7 +204,7 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         group_name=GROUP,
         kinds={"mysql", "delta"},
         description="The databases and lakes that are synced from the mirror, if the subscription has any (`ccpr "
-        "target add`, `ccpr lake add`). A partition is red while one of them fails; what has reached the others, and "
+        "target add`). A partition is red while one of them fails; what has reached the others, and "
         "each table that waits, is on the pages `replication_health/<name>/<target>`. Materializing it alone syncs the "
         "targets to the newest point, and asks each of them where it is.",
     )

@@ -94,7 +94,7 @@ def check_features(found: Mapping[str, Any] | None, subject: str) -> None:
     features = set((found or {}).get("writerFeatures", ())) | set((found or {}).get("readerFeatures", ()))
     if foreign := sorted(features - _FEATURES):
         remedy = (
-            "Delete the table's folder, then `ccpr lake rebuild NAME LAKE TABLE` publishes it from its first version."
+            "Delete the table's folder; `ccpr target rebuild NAME TARGET TABLE` publishes it from its first version."
         )
         message = f"another program has given it the features {', '.join(foreign)}"
         raise LakeChanged(message, subject=subject, remedy=remedy)

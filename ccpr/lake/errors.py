@@ -10,7 +10,7 @@ class LakeChanged(Terminal):
     code = "LAKE_CHANGED"
     about = "table of a lake"
     default_remedy = (
-        "Let only ccpr write to the lake. `ccpr lake rebuild NAME LAKE TABLE` publishes the table anew in its "
+        "Let only ccpr write to the lake. `ccpr target rebuild NAME TARGET TABLE` publishes the table anew in its "
         "next version; what was written by others stays readable in the versions before."
     )
 
@@ -63,4 +63,4 @@ class LakeTableUnknown(Terminal):
 
     code = "LAKE_TABLE_UNKNOWN"
     about = "table"
-    default_remedy = "`ccpr lake status NAME` lists its tables. Use the name upstream, t or db.t."
+    default_remedy = "`ccpr target status NAME` lists its tables. Use the name upstream, t or db.t."

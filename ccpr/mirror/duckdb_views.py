@@ -59,4 +59,4 @@ def _check(tree: "exp.Query", database: str, known: Collection[str], subject: st
         table.set("db", exp.to_identifier(of, quoted=True))
 
 
-_REMEDY = "`ccpr schema NAME` shows its definition; query the tables that it reads."
+_REMEDY = "`ccpr tables NAME --ddl` shows its definition; query the tables that it reads."

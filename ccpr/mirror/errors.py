@@ -95,7 +95,7 @@ class QueryFailed(Terminal):
 
     code = "QUERY_FAILED"
     about = "query"
-    default_remedy = "Check it; `ccpr tables NAME` lists the tables, and `ccpr schema NAME TABLE` shows their columns."
+    default_remedy = "Check it; `ccpr tables NAME` lists the tables, and `ccpr tables NAME TABLE` shows their columns."
 
 
 class BadName(Terminal):
@@ -148,7 +148,7 @@ class MirrorDamaged(Terminal):
     default_remedy = (
         "`ccpr verify NAME --repair` fetches damaged objects again. `ccpr resync NAME --table DB.TABLE` also creates a "
         "lost manifest again. Else restore the named file from a copy, or, if old points alone have it, give these up: "
-        "`ccpr points NAME --drop-before LSN`."
+        "`ccpr points drop NAME --before LSN`."
     )
 
 

@@ -406,7 +406,7 @@ def files_of(qualified_name: str) -> Iterator[None]:
     except (MirrorDamaged, ObjectChanged) as error:
         remedy = (
             f"`ccpr resync NAME --table {qualified_name}` fetches what is missing or damaged, for the newest point; "
-            "see `ccpr verify`. If older points alone have it, `ccpr points NAME --drop-before LSN` gives them up."
+            "see `ccpr verify`. If older points alone have it, `ccpr points drop NAME --before LSN` gives them up."
         )
         if isinstance(error, ObjectChanged):
             remedy = "`ccpr verify NAME --repair` fetches it again, from the upstream or a second copy."

@@ -168,7 +168,7 @@ class PointDatabase:
         """DuckDB does not tell names apart that differ in letter case only: it would read one for the other."""
         if same := [other for other in self._by_lower_case[name.lower()] if other != name]:
             message = f"{name} and {same[0]} differ in letter case only, and DuckDB takes them for one table"
-            remedy = f"Read it alone: `ccpr head NAME {name}`, or `ccpr export`."
+            remedy = f"Read it alone: `ccpr query NAME {name}`, or `ccpr export`."
             raise QueryFailed(message, subject=f"query {sql.strip():.80}", remedy=remedy)
 
 

@@ -119,8 +119,8 @@ class FollowerDropsHeld(Terminal):
     code = "FOLLOWER_DROPS_HELD"
     about = "follower"
     default_remedy = (
-        "If they are to go: `ccpr relay approve NAME FOLLOWER`. When they are there again upstream, the follower goes "
-        "on by itself."
+        "If they are to go: `ccpr follower approve NAME FOLLOWER`. When they are there again upstream, the follower "
+        "goes on by itself."
     )
 
 

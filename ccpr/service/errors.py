@@ -126,7 +126,7 @@ class TargetInUse(Terminal):
     code = "TARGET_IN_USE"
     about = "target"
     default_remedy = (
-        "First make them ordinary tables with `ccpr release NAME --target TARGET`. "
+        "First make them ordinary tables with `ccpr target release NAME TARGET`. "
         "With --force the target is removed, and the tables stay as they are."
     )
 

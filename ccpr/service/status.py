@@ -130,8 +130,8 @@ class TargetStatus:
 
 
 _KINDS = {
-    "v": ("view", "it has no rows; points of whole databases have its definition (`ccpr schema`)"),
-    "S": ("sequence", "no table; points of whole databases have its definition and value (`ccpr schema`)"),
+    "v": ("view", "it has no rows; points of whole databases have its definition (`ccpr tables --ddl`)"),
+    "S": ("sequence", "no table; points of whole databases have its definition and value (`ccpr tables --ddl`)"),
     "e": ("external table", "its rows are in files outside of MatrixOne"),
     "cluster": ("cluster table", "the upstream never gives its definition"),
     "temporary": ("temporary table", "it is of one session"),
@@ -192,6 +192,8 @@ class SubscriptionStatus:
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
         storage.
     row_rules : tables of the newest point with row rules of roles upstream: whoever reads the replica sees every row.
+    publication, publisher, databases, tables, sync_interval, created_at : as it was created, and altered since; None
+        or empty if its row cannot be read.
     care : whether second copies are up to date, restores are tried and files read again.
     """
 
@@ -233,6 +235,12 @@ class SubscriptionStatus:
     waiting: Waiting | None = None
     care: Care = field(default_factory=Care)
     row_rules: tuple[str, ...] = ()
+    publication: str | None = None
+    publisher: str | None = None
+    databases: str = ""
+    tables: str = ""
+    sync_interval: int | None = None
+    created_at: float | None = None
 
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
@@ -328,6 +336,12 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         waiting=Waiting.of(read, now, held=held),
         care=care_of(workspace, row),
         row_rules=read.context.row_rules,
+        publication=read.subscription.publication.name,
+        publisher=read.subscription.publication.publisher,
+        databases=read.subscription.databases,
+        tables=read.subscription.tables,
+        sync_interval=read.subscription.settings.sync_interval,
+        created_at=row.created_at.replace(tzinfo=UTC).timestamp(),
     )
 
 

@@ -8,7 +8,7 @@ class SubscriptionMissing(Terminal):
 
     code = "SUBSCRIPTION_MISSING"
     about = "subscription"
-    default_remedy = "See `ccpr subscriptions` for the names, or create a subscription with `ccpr subscribe`."
+    default_remedy = "See `ccpr status` for the names, or create a subscription with `ccpr subscribe`."
 
 
 class SubscriptionExists(Terminal):
@@ -16,7 +16,7 @@ class SubscriptionExists(Terminal):
 
     code = "SUBSCRIPTION_EXISTS"
     about = "subscription"
-    default_remedy = "Choose another name; see `ccpr subscriptions`."
+    default_remedy = "Choose another name; see `ccpr status`."
 
 
 class SubscriptionBusy(Transient):
@@ -40,9 +40,7 @@ class TransitionRefused(Terminal):
 
     code = "TRANSITION_REFUSED"
     about = "subscription"
-    default_remedy = (
-        "See `ccpr subscriptions` for its state. `ccpr resume NAME` makes it run again, from its checkpoint."
-    )
+    default_remedy = "See `ccpr status` for its state. `ccpr resume NAME` makes it run again, from its checkpoint."
 
 
 class BadSetting(Terminal):

@@ -174,7 +174,7 @@ class TargetTableAltered(Terminal):
     about = "table"
     default_remedy = (
         "Alter it back to what the message says. Or drop it there, and rebuild it with "
-        "`ccpr target rebuild NAME TARGET TABLE`. Or release it with `ccpr release`. Indexes may be added."
+        "`ccpr target rebuild NAME TARGET TABLE`. Or release it with `ccpr target release`. Indexes may be added."
     )
 
 

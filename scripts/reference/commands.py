@@ -60,7 +60,9 @@ def _command(words: str, command: Any) -> list[str]:
     options = [
         parameter
         for parameter in command.params
-        if parameter.param_type_name == "option" and not {_AS_JSON, "--help"} & set(parameter.opts)
+        if parameter.param_type_name == "option"
+        and not parameter.hidden
+        and not {_AS_JSON, "--help"} & set(parameter.opts)
     ]
     usage = " ".join(["ccpr", words, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
     lines = [code(usage), "", " ".join(inspect.cleandoc(command.help or "").split())]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ccpr.config.model import PARTS, Part, Policy, Subscription, schema
+from ccpr.config.model import PARTS, ConfigPart, PolicyEntry, SubscriptionEntry, schema
 from scripts.reference.tables import code, default_of, listed, table
 
 _HEAD = """# ccpr.yaml
@@ -45,16 +45,16 @@ def page() -> str:
         lines += ["", f"## {title}", "", description]
         lines += ["", *table(("key", "", "default", ""), rows)] if rows else []
         lines += ["", f"Settings, as in [configuration](configuration.md): {listed(settings)}."] if settings else []
-        lines += ["", "And all keys of a policy."] if part is Subscription else []
+        lines += ["", "And all keys of a policy."] if part is SubscriptionEntry else []
     return "\n".join(lines) + "\n"
 
 
-def _names(part: type[Part]) -> list[str]:
+def _names(part: type[ConfigPart]) -> list[str]:
     """Its own keys: a subscription's settings stand with the policy's."""
-    return [name for name in part.model_fields if part is not Subscription or name not in Policy.model_fields]
+    return [name for name in part.model_fields if part is not SubscriptionEntry or name not in PolicyEntry.model_fields]
 
 
-def _row(name: str, described: dict[str, Any], part: type[Part]) -> tuple[str, ...]:
+def _row(name: str, described: dict[str, Any], part: type[ConfigPart]) -> tuple[str, ...]:
     said = described["properties"][name]
     for one in part.settings:
         if one.key == name:

@@ -25,14 +25,14 @@ def completed(line: str) -> list[str]:
 
 def test_the_shell_completes_names_points_and_codes(replica: Replica) -> None:
     table = next(iter(replica.in_scope(1)))
-    assert NAME in completed("ccpr head ")
+    assert NAME in completed("ccpr query ")
     assert completed(f"ccpr status {NAME[:3]}") == [NAME]
-    assert table in completed(f"ccpr head {NAME} ")
+    assert table in completed(f"ccpr query {NAME} ")
     assert table.partition(".")[2] in completed(f"ccpr export {NAME} ")
-    assert completed(f"ccpr head {NAME} {table} --at ") == ["0"]
+    assert completed(f"ccpr query {NAME} {table} --at ") == ["0"]
     assert completed("ccpr explain SNAPSHOT_G") == ["SNAPSHOT_GONE"]
     assert completed("ccpr status nothing") == []
-    assert completed("ccpr head nothing ") == []
+    assert completed("ccpr query nothing ") == []
 
 
 def test_where_nothing_is_nothing_is_completed_or_made(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,8 @@
 """Former spellings go on working, say what is typed now on standard error, and are in no help."""
 
+import json
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -11,25 +14,26 @@ from scripts.reference import commands
 @pytest.mark.parametrize(
     ("typed", "now", "said"),
     [
-        ("follow s --into URI --downstream b", "follower add s --into URI b", "`ccpr follower add NAME FOLLOWER` now"),
-        ("follow s --into=URI", "follower add s --into=URI", "`ccpr follower add` now"),
-        ("unfollow s --downstream=b --force", "follower remove s --force b", "`ccpr follower remove NAME FOLLOWER`"),
-        ("promote --downstream b s --check sum", "follower promote s --check sum b", "`ccpr follower promote"),
-        ("init --from URI", "config init --from URI", "`ccpr config init` now"),
-        ("apply -f x --yes", "config apply -f x --yes", "`ccpr config apply` now"),
-        ("export-config", "config export", "`ccpr config export` now"),
-        ("load run --rate 5", "workload run --rate 5", "`ccpr workload` now"),
-        ("verify s --deep --no-repair", "verify s --deep", "only looks"),
-        ("verify s --repair", "verify s --repair", ""),
-        ("verify s", "verify s", ""),
-        ("serve --spark --port 0", "serve --port 0", "without --spark and --no-spark"),
-        ("serve --no-spark", "serve", "as `ccpr run` does"),
-        ("serve --port 0", "serve --port 0", ""),
-        ("head -n 5 t -s s --json", "head s -n 5 t --json", "ccpr head s t"),
-        ("head t --subscription=s --at 3", "head s t --at 3", "ccpr head s t"),
-        ("head s t -n 5", "head s t -n 5", ""),
-        ("head --help", "head --help", ""),
-        ("head t --help", "head t --help", ""),
+        ("lake add s l --to URI --copy-on-write", "target add s l --to URI --copy-on-write", "`ccpr target add` now"),
+        ("lake list s --json", "target list s --json --kind lake", "`ccpr target list` now"),
+        ("lake status s l", "target status s l --kind lake", "`ccpr target status` now"),
+        ("lake alter s l --keep 3", "target alter s l --keep 3", "`ccpr target alter` now"),
+        ("lake sync s l", "target sync s l", "`ccpr target sync` now"),
+        ("lake rebuild s l t", "target rebuild s l t", "`ccpr target rebuild` now"),
+        ("lake drop s l --purge --yes", "target remove s l --purge --yes", "`ccpr lake drop` is `ccpr target remove`"),
+        ("lake add drop l --to URI", "target add drop l --to URI", "`ccpr target add` now"),
+        ("release s --target b --table t", "target release s --table t b", "`ccpr target release` now"),
+        ("release s --table=t", "target release s --table=t", "`ccpr target release` now"),
+        ("relay approve s b", "follower approve s b", "`ccpr follower approve` now"),
+        ("relay pins s", "relay pins s", ""),
+        ("schema s t --at 3", "tables s t --at 3", "`ccpr tables NAME TABLE` now"),
+        ("schema s --at 3 --json", "tables s --at 3 --json --ddl", "`ccpr tables NAME TABLE` now"),
+        ("history s -n 3", "points history s -n 3", "`ccpr points history` now"),
+        ("head s t --rows 3 --at 2", "query s t --limit 3 --at 2", "`ccpr query NAME TABLE` now"),
+        ("head s t --rows=3", "query s t --limit=3", "`ccpr query NAME TABLE` now"),
+        ("dump s --table a --out f --table=b", "export s --out f a b --format sql", "`ccpr export --format sql` now"),
+        ("points s", "points s", ""),
+        ("status", "status", ""),
     ],
 )
 def test_what_was_typed_before_is_what_is_typed_now(typed: str, now: str, said: str) -> None:
@@ -38,40 +42,29 @@ def test_what_was_typed_before_is_what_is_typed_now(typed: str, now: str, said: 
     assert said in note if said else note == ""
 
 
-@pytest.mark.parametrize("word", ["follow", "unfollow", "promote", "init", "apply", "export-config", "load"])
+@pytest.mark.parametrize("word", ["lake add", "release", "schema", "history", "head", "dump", "subscriptions"])
 def test_a_former_command_is_the_command_of_now(word: str) -> None:
-    found = CliRunner().invoke(app, [word, "--help"])
+    found = CliRunner().invoke(app, [*word.split(), "--help"])
     assert found.exit_code == 0
+    assert f"`ccpr {word}` is `ccpr " in found.stderr
     assert "the former spelling goes with the next release" in found.stderr
-    assert f" {' '.join(translated([word])[0])} [OPTIONS]" in " ".join(found.stdout.split()), "its help is that of now"
 
 
-@pytest.mark.parametrize("words", [[], ["start"], ["keep", "--on-demand"], ["status", "--json"], ["--help"]])
-def test_the_commands_of_the_warm_session_say_what_there_is_instead(words: list[str]) -> None:
-    found = CliRunner().invoke(app, ["spark", *words])
-    assert found.exit_code == 2
-    assert found.stdout == ""
-    assert "`ccpr spark` is gone" in found.stderr
-    assert "CCPR_SPARK_REMOTE=sc://host:port" in found.stderr
-    assert all(len(line) <= 80 for line in found.stderr.splitlines())
+def test_the_list_of_subscriptions_for_scripts_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCPR_HOME", str(tmp_path))
+    found = CliRunner().invoke(app, ["subscriptions", "--json"])
+    assert (found.exit_code, json.loads(found.stdout)) == (0, [])
 
 
 def test_no_help_and_no_page_shows_a_former_spelling() -> None:
-    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
-    listed = {line.split()[1] for line in shown.splitlines() if line.startswith("│ ") and len(line.split()) > 2}
-    assert {"follower", "config", "workload", "head", "verify"} <= listed
-    assert not {"follow", "unfollow", "promote", "init", "apply", "export-config", "load", "spark"} & listed
+    shown = CliRunner().invoke(app, ["help"], env={"COLUMNS": "200"}).stdout
+    listed = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+    assert {"follower", "config", "workload", "query", "verify", "tables"} <= listed
+    former = {"lake", "release", "schema", "history", "head", "dump", "subscriptions"}
+    assert not former & listed
     page = commands.page()
-    assert "### ccpr follower promote" in page
-    assert "`ccpr head NAME TABLE [OPTIONS]`" in page
-    for word in (
-        "ccpr unfollow",
-        "ccpr promote",
-        "ccpr export-config",
-        "--no-repair",
-        "--downstream",
-        "--subscription",
-        "ccpr spark",
-        "--no-spark",
-    ):
+    assert "### ccpr follower approve" in page
+    for word in former:
+        assert f"### ccpr {word}\n" not in page
+    for word in ("ccpr lake", "--drop-before", "--kind"):
         assert word not in page

@@ -15,7 +15,7 @@ from ccpr.base.wording import seconds_text
 from ccpr.cli import output
 from ccpr.cli.logs import log_handler
 from ccpr.cli.output import Screen, counted, json_text, show_table
-from ccpr.cli.subscribe import report_interval
+from ccpr.cli.subscription_commands import report_interval
 from ccpr.cli.table_names import full_name
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.errors import TableMissingInMirror

@@ -20,10 +20,10 @@ CHANGES = (
 )
 
 
-def shown(capsys: pytest.CaptureFixture[str], *, whole: bool, tables: int = 0) -> list[str]:
+def shown(capsys: pytest.CaptureFixture[str], *, whole: bool, ddl: bool = False, tables: int = 0) -> list[str]:
     more = tuple(PlannedTable(10 + number, f"shop.t{number:03}", 1, 0, 10) for number in range(tables))
     plan = Plan("id", "shop", 4, 0, "xr", Timestamp(10**18), 4, 2_000_000, TABLES + more, CHANGES, "", {}, ())
-    show_plan(plan, whole=whole)
+    show_plan(plan, whole=whole, ddl=ddl)
     return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -49,7 +49,8 @@ def test_the_total_is_of_all_tables_also_of_those_that_have_no_line(capsys: pyte
 
 
 def test_a_change_shows_its_lines_and_only_a_loss_of_rows_is_destructive(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = shown(capsys, whole=False)
+    assert not [line for line in shown(capsys, whole=False) if line.startswith("@@")], "without --ddl"
+    lines = shown(capsys, whole=False, ddl=True)
     place = lines.index("rewritten shop.orders")
     assert lines[place + 1 : place + 4] == ["@@ -1 +1 @@", "- `a` int", "+ `b` int"]
     assert "truncated shop.items destructive: its rows are not in the next point" in lines

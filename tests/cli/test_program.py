@@ -111,7 +111,7 @@ def test_commands_about_an_idle_subscription_import_only_what_they_use(
         assert not modules & {"ccpr.targets.sync", "ccpr.targets.plan", "ccpr.pipeline.plan"}
         assert modules & {"tenacity", "sqlalchemy.dialects.mysql", "numpy.ma", "rich.progress", "rich.table"} == set()
         assert not imported(tmp_path / "home", "plan", NAME) & (HEAVY - {"ccpr.pipeline.iteration"})
-        for words in (("head", NAME, "acc"), ("query", NAME, "SELECT COUNT(*) FROM acc"), ("tables", NAME)):
+        for words in (("query", NAME, "acc"), ("query", NAME, "SELECT COUNT(*) FROM acc"), ("tables", NAME)):
             assert not imported(tmp_path / "home", *words) & HEAVY, words
         assert replica.command("status", NAME)["newest_point"] == states - 1
 
@@ -129,8 +129,11 @@ def test_a_program_that_started_arrow_without_pandas_can_use_both() -> None:
 
 
 def test_the_help_lists_every_command() -> None:
-    text = ccpr("--help").stdout
+    text = ccpr("help").stdout
     assert all(f" {name} " in text for name in COMMANDS)
+    leading = [name for name in COMMANDS if f" {name} " in ccpr("--help").stdout]
+    assert (len(leading), leading[:2]) == (16, ["subscribe", "run"])
+    assert max(map(len, text.splitlines())) <= 80
     assert all(known.summary.endswith((".", "…")) for known in Commands.deferred.values())
 
 
@@ -141,13 +144,13 @@ def test_every_option_of_every_command_is_explained(name: str) -> None:
     parts = {name: command} | {f"{name} {part}": below for part, below in getattr(command, "commands", {}).items()}
     for words, part in parts.items():
         assert part.help, words
-        assert not [param.name for param in part.params if not param.help], words
+        assert not [param.name for param in part.params if not param.help and not param.hidden], words
 
 
 def test_a_command_that_does_not_exist_is_an_error_with_similar_ones() -> None:
     result = ccpr("subscripton")
     assert result.exit_code == 2
-    assert "subscriptions" in result.stderr
+    assert "subscribe" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_wrong_usage_names_the_command_whose_help_says_more() -> None:
         ("resume", "shop"),
         ("drop", "shop"),
         ("subscribe", "shop", "--from", "mysql://a:b@127.0.0.1:1", "--database", "d", "--max-sessions", "1"),
-        ("release", "shop"),
+        ("target", "release", "shop"),
         ("sql", "SHOW SUBSCRIPTIONS"),
         ("target", "list", "shop"),
         ("target", "add", "shop", "db", "--to", "mysql://a:b@127.0.0.1:1/d"),
@@ -320,12 +323,19 @@ def test_the_version_is_shown() -> None:
     assert result.output.startswith("ccpr ")
 
 
-@pytest.mark.parametrize("words", [("-v", "status"), ("status", "-v"), ("status", "--verbose", "--json")])
+@pytest.mark.parametrize("words", [("-v", "status"), ("points", "x", "-v"), ("status", "--verbose", "--json")])
 def test_verbose_may_stand_anywhere(words: tuple[str, ...], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("ccpr.cli.logs.show_log", lambda verbose: asked.append(verbose))
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert CliRunner().invoke(app, words).exit_code == int("x" in words)  # which is no subscription
     assert asked == [True]
+
+
+def test_status_has_a_short_option_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("ccpr.cli.logs.show_log", lambda verbose: asked.append(verbose))
+    assert CliRunner().invoke(app, ["status", "-v"]).exit_code == 0
+    assert asked == [False]
 
 
 @pytest.mark.parametrize(

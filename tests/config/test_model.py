@@ -9,7 +9,7 @@ import pytest
 
 from ccpr.config.errors import ConfigInvalid
 from ccpr.config.model import PARTS, schema
-from ccpr.config.reading import read_text
+from ccpr.config.wanted import read_text
 from ccpr.state.setting_entry import Setting
 from ccpr.state.settings import SETTINGS
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings

@@ -21,7 +21,7 @@ def test_a_table_of_a_lake_is_an_asset_with_its_place_version_and_rows(
     storage: Storage, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    ccpr("lake", "add", NAME, "lake", "--to", lake.as_uri(), "--tables", "a")
+    ccpr("target", "add", NAME, "lake", "--to", lake.as_uri(), "--tables", "a")
     assert iterate(instance) == 1
     key = dg.AssetKey([NAME, "targets", "lake", DATABASE, "a"])
     found = shown(instance, key)

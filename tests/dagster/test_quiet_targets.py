@@ -206,7 +206,7 @@ def lake(
 ) -> Iterator[Act]:
     """As `act`; the target is a lake in a folder."""
     ccpr("alter", NAME, "--interval", "1")
-    ccpr("lake", "add", NAME, "db", "--to", (tmp_path / "lake").as_uri())
+    ccpr("target", "add", NAME, "db", "--to", (tmp_path / "lake").as_uri())
     with WAYS[request.param](instance) as act:
         yield act
 
@@ -225,7 +225,7 @@ def test_a_lake_whose_place_is_away_while_nothing_changes_is_seen_and_is_current
     (tmp_path / "away").rename(tmp_path / "lake")
     until(lake, lambda: target().last_error is None, "it is there again")
     until(lake, lambda: check(instance) is True, "the check is green")
-    (table,) = [table for table in ccpr("lake", "status", NAME, "db")[0]["tables"] if table["table"] == "d.a"]
+    (table,) = [table for table in ccpr("target", "status", NAME, "db")[0]["tables"] if table["table"] == "d.a"]
     rows = read_delta_rs(table["uri"], table["version"]).select(["n", "v"]).to_pylist()
     assert sorted(rows, key=itemgetter("n")) == [{"n": number, "v": f"v{number}"} for number in range(100)]
 

@@ -13,7 +13,7 @@ import pytest
 
 from ccpr.cli.error_catalogue import PACKAGE, catalogue
 from ccpr.cli.main import Commands
-from ccpr.config.sql.statements import LAKE_SETTINGS
+from ccpr.config.sql.subscription_statements import LAKE_SETTINGS
 from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
 from ccpr.service.status import SubscriptionStatus
 from ccpr.state.settings import SETTINGS, Settings

@@ -153,7 +153,7 @@ def test_what_is_copied_drilled_and_dumped_from_needs_not_be_written(shop: OneTa
         assert command("copy", "s", "--to", str(home / "second"))["newest_point"] == 3
         assert command("drill", "s", "--at", "2")["good"]
         assert command("export", "s", "--all", "--out", str(home / "out"))["lsn"] == 3
-        assert command("dump", "s", "--out", str(home / "s.sql"))["rows"] == 4
+        assert command("export", "s", "--format", "sql", "--out", str(home / "s.sql"))["rows"] == 4
         assert command("verify", "s")["sound"]
     assert rows(pq.read_table(home / "out" / f"{DATABASE}.a.parquet")) == rows(shop.truth[3])
     assert rows(ccpr.open_mirror(home / "second").table(f"{DATABASE}.a").to_arrow(at=3)) == rows(shop.truth[3])

@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 
 def lake_of(name: str) -> Any:
-    (found,) = command("lake", "status", name)
+    (found,) = command("target", "status", name)
     return found
 
 
@@ -63,7 +63,7 @@ def test_a_state_that_was_restored_from_an_older_copy_goes_on_where_the_lake_is(
     with SimulatedUpstream(storage) as emulator:
         source = SimulatedSource(storage, emulator, home, "d")
         source.subscribe()
-        command("lake", "add", "s", "lake", "--to", (home / "lake").as_uri())
+        command("target", "add", "s", "lake", "--to", (home / "lake").as_uri())
         insert(1, 2)
         command("run", "s")
         copy = saved(home)
@@ -72,7 +72,7 @@ def test_a_state_that_was_restored_from_an_older_copy_goes_on_where_the_lake_is(
             command("run", "s")
         before = lake_of("s")
         restore(copy, home)
-        stopped = command("lake", "sync", "s", "lake", code=1)["error"]
+        stopped = command("target", "sync", "s", "lake", code=1)["error"]
         assert stopped["code"] == "LAKE_AHEAD"
         assert lake_of("s")["tables"] == before["tables"], "readers never see less"
         insert(5)
@@ -86,7 +86,7 @@ def test_a_state_that_was_restored_from_an_older_copy_goes_on_where_the_lake_is(
 @pytest.mark.recordings
 def test_a_table_in_quarantine_keeps_its_version_and_returns(recordings: Path, home: Path) -> None:
     with isolated(recordings, "many_tables", home) as replica:
-        command("lake", "add", NAME, "lake", "--to", (home / "lake").as_uri())
+        command("target", "add", NAME, "lake", "--to", (home / "lake").as_uri())
         replica.run()
         table = changed_tables(replica, 2)[0]
         replica.emulator.inject(*(MissingObject(name) for name in new_objects(replica, table, 2)))
@@ -111,10 +111,12 @@ def test_several_databases_are_one_lake(home: Path) -> None:
     storage.create_publication("p", "*")
     with SimulatedUpstream(storage) as emulator:
         command("subscribe", "s", "--from", source_uri(emulator.port), "--database", "crm,shop")
-        command("lake", "add", "s", "lake", "--to", (home / "lake").as_uri())
-        command("lake", "add", "s", "one", "--to", (home / "one").as_uri(), "--database", "crm")
+        command("target", "add", "s", "lake", "--to", (home / "lake").as_uri())
+        command("target", "add", "s", "one", "--to", (home / "one").as_uri(), "--database", "crm")
         command("run", "s")
-        found = {lake["lake"]: {table["table"] for table in lake["tables"]} for lake in command("lake", "status", "s")}
+        found = {
+            lake["lake"]: {table["table"] for table in lake["tables"]} for lake in command("target", "status", "s")
+        }
         assert found == {"lake": {"crm.item", "shop.item"}, "one": {"crm.item"}}
         for database in ("crm", "shop"):
             assert READERS["delta-rs"](str(home / "lake" / f"{database}.item"), 0).num_rows == 3
@@ -122,7 +124,7 @@ def test_several_databases_are_one_lake(home: Path) -> None:
 
 def test_the_service_publishes_each_point(home: Path, upstream: Upstream) -> None:
     upstream.subscribe("one", "d")
-    command("lake", "add", "one", "lake", "--to", (home / "lake").as_uri())
+    command("target", "add", "one", "lake", "--to", (home / "lake").as_uri())
     upstream.insert("d", 1, 2)
     with running():
         until(lambda: rows_in_lake("one") == 2, "the first point is in the lake")
@@ -139,7 +141,7 @@ def rows_in_lake(name: str) -> int:
 def test_a_lake_whose_place_is_gone_is_published_again_from_the_newest_point(recordings: Path, home: Path) -> None:
     with replaying(recordings / "dml", home) as replica:
         replica.subscribe()
-        command("lake", "add", NAME, "lake", "--to", (home / "lake").as_uri())
+        command("target", "add", NAME, "lake", "--to", (home / "lake").as_uri())
         replica.run(), replica.run()
         shutil.rmtree(home / "lake")
         replica.run()

@@ -229,7 +229,7 @@ def test_what_was_dropped_or_released_comes_back_when_its_name_is_free(shop: Sho
     shop.add()
     shop.run()
     shop.place.query("DROP TABLE a")
-    shop.command("release", NAME, "--target", TARGET, "--table", "b")
+    shop.command("target", "release", NAME, TARGET, "--table", "b")
     shop.insert("a", 200)
     (behind,) = shop.run()["behind"]
     assert behind["failure"]["code"] == "TARGET_TABLE_DROPPED"

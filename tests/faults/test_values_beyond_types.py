@@ -299,7 +299,7 @@ def test_the_first_and_last_dates_and_zero_dates_are_the_same_text_everywhere(
             expected if in_json else [{k: str(v or "").replace("T", " ") for k, v in one.items()} for one in expected]
         )
         assert found == wanted
-    for words in (("head", NAME, f"{DATABASE}.odd"), ("query", NAME, "SELECT * FROM odd ORDER BY n")):
+    for words in (("query", NAME, f"{DATABASE}.odd"), ("query", NAME, "SELECT * FROM odd ORDER BY n")):
         assert upstream.command(*words)["rows"][1:] == expected[1:], "zero dates are null for them"
     with upstream.storage.begin() as transaction:
         transaction.update(DATABASE, "odd", {"d": None}, pc.field("n") == 2)

@@ -132,7 +132,7 @@ def test_a_dropped_table(one_table: OneTable, home: Path, scratch: Scratch) -> N
     command("run", "s")
     assert command("tables", "s")["tables"] == []
     file = home / "a.sql"
-    command("dump", "s", "--at", "before-the-drop", "--table", "a", "--out", str(file))
+    command("export", "s", "a", "--at", "before-the-drop", "--format", "sql", "--out", str(file))
     assert "INSERT INTO `a`" in file.read_text()
     command("restore", "s", "--at", "before-the-drop", "--table", "a", "--into", scratch.uri)
     assert_restored(scratch, one_table, 0)
@@ -159,7 +159,7 @@ def test_a_wrong_update(one_table: OneTable, home: Path, scratch: Scratch) -> No
     assert {row["key"]["n"]: row["before"]["v"] for row in changed["rows"]} == {0: "v0", 1: "v1"}
     assert rows(one_table.read(before)) == rows(one_table.truth[1])
     file = home / "a.sql"
-    command("dump", "s", "--at", before, "--table", "a", "--out", str(file))
+    command("export", "s", "a", "--at", before, "--format", "sql", "--out", str(file))
     assert "wrong" not in file.read_text()
     command("restore", "s", "--at", before, "--into", scratch.uri)
     assert_restored(scratch, one_table, 1)

@@ -84,18 +84,18 @@ def test_databases_and_tables_upstream_that_are_nearly_typed_right_are_named(poi
 
 
 def test_a_view_is_said_to_be_one(points: dict[str, int], tmp_path: Path) -> None:
-    for words in (("head", NAME, "coded"), ("export", NAME, "shop.coded", "--out", str(tmp_path / "v.csv"))):
+    for words in (("query", NAME, "coded"), ("export", NAME, "shop.coded", "--out", str(tmp_path / "v.csv"))):
         error = refused(*words)
         assert error["message"].startswith("it is a view")
-        assert "ccpr schema" in error["remedy"]
+        assert "ccpr tables --ddl" in error["remedy"]
 
 
 def test_a_renamed_table_is_found_by_its_old_name(points: dict[str, int]) -> None:
     for typed in ("orders", "shop.orders"):
-        error = refused("head", NAME, typed)
+        error = refused("query", NAME, typed)
         assert "shop.bookings" in error["message"]
         assert f"--at {points['first']}" in error["remedy"]
-    assert len(command("head", NAME, "orders", "--at", str(points["first"]))["rows"]) == 2
+    assert len(command("query", NAME, "orders", "--at", str(points["first"]))["rows"]) == 2
 
 
 def test_a_point_is_named_by_how_long_ago_it_was(points: dict[str, int]) -> None:
@@ -124,7 +124,7 @@ def test_index_tables_are_shown_only_if_asked_for(points: dict[str, int]) -> Non
     def hidden(*words: str) -> bool:
         return "__mo_index" in ccpr(*words).stdout
 
-    for words in (("tables", NAME), ("history", NAME)):
+    for words in (("tables", NAME), ("points", "history", NAME)):
         assert not hidden(*words)
         assert hidden(*words, "--all")
 

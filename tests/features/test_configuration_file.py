@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ccpr.cli.exit_codes import NOT_CONFIRMED
 from ccpr.cli.main import app
-from ccpr.config.model import PARTS, Follower, Lake
+from ccpr.config.model import PARTS, FollowerEntry, LakeEntry
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.encryption_keys import new_key
 from ccpr.pipeline.spark.session import settings_of
@@ -235,10 +235,10 @@ OTHERS = {
     "subscriptions.targets.database",
     # In tests/relay/test_configuration_file.py.
     "subscriptions.followers",
-    *(f"subscriptions.followers.{name}" for name in Follower.model_fields),
+    *(f"subscriptions.followers.{name}" for name in FollowerEntry.model_fields),
     # In test_lake_in_a_file.py.
     "subscriptions.lakes",
-    *(f"subscriptions.lakes.{name}" for name in Lake.model_fields),
+    *(f"subscriptions.lakes.{name}" for name in LakeEntry.model_fields),
     "subscriptions",
     "version",
     "spark",
@@ -527,7 +527,7 @@ def test_init_writes_a_file_that_apply_takes(setting: World, monkeypatch: pytest
 
 
 def test_init_asks_a_person(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccpr.cli.init.is_interactive", lambda: True)
+    monkeypatch.setattr("ccpr.cli.config_command.is_interactive", lambda: True)
     monkeypatch.chdir(home)
     asked = ccpr("config", "init", answers="mysql://sys#dump@db.example.com\nshop db\n\n5m\n\n")
     assert asked.exit_code == 0, asked.output

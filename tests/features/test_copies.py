@@ -429,7 +429,7 @@ def test_a_copy_or_a_drill_has_no_place_that_is_in_use_however_it_is_spelled(one
     command("copy", "s", "--to", str(place))
     mirror, link = one_table.source.mirror_folder(), place.with_name("link")
     link.symlink_to(mirror)
-    command("lake", "add", "s", "lake", "--to", str(place.with_name("lake")))
+    command("target", "add", "s", "lake", "--to", str(place.with_name("lake")))
     taken = [
         mirror,
         f"{mirror}/",
@@ -449,7 +449,7 @@ def test_a_copy_or_a_drill_has_no_place_that_is_in_use_however_it_is_spelled(one
             assert command(*words, code=1)["error"]["code"] == "MIRROR_IN_USE", words
     for where in map(str, taken[:4]):
         assert command("alter", "s", "--drill-into", where, code=1)["error"]["code"] == "MIRROR_IN_USE", where
-    other = ("lake", "add", "s", "other", "--to", str(place))
+    other = ("target", "add", "s", "other", "--to", str(place))
     assert command(*other, code=1)["error"]["code"] == "MIRROR_IN_USE"
     command("alter", "s", "--copy-to", str(place), "--copy-every", "1h")
     command("copy", "s", "--promote", str(place))

@@ -43,7 +43,7 @@ def checked(what: str, name: str = "s") -> tuple[str, str]:
 
 
 def schema(*words: str) -> Any:
-    return command("schema", "s", *words)
+    return command("tables", "s", "--ddl", *words)
 
 
 def test_views_and_sequences_are_in_each_point_as_they_were_at_its_time(source: Source) -> None:
@@ -186,7 +186,7 @@ def test_definitions_go_with_their_points_and_into_a_new_state(source: Source, h
     (newest,) = [file for file in folder.iterdir() if file != first]
     newest.chmod(0o600)
     newest.write_bytes(newest.read_bytes().replace(b"select a", b"select b"))
-    assert command("schema", "s", code=1)["error"]["code"] == "MIRROR_DAMAGED"
+    assert command("tables", "s", "--ddl", code=1)["error"]["code"] == "MIRROR_DAMAGED"
     assert f"definitions/{newest.name}" in str(command("verify", "s", code=1))
 
 

@@ -167,7 +167,7 @@ def test_a_target_that_loads_a_table_records_its_sum(shop: OneTable, server: Mar
         lsn = shop.work()
         assert recorded(lsn) == {"target": (4, True)}
         assert drill("--at", str(lsn))["good"]
-        command("release", "s")
+        command("target", "release", "s")
 
 
 def test_figures_of_another_history_are_forgotten(shop: OneTable) -> None:

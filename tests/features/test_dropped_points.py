@@ -20,19 +20,20 @@ def test_points_with_a_damaged_manifest_are_given_up_and_the_newer_ones_stay(rep
     manifest = replica.mirror / table["manifest"]
     manifest.chmod(0o600)
     manifest.write_bytes(b"not what was written")
-    words = ("head", NAME, table["table"], "--at", str(lsns[0]))
+    words = ("query", NAME, table["table"], "--at", str(lsns[0]))
     error = replica.command(*words, code=1)["error"]
     assert error["code"] == "MIRROR_DAMAGED"
-    assert "--drop-before" in error["remedy"]
-    left = replica.command("points", NAME, "--drop-before", str(lsns[1]), "--yes")
+    assert "points drop NAME --before LSN" in error["remedy"]
+    assert replica.command("points", "drop", NAME, "--before", str(lsns[1]), "--yes") == {"lsns": lsns[:1]}
+    left = replica.command("points", NAME)
     assert [point["lsn"] for point in left] == lsns[1:]
     assert replica.command(*words, code=1)["error"]["code"] == "POINT_GONE"
     replica.assert_equal_to_source(3)
 
 
 def test_nothing_is_dropped_without_a_yes_and_never_the_newest(replica: Replica, lsns: list[int]) -> None:
-    assert replica.command("points", NAME, "--drop-before", str(lsns[1]), code=4)["error"]["code"] == "NOT_CONFIRMED"
-    error = replica.command("points", NAME, "--drop-before", str(lsns[-1] + 1), "--yes", code=1)["error"]
+    assert replica.command("points", "drop", NAME, "--before", str(lsns[1]), code=4)["error"]["code"] == "NOT_CONFIRMED"
+    error = replica.command("points", "drop", NAME, "--before", str(lsns[-1] + 1), "--yes", code=1)["error"]
     assert error["code"] == "POINTS_NEEDED"
     assert [point["lsn"] for point in replica.command("points", NAME)] == lsns
     replica.assert_equal_to_source(3)
@@ -43,7 +44,7 @@ def test_files_of_dropped_points_go_as_those_that_expire_do(replica: Replica, ls
         return {path for path in replica.mirror.rglob("*") if path.is_file()}
 
     before = files()
-    replica.command("points", NAME, "--drop-before", str(lsns[-1]), "--yes")
+    replica.command("points", "drop", NAME, "--before", str(lsns[-1]), "--yes")
     assert before - files() == set(), "a reader may have them open"
     with Workspace() as workspace:
         assert workspace.mirror(NAME).point(lsns[-1]).lsn == lsns[-1]

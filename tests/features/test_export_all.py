@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.main import app
-from ccpr.cli.restore_rows import RowProgress
+from ccpr.cli.progress_bars import RowProgress
 from ccpr.cli.row_files import file_names
 from ccpr.service import estimates
 from ccpr_emulator.engine.storage import Storage
@@ -151,7 +151,7 @@ def test_an_export_says_how_long_it_takes_before_it_begins(source: SimulatedSour
 
 def test_it_says_how_much_is_left(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("ccpr.cli.restore_rows.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ccpr.cli.progress_bars.time.monotonic", lambda: now[0])
     shown = RowProgress(1_000, quiet=False)
     now[0] += 20
     shown.add(250)

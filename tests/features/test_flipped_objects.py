@@ -282,12 +282,12 @@ def test_a_lake_that_took_damage_is_named_and_published_anew(tmp_path: Path, mon
         workspace, lake = readers.made.workspace, tmp_path / "lake"
         row, right = workspace.log.row(NAME), counted(readers.table.to_arrow())
         monkeypatch.setenv("CCPR_HOME", str(workspace.home))
-        command("lake", "add", NAME, "lk", "--to", lake.as_uri(), "--format", "delta")
+        command("target", "add", NAME, "lk", "--to", lake.as_uri(), "--format", "delta")
         path, at, bit = a_bit_that_changes_a_value(readers)
         content = path.read_bytes()
         path.chmod(0o600)
         path.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
-        command("lake", "sync", NAME, "lk")
+        command("target", "sync", NAME, "lk")
         assert counted(READERS["delta-rs"](str(lake / TABLE), 0)) != right
         named = verifier_of(workspace, row, repair=False).run()
         assert [damage.read_in for damage in named.damages] == [(TABLE,)]

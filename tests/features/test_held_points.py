@@ -175,7 +175,7 @@ def test_a_point_that_something_needs_is_not_dropped(one_table: OneTable) -> Non
     for point, says in (("3", "newest"), ("1", "1 as h is held")):
         error = command("points", "drop", "s", point, "--yes", code=1)["error"]
         assert (error["code"], says in error["message"]) == ("POINTS_NEEDED", True)
-    error = command("points", "s", "--drop-before", "3", "--yes", code=1)["error"]
+    error = command("points", "drop", "s", "--before", "3", "--yes", code=1)["error"]
     assert (error["code"], "1 as h is held" in error["message"]) == ("POINTS_NEEDED", True)
     assert one_table.lsns() == [0, 1, 2, 3]
     assert command("points", "drop", "s", "2", code=4)["error"]["code"] == "NOT_CONFIRMED"
@@ -189,7 +189,8 @@ def test_a_point_that_something_needs_is_not_dropped(one_table: OneTable) -> Non
     assert command("verify", "s")["sound"]
     one_table.work()
     command("points", "release", "s", "h")
-    left = command("points", "s", "--drop-before", "4", "--yes")
+    command("points", "drop", "s", "--before", "4", "--yes")
+    left = command("points", "s")
     assert [point["lsn"] for point in left] == [4, 5]
     one_table.assert_equal()
     command("points", "hold", "s", "4", "--name", "h")

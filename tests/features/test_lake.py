@@ -15,11 +15,11 @@ from tests.support.replica import NAME, SIZED_SCENARIOS, Replica, replaying
 
 def add(replica: Replica, *options: str, code: int = 0) -> Any:
     place = ("--to", (replica.folder / "lake").as_uri(), "--format", "delta")
-    return replica.command("lake", "add", NAME, "lake", *place, *options, code=code)
+    return replica.command("target", "add", NAME, "lake", *place, *options, code=code)
 
 
 def status(replica: Replica) -> Any:
-    (found,) = replica.command("lake", "status", NAME)
+    (found,) = replica.command("target", "status", NAME)
     return found
 
 
@@ -69,7 +69,7 @@ def test_the_folder_is_named_after_the_table(replica: Replica) -> None:
 def test_a_lake_that_is_added_later_begins_with_the_newest_point(replica: Replica) -> None:
     replica.run()
     add(replica)
-    outcome = replica.command("lake", "sync", NAME, "lake")
+    outcome = replica.command("target", "sync", NAME, "lake")
     assert outcome["lsn"] == 1
     assert_shows(replica, 1, status(replica))
 
@@ -78,7 +78,7 @@ def test_a_lake_in_a_bucket(replica: Replica, s3_url: str) -> None:
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
 
-    replica.command("lake", "add", NAME, "lake", "--to", s3_url)
+    replica.command("target", "add", NAME, "lake", "--to", s3_url)
     for _ in range(3):
         replica.run()
     mirror = Mirror(open_store(str(replica.mirror)))
@@ -93,15 +93,16 @@ def test_a_lake_in_a_bucket(replica: Replica, s3_url: str) -> None:
 def test_lakes_are_listed_and_dropped_and_their_tables_stay_unless_purged(replica: Replica) -> None:
     add(replica)
     replica.run()
-    (listed,) = replica.command("lake", "list", NAME)
+    (listed,) = replica.command("target", "list", NAME)
     assert (listed["lake"], listed["format"], listed["lsn"]) == ("lake", "delta", 1)
+    assert (listed["target"], listed["kind"]) == ("lake", "lake")
+    assert replica.command("target", "list", NAME, "--kind", "database") == []
+    replica.command("target", "remove", NAME, "lake")
     assert replica.command("target", "list", NAME) == []
-    replica.command("lake", "drop", NAME, "lake")
-    assert replica.command("lake", "list", NAME) == []
     add(replica)
     assert status(replica)["lsn"] == 1, "it is taken up again"
-    assert replica.command("lake", "drop", NAME, "lake", "--purge", code=4)["error"]["code"] == "NOT_CONFIRMED"
-    replica.command("lake", "drop", NAME, "lake", "--purge", "--yes")
+    assert replica.command("target", "remove", NAME, "lake", "--purge", code=4)["error"]["code"] == "NOT_CONFIRMED"
+    replica.command("target", "remove", NAME, "lake", "--purge", "--yes")
     assert [path.name for path in (replica.folder / "lake").iterdir()] == [".unfinished"]
 
 
@@ -111,7 +112,7 @@ def test_lakes_are_added_shown_and_dropped_in_sql(replica: Replica) -> None:
     (created,) = replica.command("sql", script)
     assert (created["statement"], created["name"], created["uri"]) == ("CREATE LAKE", "lake", place)
     replica.run()
-    (listed,) = replica.command("lake", "list", NAME)
+    (listed,) = replica.command("target", "list", NAME)
     assert (listed["keep"], listed["copy_on_write"], listed["lsn"]) == (7, True, 1)
     (shown,) = replica.command("sql", f"SHOW LAKES OF {NAME}")
     assert shown["rows"] == [{"lake": "lake", "uri": place, "format": "delta", "lsn": 1, "tables_behind": 0}]
@@ -142,25 +143,25 @@ def test_a_subscription_with_a_lake_can_be_dropped(replica: Replica) -> None:
         (("--tables", "a,,b"), "BAD_SETTING"),
         (("--database", "nobodys"), "BAD_SETTING"),
         (("--keep", "-1"), "BAD_SETTING"),
-        (("--to", "https://x/y"), "BAD_NAME"),
+        (("--to", "https://x/y"), "BAD_TARGET_URI"),
         (("--to", "s3://key:secret@bucket/x"), "BAD_NAME"),
     ],
 )
 def test_what_cannot_be_is_refused(replica: Replica, options: tuple[str, ...], code: str) -> None:
     assert add(replica, *options, code=2)["error"]["code"] == code
-    assert replica.command("lake", "list", NAME) == []
+    assert replica.command("target", "list", NAME) == []
 
 
 def test_a_place_is_of_one_lake_and_of_no_mirror(replica: Replica) -> None:
     add(replica)
-    other = ("lake", "add", NAME, "other", "--to")
+    other = ("target", "add", NAME, "other", "--to")
     for place, code in (
         (replica.folder / "lake" / "below", "TARGET_EXISTS"),
         (replica.folder, "MIRROR_IN_USE"),
         (replica.mirror, "MIRROR_IN_USE"),
     ):
         assert replica.command(*other, place.as_uri(), code=1)["error"]["code"] == code
-    again = replica.command("lake", "add", NAME, "lake", "--to", (replica.folder / "x").as_uri(), code=1)
+    again = replica.command("target", "add", NAME, "lake", "--to", (replica.folder / "x").as_uri(), code=1)
     assert again["error"]["code"] == "TARGET_EXISTS"
 
 
@@ -177,10 +178,10 @@ def test_a_table_that_others_wrote_to_is_behind_until_it_is_rebuilt(replica: Rep
         if behind:
             break
     assert [(one["table"], one["failure"]["code"]) for one in behind] == [(table["table"], "LAKE_CHANGED")]
-    assert replica.command("lake", "rebuild", NAME, "lake", table["table"])["behind"] == []
+    assert replica.command("target", "rebuild", NAME, "lake", table["table"])["behind"] == []
     (point, *_) = [point["lsn"] for point in replica.command("points", NAME)][::-1]
     assert_shows(replica, point, status(replica))
-    wrong = replica.command("lake", "rebuild", NAME, "lake", "nobodys", code=1)
+    wrong = replica.command("target", "rebuild", NAME, "lake", "nobodys", code=1)
     assert wrong["error"]["code"] == "LAKE_TABLE_UNKNOWN"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ccpr.config.model import Lake
+from ccpr.config.model import LakeEntry
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.lake_readers import read_delta_rs
@@ -50,7 +50,7 @@ def file_with(port: int, **lakes: dict[str, Any]) -> dict[str, Any]:
 def apply(home: Path, file: dict[str, Any], *options: str, code: int = 0) -> Any:
     path = home / "ccpr.yaml"
     path.write_text(yaml.safe_dump(file))
-    return command("apply", "-f", str(path), *options, code=code)
+    return command("config", "apply", "-f", str(path), *options, code=code)
 
 
 def verbs(document: Any) -> list[str]:
@@ -62,18 +62,18 @@ def test_a_lake_of_a_file_is_added_once_and_published(home: Path, port: int) -> 
     assert "add lake" in verbs(apply(home, file_with(port, lake=place)))
     assert verbs(apply(home, file_with(port, lake=place))) == []
     command("run", "shop")
-    ((found,),) = [status["tables"] for status in command("lake", "status", "shop")]
+    ((found,),) = [status["tables"] for status in command("target", "status", "shop")]
     assert read_delta_rs(found["uri"], found["version"]).num_rows == 3
 
 
 def test_every_key_of_a_lake_is_kept_and_exported(home: Path, port: int) -> None:
-    assert set(ALL) | {"to"} == set(Lake.model_fields)
+    assert set(ALL) | {"to"} == set(LakeEntry.model_fields)
     said = {"to": (home / "lake").as_uri(), **ALL}
     apply(home, file_with(port, lake=said))
-    (listed,) = command("lake", "list", "shop")
+    (listed,) = command("target", "list", "shop")
     shown = {**listed, "database": listed["source_database"]}
     assert {key: shown[key] for key in ALL} == ALL
-    command("export-config", "-f", str(home / "exported.yaml"))
+    command("config", "export", "-f", str(home / "exported.yaml"))
     exported = yaml.safe_load((home / "exported.yaml").read_text())
     assert exported["subscriptions"]["shop"]["lakes"] == {
         "lake": {key: value for key, value in said.items() if key != "format"}
@@ -84,8 +84,8 @@ def test_what_is_kept_can_be_changed_and_nothing_else(home: Path, port: int) -> 
     place = {"to": (home / "lake").as_uri()}
     apply(home, file_with(port, lake=place))
     assert verbs(apply(home, file_with(port, lake={**place, "keep": 7}))) == ["alter lake"]
-    assert command("lake", "list", "shop")[0]["keep"] == 7
-    assert command("lake", "alter", "shop", "lake")["keep"] is None
+    assert command("target", "list", "shop")[0]["keep"] == 7
+    assert command("target", "alter", "shop", "lake")["keep"] is None
     for change in ({"to": (home / "other").as_uri()}, {"columns": "name"}, {"tables": "x"}, {"copy_on_write": True}):
         refused = apply(home, file_with(port, lake={**place, **change}), code=2)
         assert refused["error"]["code"] == "CONFIG_CONFLICT", change
@@ -96,5 +96,5 @@ def test_a_lake_that_is_not_in_the_file_stays_unless_it_is_pruned(home: Path, po
     command("run", "shop")
     assert verbs(apply(home, file_with(port))) == []
     assert verbs(apply(home, file_with(port), "--prune", "--yes")) == ["remove lake"]
-    assert command("lake", "list", "shop") == []
+    assert command("target", "list", "shop") == []
     assert read_delta_rs(str(home / "lake" / "d.t"), 0).num_rows == 3, "its tables stay"

@@ -63,7 +63,7 @@ def test_a_copy_has_all_that_its_points_need(shop: OneTable, home: Path) -> None
     second = home / "second"
     command("copy", "s", "--to", str(second))
     shop.work()
-    command("points", "s", "--drop-before", str(shop.lsns()[3]), "--yes")
+    command("points", "drop", "s", "--before", str(shop.lsns()[3]), "--yes")
     command("copy", "s", "--to", str(second))
     table = ccpr.open_mirror(second).table(f"{DATABASE}.a")
     for lsn in shop.lsns():
@@ -75,7 +75,7 @@ def test_an_adopted_state_knows_the_parts(shop: OneTable) -> None:
     command("state", "adopt", "s")
     shop.work()
     assert len(parts(shop)) == POINTS
-    command("points", "s", "--drop-before", str(shop.lsns()[3]), "--yes")
+    command("points", "drop", "s", "--before", str(shop.lsns()[3]), "--yes")
     shop.work()
     shop.assert_equal()
     assert command("verify", "s")["sound"]

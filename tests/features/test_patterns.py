@@ -75,7 +75,7 @@ def test_tables_that_match_are_replicated_and_what_is_left_out_is_said_once(sour
     source.assert_equal(PATTERNS)
     status = command("status", "s")
     assert [(one["name"], one["reason"]) for one in status["not_replicated"]] == [
-        ("order_view", "it has no rows; points of whole databases have its definition (`ccpr schema`)"),
+        ("order_view", "it has no rows; points of whole databases have its definition (`ccpr tables --ddl`)"),
         ("order_tmp", "the patterns of the subscription exclude it"),
         ("other", "the patterns of the subscription exclude it"),
     ]

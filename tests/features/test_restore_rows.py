@@ -72,7 +72,7 @@ def test_a_dump_that_a_client_loads_equals_the_source(
         replica.subscribe()
         replica.run()
         file = home / "dump.sql"
-        done = replica.command("dump", NAME, "--out", str(file))
+        done = replica.command("export", NAME, "--format", "sql", "--out", str(file))
         assert done["bytes"] == file.stat().st_size
         scratch.server.create_database(scratch.name)
         login = [f"-u{scratch.server.user}", f"-p{scratch.server.password}", f"-h{scratch.server.host}"]
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_no_part_of_a_script_and_the_script_loads(
     odd: OneTable, scratch: Scratch, home: Path
 ) -> None:
     file = home / "dump.sql"
-    done = command("dump", "s", "--out", str(file), code=BEHIND)
+    done = command("export", "s", "--format", "sql", "--out", str(file), code=BEHIND)
     assert {one["table"] for one in done["behind"]} == {f"d.{name}" for name in ODD}
     assert (done["tables"], done["rows"], done["bytes"]) == (2, 4, file.stat().st_size)
     scratch.server.create_database(scratch.name)

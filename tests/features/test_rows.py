@@ -68,22 +68,11 @@ def refused(*words: str, code: int = 1) -> dict[str, Any]:
 
 def test_head_finds_the_database_of_a_table(shop: dict[str, int]) -> None:
     for table in ("shop.notes", "notes"):
-        found = command("head", NAME, table, "--at", str(shop["first"]))
+        found = command("query", NAME, table, "--at", str(shop["first"]))
         assert (found["subscription"], found["table"], found["lsn"]) == (NAME, "shop.notes", shop["first"])
         assert sorted(str(row["text"]) for row in found["rows"]) == ["None", "tea", "tea"]
-    assert len(command("head", NAME, "orders", "-n", "4")["rows"]) == 4
-    assert refused("head", NAME, "nothing")["code"] == "TABLE_NOT_IN_POINT"
-
-
-def test_head_without_a_subscription_finds_it_as_before(shop: dict[str, int]) -> None:
-    at = ("--at", str(shop["first"]))
-    for words in (("head", "notes", *at), ("head", "shop.notes", *at), ("head", "notes", "-s", NAME, *at)):
-        found = command(*words)
-        assert (found["subscription"], found["table"], found["lsn"]) == (NAME, "shop.notes", shop["first"])
-        assert found["rows"] == command("head", NAME, "notes", *at)["rows"]
-    shown = typer.testing.CliRunner().invoke(app, ["head", "notes"])
-    assert "ccpr head shop notes" in shown.stderr
-    assert refused("head", "nothing")["code"] == "TABLE_NOT_IN_POINT"
+    assert len(command("query", NAME, "orders", "-n", "4")["rows"]) == 4
+    assert refused("query", NAME, "nothing")["code"] == "TABLE_NOT_IN_POINT"
 
 
 def test_a_query_sees_all_tables_at_one_point(shop: dict[str, int]) -> None:
@@ -140,7 +129,7 @@ def test_names_that_differ_in_letter_case_only_are_not_taken_for_each_other(home
         command("run", "case")
     assert refused("query", "case", "SELECT * FROM T")["code"] == "QUERY_FAILED"
     assert command("query", "case", "SELECT * FROM u")["rows"] == [{"id": 2}]
-    assert command("head", "case", "T")["rows"] == [{"id": 1}]
+    assert command("query", "case", "T")["rows"] == [{"id": 1}]
 
 
 def test_statements_come_from_standard_input_and_rows_go_to_a_file(shop: dict[str, int], tmp_path: Path) -> None:
@@ -193,7 +182,7 @@ def test_a_diff_of_a_point_with_itself_is_empty_and_one_backwards_is_refused(sho
 
 
 def test_the_schema_is_that_of_the_point(shop: dict[str, int]) -> None:
-    (table,) = command("schema", NAME, "orders")["tables"]
+    (table,) = command("tables", NAME, "orders")["tables"]
     assert "`amount` decimal(10,2)" in table["ddl"]
     assert [one["name"] for one in table["columns"]] == ["id", "customer", "amount", "raw"]
     assert {one["table"] for one in command("schema", NAME)["tables"]} == {"shop.orders", "shop.notes"}
@@ -201,11 +190,11 @@ def test_the_schema_is_that_of_the_point(shop: dict[str, int]) -> None:
 
 
 def test_history_says_what_iterations_brought(shop: dict[str, int]) -> None:
-    found = command("history", NAME)
+    found = command("points", "history", NAME)
     assert [one["lsn"] for one in found] == [shop["changed"], shop["first"]]
     assert found[0]["tables"] == ["shop.notes", "shop.orders"]
     assert all(one["bytes_copied"] > 0 and one["seconds"] >= 0 for one in found)
-    assert len(command("history", NAME, "-n", "1")) == 1
+    assert len(command("points", "history", NAME, "-n", "1")) == 1
 
 
 # ---- export

@@ -191,12 +191,12 @@ def test_it_is_shown_as_what_it_is(source: Source) -> None:
     assert status["scope"] == "shop_*,crm of account acc1 (tables item)"
     left_out = {one["name"]: one["reason"] for one in status["not_replicated"]}
     assert left_out == {
-        "crm.v": "it has no rows; points of whole databases have its definition (`ccpr schema`)",
+        "crm.v": "it has no rows; points of whole databases have its definition (`ccpr tables --ddl`)",
         **{f"{name}.order_1": "the patterns of the subscription exclude it" for name in DATABASES},
     }
     tables = [table["table"] for table in command("tables", "s")["tables"]]
     assert tables == [f"{name}.item" for name in DATABASES]
-    schema = command("schema", "s")
+    schema = command("tables", "s", "--ddl")
     assert [table["table"] for table in schema["tables"]] == tables
     assert (schema["views"], schema["unreadable"]) == ([], [])
     doctor = {check["what"]: check["told"] for check in command("doctor", "s")["checks"]}
@@ -210,15 +210,15 @@ def test_rows_are_read_by_the_full_name(source: Source) -> None:
     source.subscribe("--account", "acc1")
     source.create("crm", "single")
     command("run", "s")
-    assert command("head", "s", "shop_2.item")["rows"][0] == {"id": 1, "v": "shop_2 item 1"}
-    assert command("head", "s", "single")["table"] == "crm.single"
-    error = command("head", "s", "item", code=1)["error"]
+    assert command("query", "s", "shop_2.item")["rows"][0] == {"id": 1, "v": "shop_2 item 1"}
+    assert command("query", "s", "single")["table"] == "crm.single"
+    error = command("query", "s", "item", code=1)["error"]
     assert error["code"] == "TABLE_NOT_IN_POINT"
     assert "crm.item, shop_1.item, shop_2.item" in error["remedy"]
     joined = "select a.v, b.v as w from crm.item a join shop_2.item b using (id) order by id"
     assert command("query", "s", joined)["rows"][1] == {"v": "crm item 2", "w": "shop_2 item 2"}
     assert "crm.item" in command("query", "s", "select * from item", code=1)["error"]["message"]
-    found = command("schema", "s", "crm.item")["tables"]
+    found = command("tables", "s", "--ddl", "crm.item")["tables"]
     assert [one["table"] for one in found] == ["crm.item"]
     assert command("verify", "s")["sound"]
     assert command("resync", "s", "--table", "crm.item", "--yes")["outcome"]
@@ -274,7 +274,7 @@ def test_views_sequences_and_functions_of_each_database_are_in_each_point(source
     storage.role_privileges.append((2, "r", "table", item, 30, "select", "d.t", 1, "2026-01-01 00:00:00", 0))
     source.subscribe("--account", account)
     first = command("run", "s")["lsn"]
-    found = command("schema", "s")
+    found = command("tables", "s", "--ddl")
     assert described(found, "views") == [("crm", "v"), ("shop_1", "v")]
     assert found["views"][1]["statements"] == ["CREATE VIEW `shop_1`.`v` AS select id from shop_1.item"]
     unreadable = {(one["kind"], one["database"], one["name"]) for one in found["unreadable"]}
@@ -287,18 +287,18 @@ def test_views_sequences_and_functions_of_each_database_are_in_each_point(source
         whole = {(kind, database, "") for kind in ("function", "grant", "row rule") for database in DATABASES}
         assert unreadable == whole | {("sequence", "crm", "sq")}
         assert (found["sequences"], found["functions"], found["grants"]) == ([], [], [])
-    assert command("schema", "s", "crm.v")["views"] == found["views"][:1]
-    assert command("schema", "s", "v", code=1)["error"]["code"] == "TABLE_NOT_IN_POINT"  # there are two
+    assert command("tables", "s", "--ddl", "crm.v")["views"] == found["views"][:1]
+    assert command("tables", "s", "--ddl", "v", code=1)["error"]["code"] == "TABLE_NOT_IN_POINT"  # there are two
     asked = asked_when_idle(source.emulator)
     storage.drop_relation("crm", "v", VIEW, account=account)
     assert command("run", "s")["point"]
-    assert described(command("schema", "s"), "views") == [("shop_1", "v")]
+    assert described(command("tables", "s", "--ddl"), "views") == [("shop_1", "v")]
     assert asked_when_idle(source.emulator) == asked
-    assert command("schema", "s", "--at", str(first)) == found
+    assert command("tables", "s", "--ddl", "--at", str(first)) == found
     assert command("verify", "s")["sound"]
     storage.drop_database("shop_1", account=account)
     command("run", "s")
-    assert described(command("schema", "s"), "views") == []
+    assert described(command("tables", "s", "--ddl"), "views") == []
 
 
 @only_acc1

@@ -236,7 +236,7 @@ def statements(document: Any, kind: str) -> list[str]:
 
 
 def test_definitions_are_those_of_each_point(old_home: Path) -> None:
-    first, second = (command("schema", "shop", "--at", lsn) for lsn in ("1", "2"))
+    first, second = (command("tables", "shop", "--ddl", "--at", lsn) for lsn in ("1", "2"))
     cheap = "CREATE VIEW `shop`.`cheap` AS select id from shop.item where price < 5"
     dear = "CREATE VIEW `shop`.`dear` AS select id from shop.item where price > 100"
     assert (statements(first, "views"), statements(second, "views")) == ([cheap, dear], [cheap])
@@ -254,7 +254,7 @@ def test_definitions_are_those_of_each_point(old_home: Path) -> None:
         ]
         assert [(one["kind"], one["name"]) for one in document["unreadable"]] == [("function", "file")]
     for lsn in ("0", "1"):  # of several databases
-        assert statements(command("schema", "account", "--at", lsn), "views") == [
+        assert statements(command("tables", "account", "--ddl", "--at", lsn), "views") == [
             "CREATE VIEW `crm`.`short` AS select id from crm.person",
             "CREATE VIEW `shop_1`.`some` AS select v from shop_1.item",
         ]
@@ -321,7 +321,7 @@ def test_the_next_points_equal_the_upstream_and_its_targets_follow(
     assert actions == {"item": "changed", "part": "changed", "remark": "altered"}, "none is built anew"
     assert_target_equal(targets["shop-report"], "shop", "shop")
     assert command("verify", "shop", "--deep")["sound"]
-    (sequence,) = command("schema", "shop")["sequences"]
+    (sequence,) = command("tables", "shop", "--ddl")["sequences"]
     assert sequence["last"] == 14
 
     outcome = command("run", "orders")

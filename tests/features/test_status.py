@@ -220,7 +220,7 @@ def until(read: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
 
 
 def test_what_is_not_replicated_is_listed_with_the_reason(recordings: Path, home: Path) -> None:
-    reason = "it has no rows; points of whole databases have its definition (`ccpr schema`)"
+    reason = "it has no rows; points of whole databases have its definition (`ccpr tables --ddl`)"
     view = {"name": "v1", "kind": "view", "reason": reason}
     with replaying(recordings / "ddl", home) as replica:
         replica.subscribe()
@@ -229,7 +229,7 @@ def test_what_is_not_replicated_is_listed_with_the_reason(recordings: Path, home
             replica.run()
             found.append(replica.command("status", NAME)["not_replicated"])
         assert found == [*[[]] * 5, [view]]
-        shown = typer.testing.CliRunner().invoke(app, ["status", NAME]).stdout
+        shown = typer.testing.CliRunner().invoke(app, ["status", NAME, "-v"]).stdout
         assert "view v1: it has no rows" in shown  # the line may be broken
 
 

@@ -213,8 +213,11 @@ def test_a_released_table_is_an_ordinary_one_and_stays_as_it_is(shop: Shop) -> N
     shop.add()
     shop.run()
     assert MARK in shop.create_text("a")
-    assert shop.command("release", NAME, "--table", "d.nothing", code=1)["error"]["code"] == "TARGET_TABLE_UNKNOWN"
-    (released,) = shop.command("release", NAME, "--table", "d.a")
+    assert (
+        shop.command("target", "release", NAME, "--table", "d.nothing", code=1)["error"]["code"]
+        == "TARGET_TABLE_UNKNOWN"
+    )
+    (released,) = shop.command("target", "release", NAME, "--table", "d.a")
     assert released == {"target": TARGET, "table": f"{shop.place.database}.a", "left_out": []}
     assert MARK not in shop.create_text("a")
     shop.place.query("INSERT INTO a VALUES (-1, 'mine')")
@@ -234,7 +237,7 @@ def test_a_target_whose_tables_are_synced_is_not_forgotten_by_mistake(shop: Shop
     shop.run()
     assert shop.command("target", "remove", NAME, TARGET, code=1)["error"]["code"] == "TARGET_IN_USE"
     assert shop.command("drop", NAME, code=1)["error"]["code"] == "TARGET_IN_USE"
-    assert len(shop.command("release", NAME)) == 3
+    assert len(shop.command("target", "release", NAME)) == 3
     shop.insert("a", 200)
     assert shop.command("run", NAME)["targets"] == [], "nothing is synced there any more"
     assert len(shop.place.rows("a")) == 100

@@ -126,7 +126,7 @@ def test_rows_are_read_by_program_and_by_command_as_the_upstream_has_them(shop: 
             shop.change()
             assert core.command("run", NAME)["tables_changed"] == 1
         expected = shop.expected()
-        shown = core.command("head", NAME, "orders", "-n", "1000")
+        shown = core.command("query", NAME, "orders", "-n", "1000")
         assert by_id(shown["rows"]) == expected
         place = core.home / "mirrors" / NAME
         assert by_id(json.loads(core.program(READ.format(place=str(place))))) == expected
@@ -144,7 +144,7 @@ def test_the_service_replicates(shop: Shop, core: Core) -> None:
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    assert by_id(core.command("head", NAME, "orders", "-n", "1000")["rows"]) == shop.expected()
+    assert by_id(core.command("query", NAME, "orders", "-n", "1000")["rows"]) == shop.expected()
     core.command("run", NAME)  # an iteration that the service had begun goes on at its snapshot
 
 
@@ -176,7 +176,7 @@ def test_copying_says_that_spark_is_not_installed(shop: Shop, core: Core) -> Non
     shop.change()
     (choice,) = core.command("run", NAME)["engine"]
     assert choice == {"place": "process", "why": "Spark is not installed"}
-    assert by_id(core.command("head", NAME, "orders", "-n", "1000")["rows"]) == shop.expected()
+    assert by_id(core.command("query", NAME, "orders", "-n", "1000")["rows"]) == shop.expected()
 
 
 def test_help_needs_no_extra(core: Core) -> None:
@@ -197,8 +197,8 @@ def test_help_needs_no_extra(core: Core) -> None:
         ("doctor", NAME),
         ("points", NAME),
         ("tables", NAME),
-        ("schema", NAME, "orders"),
-        ("history", NAME),
+        ("tables", NAME, "orders"),
+        ("points", "history", NAME),
         ("verify", NAME),
         ("plan", NAME),
         ("snapshots", NAME),

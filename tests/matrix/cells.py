@@ -48,7 +48,7 @@ def play(folder: Path, server: MariaDb, *, whole: bool, ways: Sequence[Way] = WA
         server.create_database(database_of(scene, TARGET))
         to = f"mysql://{server.user}:env:TARGET_PASSWORD@{server.host}:{server.port}/{database_of(scene, TARGET)}"
         assert scene.ccpr("target", "add", NAME, TARGET, "--to", to, "--ddl-policy", "full")[0] == 0
-        assert scene.ccpr("lake", "add", NAME, LAKE, "--to", (folder / "lake").as_uri(), "--change-data")[0] == 0
+        assert scene.ccpr("target", "add", NAME, LAKE, "--to", (folder / "lake").as_uri(), "--change-data")[0] == 0
         scene.ccpr("run", NAME)
         insert(scene)
         cells: list[Cell] = []

@@ -123,7 +123,7 @@ def _into_matrixone(scene: Scene) -> Tables:
 
 def _dumped(scene: Scene) -> Tables:
     database, file = database_of(scene, "dumped"), scene.home / "dump.sql"
-    code, document = scene.json("dump", NAME, "--out", str(file), "--at", str(FULL))
+    code, document = scene.json("export", NAME, "--format", "sql", "--out", str(file), "--at", str(FULL))
     scene.server.create_database(database)
     login = [f"-u{scene.server.user}", f"-p{scene.server.password}", f"-h{scene.server.host}", f"-P{scene.server.port}"]
     words = [str(CLIENT), "--no-defaults", *login, "--protocol=tcp", database]
@@ -216,7 +216,7 @@ def _asked(scene: Scene) -> Tables:
 
 
 def _head(scene: Scene) -> Tables:
-    return _documents(scene, lambda one: ("head", NAME, "-n", "1000", "--at", str(FULL), "--", one.full_name))
+    return _documents(scene, lambda one: ("query", NAME, "-n", "1000", "--at", str(FULL), "--", one.full_name))
 
 
 def _documents(scene: Scene, words: Callable[[Tried], tuple[str, ...]], part: str = "") -> Tables:
@@ -306,7 +306,7 @@ def _feed(kind: str) -> Callable[[Scene], Tables]:
 
 
 def _of_lake(scene: Scene, rows: Callable[[str, int], pa.Table]) -> Tables:
-    _, document = scene.json("lake", "status", NAME, LAKE)
+    _, document = scene.json("target", "status", NAME, LAKE)
     found = scene.refused(document, 3)
     (lake,) = document
     for table in lake["tables"]:

@@ -90,7 +90,7 @@ def test_most_tables_that_are_gone_at_once_stay_until_that_is_approved(scene: Sc
     for number in (2, 3):
         assert scene.snapshot(number) == between
     assert scene.failure(between).startswith("FOLLOWER_DROPS_HELD: 3 tables are gone")
-    shown = typer.testing.CliRunner().invoke(app, ["relay", "approve", NAME, "site_b", "--json"])
+    shown = typer.testing.CliRunner().invoke(app, ["follower", "approve", NAME, "site_b", "--json"])
     assert (shown.exit_code, scene.follower.approved_lsn) == (0, gone), shown.output
     assert scene.failure(between) == ""
     assert scene.snapshot(4) == gone

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ccpr.config.model import Follower
+from ccpr.config.model import FollowerEntry
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.state import followers
 from tests.relay.conftest import Relayed
@@ -114,7 +114,7 @@ CASES = {
 
 
 def test_every_key_of_a_follower_has_a_case() -> None:
-    assert {key.partition(" ")[0] for key in CASES} == set(Follower.model_fields)
+    assert {key.partition(" ")[0] for key in CASES} == set(FollowerEntry.model_fields)
 
 
 @pytest.mark.parametrize("key", CASES)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from decimal import Decimal
 
-from ccpr.config.sql.statements import (
+from ccpr.config.sql.subscription_statements import (
     AlterSubscription,
     Assignment,
     CreateLake,
@@ -12,7 +12,7 @@ from ccpr.config.sql.statements import (
     DropSubscription,
     PauseSubscription,
     ResumeSubscription,
-    Select,
+    SelectSubscriptions,
     ShowLakes,
     ShowSubscriptions,
     Statement,
@@ -42,7 +42,7 @@ def format_statement(statement: Statement) -> str:
             return f"DROP SUBSCRIPTION {if_exists}{quote_name(statement.name)}{options}"
         case ShowSubscriptions():
             return "SHOW SUBSCRIPTIONS"
-        case Select():
+        case SelectSubscriptions():
             where = " AND ".join(f"{column} = {_format_value(value)}" for column, value in statement.where)
             columns = ", ".join(statement.columns) or "*"
             return f"SELECT {columns} FROM {statement.source}{f' WHERE {where}' if where else ''}"

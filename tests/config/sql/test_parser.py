@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ccpr.config.errors import SqlSyntax
-from ccpr.config.sql.parser import READABLE, RESERVED, parse
-from ccpr.config.sql.statements import (
+from ccpr.config.sql.statement_parser import READABLE, RESERVED, parse
+from ccpr.config.sql.subscription_statements import (
     LAKE_SETTINGS,
     AlterSubscription,
     Assignment,
@@ -23,7 +23,7 @@ from ccpr.config.sql.statements import (
     DropSubscription,
     PauseSubscription,
     ResumeSubscription,
-    Select,
+    SelectSubscriptions,
     ShowLakes,
     ShowSubscriptions,
     Statement,
@@ -90,10 +90,10 @@ URI = "mysql://acc#user:pw@host:6001"
         ),
         ("DROP LAKE IF EXISTS `my-lake` OF s PURGE", DropLake("my-lake", "s", True, True)),
         ("SHOW LAKES OF s", ShowLakes("s")),
-        ("SELECT * FROM mo_sync_configs", Select("mo_sync_configs")),
+        ("SELECT * FROM mo_sync_configs", SelectSubscriptions("mo_sync_configs")),
         (
             "select State, iteration_lsn from mo_catalog.MO_CCPR_LOG where db_name = 'd''b' and state = 0",
-            Select("mo_ccpr_log", ("state", "iteration_lsn"), (("db_name", "d'b"), ("state", 0))),
+            SelectSubscriptions("mo_ccpr_log", ("state", "iteration_lsn"), (("db_name", "d'b"), ("state", 0))),
         ),
     ],
 )
@@ -117,7 +117,7 @@ def test_words_that_no_statement_has_are_errors_at_their_place(rest: str) -> Non
 
 def test_a_number_that_no_database_holds_is_an_error_at_its_place() -> None:
     (statement,) = parse(f"SELECT * FROM mo_ccpr_log WHERE state = {2**63 - 1}")
-    assert statement == Select("mo_ccpr_log", (), (("state", 2**63 - 1),))
+    assert statement == SelectSubscriptions("mo_ccpr_log", (), (("state", 2**63 - 1),))
     with pytest.raises(SqlSyntax, match="a number, or text"):
         parse(f"SELECT * FROM mo_ccpr_log WHERE state = {2**63}")
 
@@ -141,7 +141,7 @@ def test_a_script_is_several_statements() -> None:
 )
 def test_strings_are_read_as_mysql_reads_them(written: str, meant: str) -> None:
     (statement,) = parse(f"SELECT * FROM mo_ccpr_log WHERE db_name = {written}")
-    assert isinstance(statement, Select)
+    assert isinstance(statement, SelectSubscriptions)
     assert statement.where == (("db_name", meant),)
 
 
@@ -260,11 +260,11 @@ def creates(draw: st.DrawFn) -> CreateSubscription:
 
 
 @st.composite
-def selects(draw: st.DrawFn) -> Select:
+def selects(draw: st.DrawFn) -> SelectSubscriptions:
     source = draw(st.sampled_from(sorted(READABLE)))
     columns = st.sampled_from(READABLE[source])
     where = st.lists(st.tuples(columns, texts | numbers), max_size=3).map(tuple)
-    return Select(source, draw(st.lists(columns, max_size=4).map(tuple)), draw(where))
+    return SelectSubscriptions(source, draw(st.lists(columns, max_size=4).map(tuple)), draw(where))
 
 
 statements = st.one_of(

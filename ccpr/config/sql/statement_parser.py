@@ -1,7 +1,7 @@
 """The statements about subscriptions and lakes, from text to values (docs/requirements.md O2; grammar in
 docs/reference/sql.md).
 
-Recursive descent over the tokens of `ccpr.config.sql.tokens`. The settings and columns are those of `SETTINGS` and of
+Recursive descent over `ccpr.config.sql.sql_tokens`. The settings and columns are those of `SETTINGS` and of
 the tables, so that an unknown one is an error that points at its place. A value is a literal of a type that the setting
 has; what it means, and whether it may be, is not looked at here.
 """
@@ -9,7 +9,8 @@ has; what it means, and whether it may be, is not looked at here.
 from collections.abc import Callable, Collection, Mapping
 
 from ccpr.config.errors import SqlSyntax
-from ccpr.config.sql.statements import (
+from ccpr.config.sql.sql_tokens import scan, syntax_error
+from ccpr.config.sql.subscription_statements import (
     LAKE_SETTINGS,
     AlterSubscription,
     Assignment,
@@ -19,13 +20,12 @@ from ccpr.config.sql.statements import (
     DropSubscription,
     PauseSubscription,
     ResumeSubscription,
-    Select,
+    SelectSubscriptions,
     ShowLakes,
     ShowSubscriptions,
     Statement,
     Value,
 )
-from ccpr.config.sql.tokens import scan, syntax_error
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.sql.lexer import Kind, Token
 from ccpr.state.migrations import VIEW, VIEW_COLUMNS
@@ -70,7 +70,7 @@ RESERVED = frozenset(
 
 def parse(text: str) -> list[Statement]:
     """The statements of a script, separated by ';'. Raises SqlSyntax."""
-    parser = _Parser(text)
+    parser = _StatementParser(text)
     statements = []
     while not parser.at_end():
         if parser.sign(";"):
@@ -83,7 +83,7 @@ def parse(text: str) -> list[Statement]:
     return statements
 
 
-class _Parser:
+class _StatementParser:
     """Reads forward only. What could have been at the present place is collected for the error."""
 
     def __init__(self, text: str) -> None:
@@ -271,7 +271,7 @@ class _Parser:
         self.words("OF")
         return self.name("the subscription's name")
 
-    def _select(self) -> Select:
+    def _select(self) -> SelectSubscriptions:
         columns: list[Token] = []
         if not self.sign("*"):
             self.list_of(lambda: columns.append(self._column()))
@@ -286,7 +286,7 @@ class _Parser:
             where.append(self._condition(source))
             while self.word("AND"):
                 where.append(self._condition(source))
-        return Select(source, tuple(token.value.lower() for token in columns), tuple(where))
+        return SelectSubscriptions(source, tuple(token.value.lower() for token in columns), tuple(where))
 
     def _column(self) -> Token:
         if self._token.kind not in ("word", "name") or self._token.value.upper() in RESERVED:
@@ -348,7 +348,7 @@ class _Parser:
 class _Given:
     """The settings of one statement, each once."""
 
-    def __init__(self, parser: _Parser, forms: Mapping[str, tuple[type, ...]] = _FORMS) -> None:
+    def __init__(self, parser: _StatementParser, forms: Mapping[str, tuple[type, ...]] = _FORMS) -> None:
         self._parser, self._forms = parser, forms
         self.values: dict[str, Value] = {}
         self.listed = False

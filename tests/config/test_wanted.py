@@ -9,7 +9,7 @@ import pytest
 from ccpr.config.document import MOST_BYTES, read_document, written
 from ccpr.config.errors import ConfigInvalid
 from ccpr.config.model import PARTS, schema
-from ccpr.config.reading import Wanted, read_file, read_text
+from ccpr.config.wanted import WantedConfig, read_file, read_text
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.state.setting_kinds import Flag, Kind, Number, Span, Whole
 from ccpr.state.settings import SETTINGS, Settings
@@ -39,7 +39,7 @@ spark: {master: 'local[2]', config: {spark.ui.enabled: true, spark.executor.core
 """
 
 
-def read(text: str) -> Wanted:
+def read(text: str) -> WantedConfig:
     return read_text(text.encode(), "ccpr.yaml", ENVIRONMENT)
 
 

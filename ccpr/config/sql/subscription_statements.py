@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Value: TypeAlias = bool | int | float | str
-# What `WITH` may say of a lake, and the types by which a statement says it: the options of `ccpr lake add`.
+# What `WITH` may say of a lake, and the types by which a statement says it: the options of `ccpr target add`.
 LAKE_SETTINGS: Mapping[str, tuple[type, ...]] = {
     "format": (str,),
     "tables": (str,),
@@ -82,7 +82,7 @@ class ShowSubscriptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
+class SelectSubscriptions:
     """`columns` empty: all. `where`: columns and the values that they must have."""
 
     source: str
@@ -122,7 +122,7 @@ Statement: TypeAlias = (
     | ResumeSubscription
     | DropSubscription
     | ShowSubscriptions
-    | Select
+    | SelectSubscriptions
     | CreateLake
     | DropLake
     | ShowLakes

@@ -16,7 +16,16 @@ from pydantic import ValidationError
 from ccpr.config import document
 from ccpr.config.document import Document, Problem, is_reference, read_document, with_variables
 from ccpr.config.errors import ConfigInvalid
-from ccpr.config.model import PARTS, ConfigFile, Follower, Lake, Spark, Subscription, Target, Upstream
+from ccpr.config.model import (
+    PARTS,
+    ConfigFile,
+    FollowerEntry,
+    LakeEntry,
+    SparkEntry,
+    SubscriptionEntry,
+    TargetEntry,
+    UpstreamEntry,
+)
 from ccpr.lake.lake_options import Format, LakeOptions, Mapped
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
@@ -88,7 +97,7 @@ class WantedSpark:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedConfig:
     """All that a file says.
 
     Attributes
@@ -107,7 +116,7 @@ class Wanted:
         return f"{self.document.source}, line {self.document.line_of(keys)}: {'.'.join(keys)}"
 
 
-def read_file(path: Path, environment: Mapping[str, str] | None = None) -> Wanted:
+def read_file(path: Path, environment: Mapping[str, str] | None = None) -> WantedConfig:
     """Raises ConfigInvalid."""
     try:
         with path.open("rb") as file:
@@ -121,7 +130,7 @@ def read_file(path: Path, environment: Mapping[str, str] | None = None) -> Wante
     return read_text(content, path.name, environment)
 
 
-def read_text(content: bytes, source: str, environment: Mapping[str, str] | None = None) -> Wanted:
+def read_text(content: bytes, source: str, environment: Mapping[str, str] | None = None) -> WantedConfig:
     """Raises ConfigInvalid. `environment`: the process's own if None."""
     raw = read_document(content, source)
     values = with_variables(raw, os.environ if environment is None else environment)
@@ -174,17 +183,17 @@ class _Resolver:
         self._problems: list[Problem] = []
         self._plain: set[int] = set()
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> WantedConfig:
         logins = {name: self._login(("upstreams", name), one) for name, one in self._file.upstreams.items()}
         found = [self._subscription(name, one, logins) for name, one in self._file.subscriptions.items()]
         spark = None if self._file.spark is None else self._spark(self._file.spark)
         if self._problems:
             raise self._values.error(self._problems)
         subscriptions = tuple(one for one in found if one is not None)
-        return Wanted(self._values, subscriptions, spark, tuple(sorted(self._plain)))
+        return WantedConfig(self._values, subscriptions, spark, tuple(sorted(self._plain)))
 
     def _subscription(
-        self, name: str, one: Subscription, logins: Mapping[str, tuple[Endpoint, str] | None]
+        self, name: str, one: SubscriptionEntry, logins: Mapping[str, tuple[Endpoint, str] | None]
     ) -> WantedSubscription | None:
         path: document.Path = ("subscriptions", name)
         targets = [self._target((*path, "targets", below), below, target) for below, target in one.targets.items()]
@@ -215,7 +224,7 @@ class _Resolver:
             tuple(self._lake(below, lake) for below, lake in one.lakes.items()),
         )
 
-    def _settings(self, path: document.Path, name: str, one: Subscription) -> Settings:
+    def _settings(self, path: document.Path, name: str, one: SubscriptionEntry) -> Settings:
         shared = [
             self._named(path, "policy", one.policy, self._file.policies),
             self._named(path, "objective", one.objective, self._file.objectives),
@@ -227,7 +236,7 @@ class _Resolver:
         values["mirror"] = values.get("mirror", "").replace("{subscription}", name)
         return Settings(**values)
 
-    def _target(self, path: document.Path, name: str, one: Target) -> WantedTarget | None:
+    def _target(self, path: document.Path, name: str, one: TargetEntry) -> WantedTarget | None:
         try:
             address, inside = parse_target_uri(one.uri)
         except CcprError as error:
@@ -237,16 +246,16 @@ class _Resolver:
             return None
         return WantedTarget(name, address, password, TargetSettings(**one.said()), one.database or "")
 
-    def _lake(self, name: str, one: Lake) -> WantedLake:
+    def _lake(self, name: str, one: LakeEntry) -> WantedLake:
         rest = (one.copy_on_write, one.change_data, one.keep, one.keep_for)
         options = LakeOptions(Format(one.format), one.tables, Mapped(one.columns), *rest)
         return WantedLake(name, one.to, options, one.database or "")
 
-    def _follower(self, path: document.Path, name: str, one: Follower) -> WantedFollower | None:
+    def _follower(self, path: document.Path, name: str, one: FollowerEntry) -> WantedFollower | None:
         login = self._login(path, one)
         return None if login is None else WantedFollower(name, *login, one.database, one.relay_address)
 
-    def _login(self, path: document.Path, one: Upstream | Follower) -> tuple[Endpoint, str] | None:
+    def _login(self, path: document.Path, one: UpstreamEntry | FollowerEntry) -> tuple[Endpoint, str] | None:
         try:
             endpoint, inside = parse_uri(one.uri)
         except CcprError as error:
@@ -264,7 +273,7 @@ class _Resolver:
             self._plain.add(self._raw.line_of(place))
         return inside if beside is None else beside
 
-    def _spark(self, spark: Spark) -> WantedSpark:
+    def _spark(self, spark: SparkEntry) -> WantedSpark:
         if spark.master and spark.remote:
             self._problem(("spark", "remote"), "a master and a Spark Connect server are named; Spark runs in one")
         config = {
