@@ -209,8 +209,9 @@ def overview(found: "Sequence[SubscriptionStatus]", *, verbose: bool) -> Table |
 
 
 def _describe(those: "Sequence[TargetStatus] | Sequence[FollowerStatus]") -> str:
-    bad = sum(not one.ok for one in those)
-    return f"{len(those)}, {bad} not ok" if bad else str(len(those) or "-")
+    """How many there are, or which have trouble."""
+    bad = [f"{one.name} {getattr(one, 'trouble', one.state)}" for one in those if not one.ok]
+    return first_names(bad) if bad else str(len(those) or "-")
 
 
 def _last_error(status: "SubscriptionStatus") -> str:

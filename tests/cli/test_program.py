@@ -131,7 +131,7 @@ def test_a_program_that_started_arrow_without_pandas_can_use_both() -> None:
 def test_the_help_lists_every_command() -> None:
     text = ccpr("help").stdout
     assert all(f" {name} " in text for name in COMMANDS)
-    leading = [name for name in COMMANDS if f" {name} " in ccpr("--help").stdout]
+    leading = [name for name in COMMANDS if f"│ {name} " in ccpr("--help").stdout]
     assert (len(leading), leading[:2]) == (16, ["subscribe", "run"])
     assert max(map(len, text.splitlines())) <= 80
     assert all(known.summary.endswith((".", "…")) for known in Commands.deferred.values())

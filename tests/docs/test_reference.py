@@ -88,7 +88,7 @@ def test_every_command_and_option_has_its_place_and_a_page_that_uses_it() -> Non
         assert {name for name in options - {"--json", "--help"} if f"`{name}" not in sections[words]} == set(), words
     prose = " ".join(prose.split())
     without = {words for words, _ in commands() if f"ccpr {words}" not in prose}
-    assert without <= {"points list", "lake alter", "lake sync"}  # the first is `ccpr points`
+    assert without <= {"points list", "target sync"}  # the first is `ccpr points`
 
 
 def test_every_setting_error_and_limit_has_its_place() -> None:
