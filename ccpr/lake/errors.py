@@ -45,8 +45,8 @@ class LakeStoreUnsafe(Terminal):
     code = "LAKE_STORE_UNSAFE"
     about = "lake"
     default_remedy = (
-        "Use a store that knows `If-None-Match: *` when objects are put (S3 and most stores with its protocol do), or "
-        "a folder of a file system with hard links."
+        "Use a store that knows `If-None-Match: *` (S3 and most with its protocol), or a folder of a file system "
+        "with hard links."
     )
 
 

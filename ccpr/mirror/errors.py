@@ -196,6 +196,6 @@ class KeysNotBytes(Terminal):
     code = "KEYS_NOT_BYTES"
     about = "table"
     default_remedy = (
-        "Give the columns of its key COLLATE utf8mb4_bin upstream, or leave the table out of targets. "
-        "The mirror has it, and each point can be read as a whole."
+        "Give the columns of its key COLLATE utf8mb4_bin upstream, or leave the table out of targets. The mirror "
+        "has it at each point."
     )

@@ -61,9 +61,8 @@ class BaseSnapshotLost(Refused):
     code = "BASE_SNAPSHOT_LOST"
     about = "subscription"
     default_remedy = (
-        "`ccpr plan NAME` shows what a full list would copy. "
-        "`ccpr run NAME --plan ID` or `ccpr run NAME --allow-resync` copies it. "
-        "The setting resync_limit allows this without asking, up to so many bytes."
+        "`ccpr plan NAME` shows what a full list would copy; `ccpr run NAME --plan ID` or `ccpr run NAME "
+        "--allow-resync` copies it. The setting resync_limit allows so many bytes without asking."
     )
 
 

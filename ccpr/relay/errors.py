@@ -106,9 +106,9 @@ class FollowerStopped(Transient):
     code = "FOLLOWER_STOPPED"
     about = "follower"
     default_remedy = (
-        "The message is that cluster's. When its cause is gone, it goes on by itself; the same `ccpr follower add`, "
-        "typed again, resumes it at once. "
-        "To load everything again: `ccpr follower remove NAME FOLLOWER --drop-database`, then `ccpr follower add`."
+        "The message is that cluster's. When its cause is gone it goes on; the same `ccpr follower add`, typed "
+        "again, resumes it at once. To load everything again: `ccpr follower remove NAME FOLLOWER "
+        "--drop-database`, then `ccpr follower add`."
     )
 
 

@@ -46,8 +46,7 @@ class TargetUnfit(Terminal):
     code = "TARGET_UNFIT"
     about = "table"
     default_remedy = (
-        "Change the table upstream if it must be in this target. The mirror has it in any case, and the other tables "
-        "are still synced."
+        "Change the table upstream if it must be in this target. The mirror has it, and the other tables are synced."
     )
 
 

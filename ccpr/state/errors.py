@@ -24,7 +24,7 @@ class SubscriptionBusy(Transient):
 
     code = "SUBSCRIPTION_BUSY"
     about = "subscription"
-    default_remedy = "Wait until the other run has ended. If its process is dead, its lease expires by itself."
+    default_remedy = "Wait until the other run has ended. If its process is dead, its lease expires."
 
 
 class SubscriptionPaused(Terminal):
@@ -74,9 +74,8 @@ class MirrorMissing(MirrorDisagrees):
 
     code = "MIRROR_MISSING"
     default_remedy = (
-        "Mount the disk, or restore the mirror to this place: the subscription then goes on by itself. "
-        "If it was moved: `ccpr alter NAME --mirror URL`. "
-        "If it is lost: `ccpr drop NAME`, and subscribe again."
+        "Mount the disk, or restore the mirror to this place: the subscription then goes on. If it was moved: "
+        "`ccpr alter NAME --mirror URL`; if it is lost: `ccpr drop NAME`, and subscribe again."
     )
 
 
@@ -95,8 +94,8 @@ class MirrorAhead(MirrorDisagrees):
 
     code = "MIRROR_AHEAD"
     default_remedy = (
-        "`ccpr state adopt NAME` takes the mirror's points into the catalog database and goes on from there. Or "
-        "restore the newest copy of the catalog database, or of `ccpr state export`."
+        "`ccpr state adopt NAME` takes the mirror's points into the catalog database. Or restore the newest copy "
+        "of that, or of `ccpr state export`."
     )
 
 
@@ -265,9 +264,8 @@ class FollowerLoginLost(Terminal):
     code = "FOLLOWER_LOGIN_LOST"
     about = "follower"
     default_remedy = (
-        "Restore the key file that sealed them. Else type its `ccpr follower add` again with --new-login: its database "
-        "there is dropped and loaded again, as no cluster takes another login for a subscription that it has. "
-        "`ccpr follower remove NAME FOLLOWER --force` only forgets it."
+        "Restore the key file that sealed them. Else type its `ccpr follower add` again with --new-login: its "
+        "database there is dropped and loaded again. `ccpr follower remove NAME FOLLOWER --force` only forgets it."
     )
 
 

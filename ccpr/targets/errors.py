@@ -18,8 +18,8 @@ class TargetBusy(Transient):
     code = "TARGET_BUSY"
     about = "target"
     default_remedy = (
-        "Wait until the other process has ended: the server frees the lock when its connection ends. If its machine is "
-        "dead, the server may not know: find the connection in SHOW PROCESSLIST there, and end it with KILL <number>."
+        "Wait until the other process has ended. If its machine is dead, find its connection in SHOW PROCESSLIST "
+        "there, and end it with KILL <number>."
     )
 
 
@@ -124,8 +124,8 @@ class TargetValueRefused(Terminal):
     code = "TARGET_VALUE_REFUSED"
     about = "table"
     default_remedy = (
-        "Keep the named column as text: `ccpr target alter NAME TARGET --as-text table.column`, then run it again. "
-        "The mirror has the value in any case."
+        "Keep the named column as text: `ccpr target alter NAME TARGET --as-text table.column`, then run it again."
+        " The mirror has the value."
     )
 
 
@@ -207,9 +207,7 @@ class TargetChangeStuck(Transient):
 
     code = "TARGET_CHANGE_STUCK"
     about = "table"
-    default_remedy = (
-        "If it does not pass, remove the cause that the message names. The change then continues by itself."
-    )
+    default_remedy = "If it does not pass, remove the cause that the message names; the change then continues."
 
 
 class TargetUnsupported(Terminal):
@@ -275,10 +273,7 @@ class TargetPointGone(Terminal):
 
     code = "TARGET_POINT_GONE"
     about = "table"
-    default_remedy = (
-        "Rebuild the table from the mirror: `ccpr target rebuild NAME TARGET TABLE`. "
-        "This happens if the target was restored from an old copy."
-    )
+    default_remedy = "Rebuild the table from the mirror: `ccpr target rebuild NAME TARGET TABLE`."
 
 
 class TableBehindInMirror(Transient):

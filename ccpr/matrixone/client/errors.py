@@ -78,8 +78,8 @@ class HistoryUnreadable(UpstreamError, Transient):
     about = "snapshot"
     meaning = "the upstream cannot read its past now"
     default_remedy = (
-        "Nothing: the next attempt takes a new snapshot. If it stays, restart the "
-        "upstream's nodes one after the other; or `ccpr run NAME --allow-resync` compares with a full list."
+        "Nothing: the next attempt takes a new snapshot. If it stays, restart the upstream's nodes one by one, or "
+        "compare with a full list: `ccpr run NAME --allow-resync`."
     )
 
 
@@ -111,8 +111,8 @@ class ConnectionStalled(ConnectionLost):
     code = "CONNECTION_STALLED"
     meaning = "the answer of the upstream came too slowly"
     default_remedy = (
-        "Nothing: the next statement connects again. If it stays, look at the network. For a line that is this slow "
-        "set CCPR_STALL_SECONDS to more seconds, or CCPR_STALL_BYTES to fewer bytes."
+        "Nothing: the next statement connects again. For a line that is this slow set CCPR_STALL_SECONDS to more "
+        "seconds, or CCPR_STALL_BYTES to fewer bytes."
     )
 
 
@@ -227,9 +227,8 @@ class PublicationMissing(UpstreamError, Refused):
     about = "publication"
     meaning = "the publication does not exist"
     default_remedy = (
-        "Make it again if a RESTORE or a user upstream dropped it. As admin of the publishing account: "
-        "CREATE PUBLICATION <name> DATABASE <database> ACCOUNT sys (ACCOUNT ALL if that account is sys). The next run "
-        "copies restored tables again, since they have other ids."
+        "Make it again, as admin of the publishing account: CREATE PUBLICATION <name> DATABASE <database> ACCOUNT "
+        "sys (ACCOUNT ALL if that account is sys). Restored tables are copied again, since they have other ids."
     )
 
 
@@ -406,8 +405,8 @@ class ObjectListTooLong(BadAnswer):
     code = "OBJECT_LIST_TOO_LONG"
     about = "snapshot"
     default_remedy = (
-        "If the database really has so many objects, set CCPR_OBJECT_LIST_ROWS or CCPR_OBJECT_LIST_BYTES to more and "
-        "run it again: a million rows take up to 1 GB of memory. Or subscribe to its tables one by one (--table)."
+        "If the database really has so many objects, set CCPR_OBJECT_LIST_ROWS or CCPR_OBJECT_LIST_BYTES to more "
+        "(a million rows take up to 1 GB of memory), or subscribe to its tables one by one (--table)."
     )
 
 

@@ -28,6 +28,6 @@ class DdlUnreadable(Terminal):
     code = "DDL_UNREADABLE"
     about = "table"
     default_remedy = (
-        "Run SHOW CREATE TABLE upstream, look at the named place, and report the text. The mirror has the table in "
-        "any case; in targets this table waits, and the other tables go on."
+        "Run SHOW CREATE TABLE upstream, look at the named place, and report the text. The mirror has the table; "
+        "in targets it waits, and the others go on."
     )
