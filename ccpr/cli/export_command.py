@@ -240,7 +240,7 @@ def _write_script(
     as_json: bool,
 ) -> None:
     """Tables of a point as SQL. A table that the server cannot have is left out and named at the end."""
-    from ccpr.cli.restore_command import database_of
+    from ccpr.cli.restore_command import database_of, names_in
     from ccpr.retention.pinning import pinned
     from ccpr.schema.dialects import Dialect
     from ccpr.service import estimates
@@ -254,7 +254,7 @@ def _write_script(
     mirror = workspace.mirror(name)
     point = mirror.point(at_option(at))
     chosen = database_of(point, database, None if subscription.of_account else subscription.database)
-    source = PointSource(mirror, point, chosen, tuple(one.rpartition(".")[2] for one in named))
+    source = PointSource(mirror, point, chosen, names_in(point, chosen, named))
     refs = [point.tables[table_id] for table_id in source.chosen()]
     size = sum(ref.bytes for ref in refs)
     shown = RowProgress(sum(ref.rows for ref in refs), quiet=as_json)

@@ -1,5 +1,6 @@
 """`ccpr restore`: a kept point as a database of any MatrixOne."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -103,7 +104,6 @@ def restore(
     if by_rows and as_ is not None:
         raise typer.BadParameter("the database is in --into", param_hint="--as")
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        tables = tuple(one.rpartition(".")[2] for one in table or ())
         pins: Pins | None = None
         reading = DEFAULT_READING
         if mirror is not None:
@@ -111,6 +111,7 @@ def restore(
             identity = opened.identity()
             known = opened.point(point)
             chosen = database_of(known, database, None)
+            tables = names_in(known, chosen, table or ())
             source = Source(identity.subscription if identity else "mirror", opened, chosen, known.lsn, tables)
         else:
             row = workspace.log.row(name or "")
@@ -119,6 +120,7 @@ def restore(
             reading = subscription.settings.reading
             pins, known = Pins(workspace.log.engine, row.task_id), opened.point(point)
             chosen = database_of(known, database, None if subscription.of_account else subscription.database)
+            tables = names_in(known, chosen, table or ())
             source = Source(subscription.name, opened, chosen, known.lsn, tables, pins)
         source = replace(source, several=any(ref.database != source.database for ref in known.tables.values()))
         script = None
@@ -247,6 +249,12 @@ def database_of(point: "Point", wanted: str | None, own: str | None) -> str:
             remedy=f"Name one with --database: {', '.join(found[:20])}.",
         )
     return wanted or own or next(iter(found), "")
+
+
+def names_in(point: "Point", database: str, typed: Sequence[str]) -> tuple[str, ...]:
+    """Names of tables of a database without it, as they may be typed with it. A table may be called `a.b`."""
+    there = {ref.name for ref in point.tables.values() if ref.database == database}
+    return tuple(name if name in there else name.removeprefix(f"{database}.") for name in typed)
 
 
 class CopyProgress:

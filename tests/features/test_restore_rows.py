@@ -186,6 +186,18 @@ def test_single_tables_and_a_mirror_alone(shop: OneTable, scratch: Scratch) -> N
     assert scratch.tables() == {"a", "b"}
 
 
+def test_a_table_with_a_dot_in_its_name_is_named_with_and_without_its_database(
+    shop: OneTable, scratch: Scratch
+) -> None:
+    shop.source.storage.create_table(DATABASE, "x.a", {"n": "int not null"}, primary_key=["n"])
+    with shop.source.storage.begin() as transaction:
+        transaction.insert(DATABASE, "x.a", {"n": [7]})
+    shop.work()
+    assert restore(scratch, "--table", "x.a")["rows"] == 1
+    assert scratch.tables() == {"x.a"}
+    assert restore(scratch, "--table", f"{DATABASE}.x.a")["there"] == [f"{DATABASE}.x.a"]
+
+
 def test_typed_again_it_finds_the_same_rows_and_leaves_nothing(shop: OneTable, scratch: Scratch) -> None:
     assert restore(scratch)["there"] == []
     done = restore(scratch)
