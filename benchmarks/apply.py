@@ -38,9 +38,9 @@ from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.mirror.delta.split import run_split
 from ccpr.schema.dialects import Dialect
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.encoding import FORMAT, encode, load_columns, load_statement
 from ccpr.targets.expected_tables import ExpectedTables, target_of
 from ccpr.targets.source_rows import LOAD_ROWS

@@ -18,13 +18,13 @@ from ccpr.relay.server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.relay.watching import Watcher
 from ccpr.serve.caretaking import Caretaker
-from ccpr.serve.health import Health
 from ccpr.serve.listening import Component, Listener
 from ccpr.serve.metrics import Metrics
 from ccpr.serve.notifying import Notifier
 from ccpr.serve.overview import Overview
 from ccpr.serve.pages import Page, Pages
 from ccpr.serve.replicator import Replicator
+from ccpr.serve.service_health import ServiceHealth
 from ccpr.serve.single import OneService
 from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.status import read_all
@@ -114,7 +114,7 @@ class Serving:
             replicator.listeners,
             pages.loop,
         ]
-        self.health = Health(
+        self.health = ServiceHealth(
             replicator,
             _present(guards),
             {} if relay is None else {"relay": relay.trouble},

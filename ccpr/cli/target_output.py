@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ccpr.lake.lake_sync import LakeResult
     from ccpr.service.target_sync import TargetOutcome
     from ccpr.state.targets import LaggingTargetTable
-    from ccpr.targets.plan import TableStep, TargetPlan
     from ccpr.targets.sync import SyncResult
+    from ccpr.targets.target_plan import TableStep, TargetPlan
 
 
 # By the name of the step's class: for a table that the target does not have, and for one that it has.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ccpr.lake.changed_rows import changes_version
 from ccpr.lake.commit import Lake, files_of_adds, removed_at
 from ccpr.lake.errors import LakeChanged
-from ccpr.lake.lake_log import TableLog, TableState
+from ccpr.lake.lake_log import LakeLog, LakeTableState
 
 GRACE_SECONDS = 3600
 _SECOND = 10**9  # nanoseconds
@@ -42,18 +42,18 @@ class Horizon:
         return self.at is not None and at is not None and at <= self.at
 
 
-def is_checkpoint_due(state: TableState) -> bool:
+def is_checkpoint_due(state: LakeTableState) -> bool:
     """After some commits, if they are not few against what a checkpoint writes."""
     commits = state.version - state.checkpoint
     return commits >= _MOST_COMMITS or (commits >= _COMMITS and state.tail * _SHARE >= len(state.live))
 
 
-def oldest_removal(state: TableState) -> int | None:
+def oldest_removal(state: LakeTableState) -> int | None:
     """When the first file was removed that is still there: the time of a point. None if there is none."""
     return min((removed_at(one) for one in state.removed.values()), default=None)
 
 
-def clean(lake: Lake, log: TableLog, state: TableState, horizon: Horizon, oldest: int, *, committed: bool) -> int:
+def clean(lake: Lake, log: LakeLog, state: LakeTableState, horizon: Horizon, oldest: int, *, committed: bool) -> int:
     """Write a checkpoint and delete what has to go. Returns how many files went.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import Any
 from ccpr.lake.deletion_vectors import file_of
 from ccpr.lake.delta_table import commit_info
 from ccpr.lake.errors import LakeAhead, LakeChanged
-from ccpr.lake.lake_log import Action, CommitMark, TableLog, TableState
+from ccpr.lake.lake_log import Action, CommitMark, LakeLog, LakeTableState
 from ccpr.lake.lake_options import DEFAULT_RULES, TableRules
 from ccpr.lake.object_files import Runner, run_here
 from ccpr.lake.stores import LakeStore
@@ -79,12 +79,12 @@ class Lake:
     run: Runner = run_here
     confirm: Callable[[], None] = lambda: None
     on_rows: Callable[[int, int], None] = lambda rows, size: None
-    states: dict[str, TableState] = field(default_factory=dict)
+    states: dict[str, LakeTableState] = field(default_factory=dict)
 
-    def log(self, folder: str) -> TableLog:
-        return TableLog(self.store, folder, self.task)
+    def log(self, folder: str) -> LakeLog:
+        return LakeLog(self.store, folder, self.task)
 
-    def state(self, place: TablePlace) -> TableState:
+    def state(self, place: TablePlace) -> LakeTableState:
         """The newest version of a table. Raises LakeChanged if it is not the one that was written last, or one that an
         interrupted attempt wrote after it."""
         found = self.states.pop(place.folder, None)  # it comes back with the commit; after an error it is read again
@@ -96,7 +96,7 @@ class Lake:
         return found
 
 
-def manifest_before(lake: Lake, place: TablePlace, state: TableState) -> Manifest | None:
+def manifest_before(lake: Lake, place: TablePlace, state: LakeTableState) -> Manifest | None:
     """The table as the version before shows it; None if that is not known any more."""
     if not place.manifest or state.version != place.version:
         return None
@@ -107,7 +107,7 @@ def manifest_before(lake: Lake, place: TablePlace, state: TableState) -> Manifes
         return None
 
 
-def shows(state: TableState, point: PointToPublish, log: TableLog) -> bool:
+def shows(state: LakeTableState, point: PointToPublish, log: LakeLog) -> bool:
     """Whether the newest version shows the point. Raises LakeAhead if it shows a later one."""
     if state.mark is None or state.mark.at < point.at.physical:
         return False
@@ -117,7 +117,7 @@ def shows(state: TableState, point: PointToPublish, log: TableLog) -> bool:
     return True
 
 
-def check_files(lake: Lake, log: TableLog, state: TableState) -> None:
+def check_files(lake: Lake, log: LakeLog, state: LakeTableState) -> None:
     """Raises LakeChanged if a file of the newest version is missing."""
     stored = {name.removeprefix(f"{log.folder}/") for name in lake.store.files.names(log.folder)}
     if missing := sorted(files_of_adds(state.live.values()) - stored):
@@ -145,10 +145,12 @@ def removed_at(remove: Mapping[str, Any]) -> int:
     return int((remove.get("tags") or {}).get(AT, 0))
 
 
-class Commit:
+class LakeCommit:
     """The actions of one commit, and the commit."""
 
-    def __init__(self, lake: Lake, point: PointToPublish, place: TablePlace, log: TableLog, state: TableState) -> None:
+    def __init__(
+        self, lake: Lake, point: PointToPublish, place: TablePlace, log: LakeLog, state: LakeTableState
+    ) -> None:
         self.lake, self.point, self.place, self.log, self.state = lake, point, place, log, state
         self.timestamp = max(point.milliseconds, state.timestamp + 1)
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from ccpr.lake.commit import Lake, PointToPublish
 from ccpr.lake.delta_table import commit_info
 from ccpr.lake.errors import LakeChanged
-from ccpr.lake.lake_log import Action, CommitMark, TableLog, TableState
+from ccpr.lake.lake_log import Action, CommitMark, LakeLog, LakeTableState
 from ccpr.lake.log_checkpoint import read_whole
 from ccpr.lake.statistics import statistics_of, stats_text
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -58,7 +58,7 @@ CLEANED, REMOVED = "cleaned", "removed"  # old files went; all of a dropped tabl
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LakeEntry:
     """A table of the lake, as the row of its last version says.
 
     Attributes
@@ -114,7 +114,7 @@ class LakeContents:
     """
 
     points: list[PointToPublish] = field(default_factory=list)
-    tables: dict[int, Entry] = field(default_factory=dict)
+    tables: dict[int, LakeEntry] = field(default_factory=dict)
 
     @property
     def newest(self) -> PointToPublish | None:
@@ -125,15 +125,15 @@ class LakeContents:
         return {entry.folder: entry.version for entry in sorted(self.tables.values(), key=lambda entry: entry.at)}
 
 
-class Catalog:
+class LakeCatalog:
     """The table of points of one lake."""
 
     FOLDER = POINTS
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
-        self.log = TableLog(lake.store, POINTS, lake.task)
-        self.state: TableState | None = None
+        self.log = LakeLog(lake.store, POINTS, lake.task)
+        self.state: LakeTableState | None = None
         self.contents = LakeContents()
         self._rows = SCHEMA.empty_table()
 
@@ -189,7 +189,9 @@ class Catalog:
         add_rows(self.contents, new.to_pylist())
         return self.contents
 
-    def _commit(self, point: PointToPublish, state: TableState, content: pa.Table, merged: Sequence[Action]) -> None:
+    def _commit(
+        self, point: PointToPublish, state: LakeTableState, content: pa.Table, merged: Sequence[Action]
+    ) -> None:
         timestamp = max(point.milliseconds, state.timestamp + 1)
         mark = CommitMark(self.lake.task, point.lsn, point.at.physical)
         sink, footers = pa.BufferOutputStream(), []
@@ -318,8 +320,8 @@ def add_rows(found: LakeContents, rows: Iterable[Mapping[str, Any]]) -> None:
             found.tables[number] = replace(before, behind=True)
 
 
-def _entry(row: Mapping[str, Any]) -> Entry:
-    return Entry(
+def _entry(row: Mapping[str, Any]) -> LakeEntry:
+    return LakeEntry(
         row["logical_id"],
         row["table_id"],
         row["table"],

@@ -39,7 +39,7 @@ class CommitMark:
 
 
 @dataclass
-class TableState:
+class LakeTableState:
     """A table as a version of its log has it.
 
     Attributes
@@ -94,7 +94,7 @@ class TableState:
                 yield {kind: one}
 
 
-class TableLog:
+class LakeLog:
     """The log of the table in a folder of a lake.
 
     Parameters
@@ -109,7 +109,7 @@ class TableLog:
     def subject(self) -> str:
         return f"{self.store.url.partition('?')[0]}/{self.folder}"
 
-    def read(self, *, foreign: bool = False) -> TableState:
+    def read(self, *, foreign: bool = False) -> LakeTableState:
         """The newest version. `foreign`: commits of others are read, too. Raises LakeChanged; LakeForeign for a table
         that is not ours from its first version on; StoreFailed."""
         try:
@@ -126,7 +126,7 @@ class TableLog:
             raise LakeForeign("another table is there", subject=self.subject)
         return state
 
-    def commit(self, state: TableState, actions: Sequence[Action], mark: CommitMark, timestamp: int) -> None:
+    def commit(self, state: LakeTableState, actions: Sequence[Action], mark: CommitMark, timestamp: int) -> None:
         """Add the next version; the state becomes that version's. The first action is `commitInfo`. Raises
         LakeConflict if the version exists, StoreFailed: then it exists or not."""
         version = state.version + 1
@@ -136,7 +136,7 @@ class TableLog:
         state.apply(actions)
         state.version, state.mark, state.timestamp = version, mark, timestamp
 
-    def write_checkpoint(self, state: TableState) -> None:
+    def write_checkpoint(self, state: LakeTableState) -> None:
         """So that readers, and `read`, need only the commits behind it."""
         content = checkpoint_content(state.all_actions(), self._about(state))
         name = checkpoint_path(self.folder, state.version)
@@ -147,12 +147,12 @@ class TableLog:
         self.store.files.replace(f"{self.folder}/_delta_log/{LAST}", json.dumps(last).encode())
         state.tail, state.checkpoint = 0, state.version
 
-    def _about(self, state: TableState) -> dict[str, Any]:
+    def _about(self, state: LakeTableState) -> dict[str, Any]:
         """What a checkpoint has besides its actions, for `read`."""
         assert state.mark is not None
         return {"task": self.task, "timestamp": state.timestamp, "mark": state.mark.to_json()}
 
-    def _checkpointed(self) -> TableState:
+    def _checkpointed(self) -> LakeTableState:
         """The state of the newest checkpoint of ours, or that before the first version."""
         hint = self.store.read(f"{self.folder}/_delta_log/{LAST}")
         named = [] if hint is None else [int(json.loads(hint.to_pybytes())["version"])]
@@ -162,18 +162,20 @@ class TableLog:
             if found is None or found[1]["task"] != self.task:
                 continue  # another program may write checkpoints; they change nothing
             actions, about = found
-            state = TableState(version, int(about["timestamp"]), _mark(about["mark"]))
+            state = LakeTableState(version, int(about["timestamp"]), _mark(about["mark"]))
             state.apply(actions)
             state.tail, state.checkpoint = 0, version
             return state
-        return TableState()
+        return LakeTableState()
 
     def _checkpoints(self) -> Iterator[int]:
         """Versions that have one, newest first."""
         versions = (checkpoint_version(name) for name in self.store.files.names(f"{self.folder}/_delta_log"))
         yield from sorted((version for version in versions if version is not None), reverse=True)
 
-    def _marked(self, actions: Sequence[Action], state: TableState, *, foreign: bool) -> tuple[CommitMark | None, int]:
+    def _marked(
+        self, actions: Sequence[Action], state: LakeTableState, *, foreign: bool
+    ) -> tuple[CommitMark | None, int]:
         about = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         mark = _mark(about["ccpr"]) if "ccpr" in about else None
         if (mark is None or mark.task != self.task) and not (foreign and state.version >= 0):

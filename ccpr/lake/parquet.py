@@ -109,7 +109,9 @@ def file_batches(store: Store, folder: str, path: str, names: list[str]) -> Iter
     StoreFailed."""
     name = f"{folder}/{path}"
     try:
-        with pq.ParquetFile(pa.PythonFile(_Reading(store, name, store.open(name).size), "r"), pre_buffer=False) as file:
+        with pq.ParquetFile(
+            pa.PythonFile(_StoreReading(store, name, store.open(name).size), "r"), pre_buffer=False
+        ) as file:
             there = set(file.schema_arrow.names)
             columns = [one for one in names if one in there] or None
             yield from file.iter_batches(_READ_ROWS, columns=columns, use_threads=False)
@@ -193,12 +195,12 @@ class _Sink(io.RawIOBase):
 def _footer(store: Store, name: str, size: int) -> pq.FileMetaData | None:
     """Of a file that is there; None if it is no Parquet file."""
     try:
-        return pq.read_metadata(pa.PythonFile(_Reading(store, name, size), "r"))
+        return pq.read_metadata(pa.PythonFile(_StoreReading(store, name, size), "r"))
     except pa.ArrowException:
         return None
 
 
-class _Reading(io.RawIOBase):
+class _StoreReading(io.RawIOBase):
     """A file of a store that is read in parts."""
 
     def __init__(self, store: Store, name: str, size: int) -> None:

@@ -13,8 +13,8 @@ from ccpr.lake.changed_rows import check_feed_names
 from ccpr.lake.commit import (
     OBJECT,
     ROWS,
-    Commit,
     Lake,
+    LakeCommit,
     PointToPublish,
     TablePlace,
     check_files,
@@ -37,7 +37,7 @@ from ccpr.lake.errors import LakeChanged
 from ccpr.lake.feed import VersionChanges, VersionFeed
 from ccpr.lake.hidden_rows import later_tombstones, touched_by_tombstones
 from ccpr.lake.lake_columns import LakeColumns, delta_schema, file_schema, next_columns
-from ccpr.lake.lake_log import Action, TableLog, TableState
+from ccpr.lake.lake_log import Action, LakeLog, LakeTableState
 from ccpr.lake.object_files import KnownFile, ObjectResult, ObjectTask, stored_rows
 from ccpr.lake.parquet import FileShape
 from ccpr.lake.statistics import mended_stats, stats_text
@@ -113,20 +113,20 @@ def empty_table(lake: Lake, point: PointToPublish, place: TablePlace) -> Publish
             shape = FileShape(place.folder, before.table, columns, lake.reading)
             feed = VersionFeed(lake, place, state.version + 1, shape, columns, removes, before, None, point.at)
             changes = feed.changes(removes, ())
-        Commit(lake, point, place, log, state).write(
+        LakeCommit(lake, point, place, log, state).write(
             "DROP TABLE", removes=removes, unchanged=changes.unchanged, changes=changes.actions
         )
     lake.states.pop(place.folder, None)
     return _outcome(state, committed=True, pending=False)
 
 
-def _outcome(state: TableState, *, committed: bool, pending: bool, **counts: Any) -> Published:
+def _outcome(state: LakeTableState, *, committed: bool, pending: bool, **counts: Any) -> Published:
     rows = sum(visible_rows(add) for add in state.live.values())
     size = sum(int(add["size"]) for add in state.live.values())
     return Published(state.version, committed, pending, rows, size, **counts)
 
 
-def _columns_before(state: TableState, log: TableLog, *, again: bool) -> LakeColumns | None:
+def _columns_before(state: LakeTableState, log: LakeLog, *, again: bool) -> LakeColumns | None:
     """Those of the newest version; None before the first, and if `again` replaces what others have made of it."""
     try:
         return columns_of(state.metadata)
@@ -145,8 +145,8 @@ class _Publication:
         point: PointToPublish,
         manifest: Manifest,
         place: TablePlace,
-        log: TableLog,
-        state: TableState,
+        log: LakeLog,
+        state: LakeTableState,
         *,
         again: bool,
     ) -> None:
@@ -217,7 +217,7 @@ class _Publication:
         )
         changes = feed.changes(removes, adds)
         self.written += changes.size
-        commit = Commit(lake, self.point, self.place, self.log, state)
+        commit = LakeCommit(lake, self.point, self.place, self.log, state)
         removes, adds = [*removes, *former], [*adds, *renamed]
         unchanged = changes.unchanged.union(kept)
         self.written += commit.write(

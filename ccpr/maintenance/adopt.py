@@ -25,7 +25,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile
 from ccpr.mirror.points import Point, TableRef
 from ccpr.state import tables as catalog
-from ccpr.state.checkpoint.store import (
+from ccpr.state.checkpoint.checkpoint_store import (
     NOWHERE,
     CheckpointStore,
     GlobalCheckpoint,

@@ -29,7 +29,7 @@ from ccpr.retention.dropping import Replica
 from ccpr.retention.retention import Retention
 from ccpr.retention.sweeping import Swept, sweep
 from ccpr.state.checkpoint.checkpoint import Checkpoint
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.context import Context
 from ccpr.state.database import repeatable, together
 from ccpr.state.errors import CheckpointUnknown, StateUnavailable

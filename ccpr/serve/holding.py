@@ -13,7 +13,7 @@ from functools import partial
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.committing import Last
-from ccpr.serve.kept_sessions import KeptSessions, Login
+from ccpr.serve.kept_sessions import KeptLogin, KeptSessions
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import LeaseLost
 from ccpr.state.lease import TTL_SECONDS, Lease
@@ -46,8 +46,8 @@ class Holding:
         self._users = 0
         self._fence = 0  # of our last claim
         self._chain = 0  # raised when another executor has had the lease
-        self._login: tuple[object, Login] | None = None
-        self._session: tuple[Login, Session] | None = None
+        self._login: tuple[object, KeptLogin] | None = None
+        self._session: tuple[KeptLogin, Session] | None = None
 
     @contextmanager
     def iteration(self, row: LogRow | None = None) -> Iterator[tuple[Lease, Last | None]]:
@@ -96,11 +96,11 @@ class Holding:
             self._session = login, self._sessions.take(login, partial(self._workspace.connect, subscription))
         return self._session[1]
 
-    def _login_of(self, subscription: Subscription) -> Login:
+    def _login_of(self, subscription: Subscription) -> KeptLogin:
         """It is unsealed once."""
         address = subscription.endpoint, subscription.sealed_password
         if self._login is None or self._login[0] != address:
-            self._login = address, Login(subscription.endpoint, self._workspace.password_of(subscription))
+            self._login = address, KeptLogin(subscription.endpoint, self._workspace.password_of(subscription))
         return self._login[1]
 
     def _give_session(self) -> None:

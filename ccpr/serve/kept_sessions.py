@@ -16,7 +16,7 @@ IDLE_SECONDS: Final = 600.0  # after which one that nobody has used is closed
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class KeptLogin:
     """What a session is of."""
 
     endpoint: Endpoint
@@ -28,7 +28,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    login: Login
+    login: KeptLogin
     session: Session
     since: float
 
@@ -39,7 +39,7 @@ class KeptSessions:
     def __init__(self, steady: Callable[[], float] = time.monotonic, most: int = MOST_IDLE) -> None:
         self._steady, self._most = steady, most
         self._idle: OrderedDict[int, _Idle] = OrderedDict()  # the longest idle first
-        self._of: dict[Login, list[int]] = {}
+        self._of: dict[KeptLogin, list[int]] = {}
         self._ended = False
         self._lock = threading.Lock()
 
@@ -47,7 +47,7 @@ class KeptSessions:
     def idle(self) -> int:
         return len(self._idle)
 
-    def take(self, login: Login, connect: Callable[[], Session]) -> Session:
+    def take(self, login: KeptLogin, connect: Callable[[], Session]) -> Session:
         """One that is connected: the one of this login that was used last, else a new one. Raises what `connect`
         does."""
         with self._lock:
@@ -62,7 +62,7 @@ class KeptSessions:
             raise
         return idle.session
 
-    def give(self, login: Login, session: Session) -> None:
+    def give(self, login: KeptLogin, session: Session) -> None:
         """Somebody may take it. The longest idle is closed where there are too many."""
         with self._lock:
             self._idle[id(session)] = _Idle(login, session, self._steady())

@@ -130,7 +130,7 @@ class _Server(socketserver.ThreadingTCPServer):
         self.answer, self._room = answer, room
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
-        super().__init__(address, _Handler)
+        super().__init__(address, _PageHandler)
 
     def get_request(self) -> Any:
         try:
@@ -159,7 +159,7 @@ class _Server(socketserver.ThreadingTCPServer):
         _log.exception("a page could not be made")
 
 
-class _Handler(socketserver.BaseRequestHandler):
+class _PageHandler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         assert isinstance(self.server, _Server)
         with suppress(OSError):  # the other side has hung up, or is too slow

@@ -50,7 +50,7 @@ from ccpr.state.pins import Pins
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.subscription import Subscription
 from ccpr.targets.address import Address
-from ccpr.targets.server import Server
+from ccpr.targets.database_server import DatabaseServer
 
 FOLDER = "drills"  # of the state folder: scratch folders where no other place is named
 _PREFIX, _PIN = "ccpr_drill_", "ccpr_drill_"
@@ -281,7 +281,7 @@ class _Work:
         assert place.server is not None
         endpoint, mine = place.server.endpoint, f"{_PREFIX}{self.subscription.uid}_"
         differences: dict[str, str] = {}
-        with Server(endpoint, place.password) as server:
+        with DatabaseServer(endpoint, place.password) as server:
             for left in server.databases(mine) if self.is_alone else ():  # of a drill that was killed
                 server.drop(left)
         for number, database in enumerate(sorted({table.database for table in self.tables.values()})):
@@ -296,13 +296,13 @@ class _Work:
 
     @contextmanager
     def _scratch(self, scratch: Address, password: str) -> Iterator[None]:
-        with Server(scratch.endpoint, password) as server:
+        with DatabaseServer(scratch.endpoint, password) as server:
             if not server.create(scratch.database):
                 raise ScratchTaken("there is a database of that name", subject=scratch.masked())
         try:
             yield
         finally:
-            with Server(scratch.endpoint, password) as server:
+            with DatabaseServer(scratch.endpoint, password) as server:
                 server.drop(scratch.database)
 
     def _reading(self) -> Reading:

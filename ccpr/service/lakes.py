@@ -14,7 +14,7 @@ from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeStoreUnsafe
-from ccpr.lake.lake_catalog import Catalog, LakeContents, each_point
+from ccpr.lake.lake_catalog import LakeCatalog, LakeContents, each_point
 from ccpr.lake.lake_options import LakeOptions
 from ccpr.lake.lake_plan import PlannedLakeTable, plan_lake
 from ccpr.lake.lake_sync import LakeScope, LakeSync
@@ -29,7 +29,7 @@ from ccpr.schema.choices import DdlPolicy
 from ccpr.service.errors import MirrorInUse
 from ccpr.service.mirror_places import is_within, readable_subscriptions
 from ccpr.service.workspace import Workspace
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.copies import CopyRecords
 from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import GlobalPoint, PointHistory
@@ -39,7 +39,7 @@ from ccpr.state.targets import Target, TargetRecords
 
 
 class SyncedUnder(Protocol):
-    """What a sync of a lake needs of the holder of the subscription's lease."""
+    """What a sync of a target needs of the holder of the subscription's lease: an iteration has it."""
 
     @property
     def subscription(self) -> Subscription: ...
@@ -47,7 +47,9 @@ class SyncedUnder(Protocol):
     @property
     def mirror(self) -> Mirror: ...
 
-    def confirm(self) -> None: ...
+    def confirm(self) -> None:
+        """Raises LeaseLost if the subscription is not ours any more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def check_new(
         if other.name == lake_name and other.name not in leaving:
             raise TargetExists(f"it is {other.uri}", subject=f"lake {lake_name}")
     store = check_place(workspace, url, leaving=[(row.task_id, one) for one in leaving])
-    Catalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
+    LakeCatalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
     return store
 
 
@@ -212,7 +214,7 @@ def remove(workspace: Workspace, name: str, lake_name: str, *, purge: bool = Fal
     if purge:
         store = open_lake(target.uri)
         lake = Lake(store, workspace.mirror(name, published=False), target.task_id)
-        catalog = Catalog(lake)
+        catalog = LakeCatalog(lake)
         folders = {entry.folder for entry in catalog.read().tables.values()}
         for folder in sorted(folders):
             store.files.delete_folder(folder)
@@ -226,7 +228,7 @@ def shown(target: Target, workspace: Workspace, name: str) -> LakeShown:
     contents = _contents(target, workspace, name)
     newest = contents.newest
     tables = _tables(contents, target.uri)
-    points = uri_of(target.uri, Catalog.FOLDER)
+    points = uri_of(target.uri, LakeCatalog.FOLDER)
     if newest is None:
         return LakeShown(None, None, points, tables)
     return LakeShown(newest.lsn, newest.at.physical, points, tables)
@@ -235,7 +237,7 @@ def shown(target: Target, workspace: Workspace, name: str) -> LakeShown:
 def versions(target: Target, workspace: Workspace, name: str) -> dict[int, tuple[LakeTable, ...]]:
     """By the time of each point that the lake shows, its tables there: nanoseconds by the upstream's clock. Raises
     LakeChanged, LakeForeign, StoreFailed."""
-    catalog = Catalog(Lake(open_lake(target.uri), workspace.mirror(name, published=False), target.task_id))
+    catalog = LakeCatalog(Lake(open_lake(target.uri), workspace.mirror(name, published=False), target.task_id))
     catalog.read()
     return {
         found.points[-1].at.physical: _tables(found, target.uri) for found in each_point(catalog.rows) if found.points
@@ -253,7 +255,7 @@ def _tables(contents: LakeContents, url: str) -> tuple[LakeTable, ...]:
 
 def _contents(target: Target, workspace: Workspace, name: str) -> LakeContents:
     lake = Lake(open_lake(target.uri), workspace.mirror(name, published=False), target.task_id)
-    return Catalog(lake).read()
+    return LakeCatalog(lake).read()
 
 
 def uri_of(url: str, folder: str) -> str:
@@ -289,7 +291,7 @@ def opened_sync(
 def shown_location(workspace: Workspace, subscription: Subscription, target: Target) -> Location | None:
     """The newest point that a lake shows, as it says itself; None if it shows none. Raises LakeChanged, LakeForeign,
     StoreFailed."""
-    newest = Catalog(Lake(open_lake(target.uri), workspace.mirror_of(subscription), target.task_id)).read().newest
+    newest = LakeCatalog(Lake(open_lake(target.uri), workspace.mirror_of(subscription), target.task_id)).read().newest
     return None if newest is None else Location(newest.lsn, newest.at.physical)
 
 

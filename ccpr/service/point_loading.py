@@ -42,14 +42,14 @@ from ccpr.state.tables import mo_ccpr_log
 from ccpr.state.targets import LaggingTargetTable, known_definitions
 from ccpr.targets.address import Address
 from ccpr.targets.base import TableState
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_server import DatabaseServer
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.encoding import load_columns
 from ccpr.targets.errors import TargetRefused, TargetTableForeign
 from ccpr.targets.expected_tables import ExpectedTables
-from ccpr.targets.plan import TargetRules, wanted_table
-from ccpr.targets.server import Server
 from ccpr.targets.sync import TargetSync
-from ccpr.targets.tally import Tally
+from ccpr.targets.tally import TableTally
+from ccpr.targets.target_plan import TargetRules, wanted_table
 
 _NUMBERS = uuid.UUID("5a2f5a55-5d0e-4a3e-8f55-0a9b8c7d6e5f")  # of attempts
 
@@ -137,9 +137,9 @@ def load_point(
     """
     started, tables = time.monotonic(), source.chosen()
     number = str(uuid.uuid5(_NUMBERS, _text_of(source, address)))
-    tallies: dict[int, Tally] = {}
+    tallies: dict[int, TableTally] = {}
     ids = {table.qualified_name: table_id for table_id, table in tables.items()}
-    with Server(address.endpoint, password) as server:
+    with DatabaseServer(address.endpoint, password) as server:
         server.create(address.database)
     with history_of(source, tables, number) as history, _opened(history, address, password, number) as destination:
         point = history.newest()
@@ -222,14 +222,14 @@ def _text_of(source: PointSource, address: Address) -> str:
     return "\0".join((whose, str(source.point.lsn), source.database, address.database, *sorted(source.tables)))
 
 
-def _tally(rules: TargetRules, table: Table) -> Tally | None:
+def _tally(rules: TargetRules, table: Table) -> TableTally | None:
     """None for a table that the server cannot have."""
     try:
         create = parse_create_table(wanted_table(rules, table).create)
     except (DdlUnreadable, TargetUnfit, NotSyncable):
         return None
     columns = load_columns(table, create.columns, HIDDEN_KEY[rules.dialect], FAKE_KEY)
-    return Tally(columns, rules.dialect, f"table {table.qualified_name}")
+    return TableTally(columns, rules.dialect, f"table {table.qualified_name}")
 
 
 @contextmanager
@@ -240,8 +240,8 @@ def _opened(history: PointHistory, address: Address, password: str, number: str)
 
 
 def _read_again(
-    source: PointSource, tables: dict[int, Table], new_tally: Callable[[Table], Tally | None], reading: Reading
-) -> dict[int, Tally]:
+    source: PointSource, tables: dict[int, Table], new_tally: Callable[[Table], TableTally | None], reading: Reading
+) -> dict[int, TableTally]:
     """Count tables that were there, or have rows of an earlier, interrupted attempt."""
     found = {}
     for table_id, table in tables.items():
@@ -259,14 +259,14 @@ def _check(
     address: Address,
     password: str,
     tables: dict[int, Table],
-    tallies: dict[int, Tally],
+    tallies: dict[int, TableTally],
     taken: Collection[int],
     left_out: Sequence[str],
 ) -> dict[int, str]:
     """How the tables of others (`taken`) differ from what was read. Raises RestoredDiffers, which names all that differ
     and those that were left out, unless the server has of each of ours what was read."""
     differences, ours = {}, {}
-    with Server(address.endpoint, password) as server:
+    with DatabaseServer(address.endpoint, password) as server:
         for table_id, table in tables.items():
             tally = tallies[table_id]
             try:

@@ -22,7 +22,7 @@ from ccpr.schema.sync_mark import NotSyncable
 from ccpr.schema.target_types import TargetUnfit
 from ccpr.service.point_loading import PointSource
 from ccpr.state.targets import LaggingTargetTable
-from ccpr.targets.dump import HEAD, TAIL, DumpTable, foreign_keys
+from ccpr.targets.dump_statements import HEAD, TAIL, DumpTable, foreign_keys
 from ccpr.targets.errors import DeltaUnfit, TargetValueRefused
 
 _OF_A_TABLE = (TargetUnfit, NotSyncable, DdlUnreadable, TargetValueRefused, ValueRefused, DeltaUnfit)

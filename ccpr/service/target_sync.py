@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import PointNotReached
-from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.errors import PlanOutdated
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.target_verifying import verify_target
@@ -25,7 +24,6 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.errors import LeaseLost
 from ccpr.state.figures import FigureRecords, MadeBy
 from ccpr.state.history import GlobalPoint, PointHistory
-from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored
 from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetMoved, TargetTableUnknown
 
@@ -34,8 +32,9 @@ if TYPE_CHECKING:  # imported where there is a target
 
     from ccpr.lake.lake_sync import LakeResult
     from ccpr.mirror.row_sums import Summing
-    from ccpr.targets.plan import TargetPlan, TargetRules
+    from ccpr.service.lakes import SyncedUnder
     from ccpr.targets.sync import SyncResult, TargetSync
+    from ccpr.targets.target_plan import TargetPlan, TargetRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +54,6 @@ class TargetOutcome:
     seconds: float
 
 
-class SyncedUnder(Protocol):
-    """What a sync of a target needs of the holder of the subscription's lease: an iteration has it."""
-
-    @property
-    def subscription(self) -> Subscription: ...
-
-    @property
-    def mirror(self) -> Mirror: ...
-
-    def confirm(self) -> None:
-        """Raises LeaseLost if the subscription is not ours any more."""
-        ...
-
-
 def sync_targets(
     workspace: Workspace, iteration: Iteration, *, ask: bool = False, progress: Progress = SILENT
 ) -> list[TargetOutcome]:
@@ -85,7 +70,7 @@ def sync_targets(
 
 
 def sync_target(
-    workspace: Workspace, under: SyncedUnder, target: Target, *, ask: bool = False, progress: Progress = SILENT
+    workspace: Workspace, under: "SyncedUnder", target: Target, *, ask: bool = False, progress: Progress = SILENT
 ) -> TargetOutcome | None:
     """Sync one target to the newest point; `ask`: even if it is recorded there. None if the target was released, or if
     there is no point yet. Raises LeaseLost, and errors of the catalog database."""
@@ -124,7 +109,7 @@ def sync_target(
 
 def _synced(
     workspace: Workspace,
-    under: SyncedUnder,
+    under: "SyncedUnder",
     target: Target,
     history: PointHistory,
     newest: GlobalPoint,
@@ -273,7 +258,7 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, Targe
     """What the open iteration's catalog means for each target, by its name. Only definitions are compared, no rows."""
     from ccpr.pipeline.driver import catalog_of
     from ccpr.service.targets import open_target
-    from ccpr.targets.plan import plan_target, stuck_failure
+    from ccpr.targets.target_plan import plan_target, stuck_failure
 
     records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
     catalog = catalog_of(iteration)
@@ -306,7 +291,7 @@ def _held(target: Target) -> frozenset[str]:
 
 def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRules":
     from ccpr.service.targets import address_of
-    from ccpr.targets.plan import TargetRules
+    from ccpr.targets.target_plan import TargetRules
 
     assert target.dialect is not None  # it is a database
     settings = target.settings
@@ -327,7 +312,7 @@ def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRul
 @contextmanager
 def _opened_sync(
     workspace: Workspace,
-    under: SyncedUnder,
+    under: "SyncedUnder",
     target: Target,
     history: PointHistory,
     newest: GlobalPoint,

@@ -9,7 +9,7 @@ from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.errors import CcprError
 from ccpr.service.workspace import Workspace
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TargetMissing
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetRecords
@@ -50,7 +50,7 @@ def _reached(workspace: Workspace, subscription: Subscription, target: Target) -
 
         return shown_location(workspace, subscription, target)
     from ccpr.service.targets import address_of
-    from ccpr.targets.server import reached
+    from ccpr.targets.database_server import reached
 
     address = address_of(target)
     return reached(address, workspace.vault.open(target.sealed_password, address.endpoint), target.task_id)

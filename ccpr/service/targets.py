@@ -21,10 +21,10 @@ from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState, known_definitions
 from ccpr.targets.address import Address, format_target_uri, parse_target_uri
 from ccpr.targets.base import TableState
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_server import DatabaseServer
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import TargetTableUnknown
 from ccpr.targets.expected_tables import ExpectedTables
-from ccpr.targets.server import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def check_new(
 def try_login(address: Address, password: str) -> None:
     """Whether the server can be reached, is one that targets can be of, and has the database for this login; nothing is
     written there. Raises TargetUnavailable, TargetDenied, TargetUnsupported, TargetRefused."""
-    with Server(address.endpoint, password) as server:
+    with DatabaseServer(address.endpoint, password) as server:
         server.check(address.database)
 
 

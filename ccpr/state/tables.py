@@ -1,7 +1,7 @@
 """All tables of the catalog database. Their names and those of their columns are persisted and never change.
 
 The meaning of the columns is described where rows become values: `log_rows`, `history`, `ledger`, `quarantine`,
-`targets`, `checkpoint.store`.
+`targets`, `checkpoint.checkpoint_store`.
 """
 
 from collections.abc import Iterable

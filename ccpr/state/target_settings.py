@@ -1,4 +1,4 @@
-"""The settings of a target, each declared once. What they do: `ccpr.schema.policy`, `ccpr.targets.plan`."""
+"""The settings of a target, each declared once. What they do: `ccpr.schema.policy`, `ccpr.targets.target_plan`."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ccpr.matrixone.schema import Table
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 
 
 class Rows(Protocol):
@@ -150,7 +150,7 @@ class Applied:
     remarks: tuple[str, ...] = ()
 
 
-class Destination(Protocol):
+class TargetDestination(Protocol):
     """A session with a destination, for one subscription. One thread at a time."""
 
     def open(self) -> None:

@@ -15,14 +15,14 @@ from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.table_statements import drop_table, make_shadow, shadow_name
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart, TargetTable
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetTableForeign, TargetUnavailable, TargetValueRefused
 from ccpr.targets.expected_tables import lacking_defaults, without_defaults
 from ccpr.targets.registry import Registry, load_parts, loads
-from ccpr.targets.session import TargetSession, refused_defaults, typed_error
 from ccpr.targets.staging import Counted, StageTable
+from ccpr.targets.target_session import TargetSession, refused_defaults, typed_error
 
 _DUPLICATE = 1062
 _BEAT_SECONDS = 20.0

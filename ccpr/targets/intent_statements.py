@@ -14,7 +14,7 @@ from ccpr.schema.alterations import alter_table, rename_tables
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.sync_mark import release
 from ccpr.schema.table_statements import drop_table, quoted, shadow_name, show_loaded
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.errors import TargetRegistryEdited
 from ccpr.targets.expected_tables import SWAPPING, ExpectedTables, named

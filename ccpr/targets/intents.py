@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.schema.table_statements import Name, quoted
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.errors import (
     TargetChangeStuck,
@@ -45,7 +45,7 @@ from ccpr.targets.registry import (
     table_json,
     unreadable,
 )
-from ccpr.targets.session import TargetSession, typed_error
+from ccpr.targets.target_session import TargetSession, typed_error
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from sqlalchemy import event, exc
 
 from ccpr.state.tables import TABLE_OPTIONS
 from ccpr.targets.errors import TargetBusy, TargetUnavailable
-from ccpr.targets.loading import LoadingConnection
+from ccpr.targets.loading_connection import LoadingConnection
 
 locks = sa.Table(
     "ccpr_locks",

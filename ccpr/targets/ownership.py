@@ -16,7 +16,7 @@ from ccpr.schema.table_statements import Name, quoted
 from ccpr.targets.base import TargetTable
 from ccpr.targets.errors import TargetTableAltered, TargetTableDropped, TargetTableForeign
 from ccpr.targets.registry import ColumnFacts, Registry
-from ccpr.targets.session import TargetSession
+from ccpr.targets.target_session import TargetSession
 
 
 def name_of(table: TargetTable) -> Name:

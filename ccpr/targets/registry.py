@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.schema import Table, integer_of, text_of
 from ccpr.matrixone.sql.errors import DdlUnreadable
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.tables import LONG_TEXT
 from ccpr.targets.base import TableState, TargetTable

@@ -18,7 +18,7 @@ from ccpr.mirror.delta.duplicates import find_duplicates
 from ccpr.mirror.delta.split import DeltaPart, DeltaSplit
 from ccpr.mirror.errors import KeysNotUnique
 from ccpr.mirror.mirror import Mirror
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.point_rows import TablePoint
 from ccpr.targets.base import LoadPart

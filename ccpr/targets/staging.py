@@ -20,7 +20,7 @@ from ccpr.schema.dialects import Dialect
 from ccpr.targets.base import MoreRowsThere, Rows
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetValueRefused
-from ccpr.targets.session import TargetSession
+from ccpr.targets.target_session import TargetSession
 
 _BATCH_BYTES = 16 << 20  # parts are combined up to this size: a statement costs as much as some thousand rows
 _LOADED = (

@@ -1,9 +1,9 @@
 """Syncs a target from its present location to the mirror's newest point, table by table; the points between are
 skipped.
 
-The steps and their order are those of `ccpr.targets.plan`, their rows those of `ccpr.targets.source_rows`. The target
-stores each table's location in the transaction that writes its rows, so a sync that was interrupted anywhere is simply
-repeated. A failure of one table is kept, and the others go on. A failure of the target is raised.
+The steps and their order are those of `ccpr.targets.target_plan`, their rows those of `ccpr.targets.source_rows`. The
+target stores each table's location in the transaction that writes its rows, so a sync that was interrupted anywhere is
+simply repeated. A failure of one table is kept, and the others go on. A failure of the target is raised.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +18,11 @@ from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.mirror import Mirror
 from ccpr.schema.choices import DuplicateKeys
-from ccpr.state.checkpoint.store import NOWHERE, Location
+from ccpr.state.checkpoint.checkpoint_store import NOWHERE, Location
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.targets import LaggingTargetTable
-from ccpr.targets.base import Applied, Destination, MoreRowsThere, Registered, TableState, TargetTable
+from ccpr.targets.base import Applied, MoreRowsThere, Registered, TableState, TargetDestination, TargetTable
 from ccpr.targets.errors import (
     PASSING_OF_A_TABLE,
     FileRequestRefused,
@@ -32,7 +32,8 @@ from ccpr.targets.errors import (
     TargetDuplicateKeys,
     TargetTableUnknown,
 )
-from ccpr.targets.plan import (
+from ccpr.targets.source_rows import SourceRows
+from ccpr.targets.target_plan import (
     Alter,
     Build,
     Drop,
@@ -45,7 +46,6 @@ from ccpr.targets.plan import (
     stuck_failure,
     wanted_table,
 )
-from ccpr.targets.source_rows import SourceRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class TargetSync:
 
     def __init__(
         self,
-        destination: Destination,
+        destination: TargetDestination,
         mirror: Mirror,
         history: PointHistory,
         point: GlobalPoint,

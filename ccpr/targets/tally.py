@@ -65,7 +65,7 @@ class Count:
         return counted, sum(map(crc32_sum, stored.chunks if isinstance(stored, pa.ChunkedArray) else [stored]))
 
 
-class Tally:
+class TableTally:
     """Counts one table while it is loaded, by any number of threads.
 
     Parameters

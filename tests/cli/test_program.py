@@ -108,7 +108,7 @@ def test_commands_about_an_idle_subscription_import_only_what_they_use(
             assert not imported(tmp_path / "home", *words) & HEAVY_TO_READ_THE_STATE, words
         modules = imported(tmp_path / "home", "run", NAME)
         assert not modules & (HEAVY - {"ccpr.pipeline.iteration"})
-        assert not modules & {"ccpr.targets.sync", "ccpr.targets.plan", "ccpr.pipeline.plan"}
+        assert not modules & {"ccpr.targets.sync", "ccpr.targets.target_plan", "ccpr.pipeline.plan"}
         assert modules & {"tenacity", "sqlalchemy.dialects.mysql", "numpy.ma", "rich.progress", "rich.table"} == set()
         assert not imported(tmp_path / "home", "plan", NAME) & (HEAVY - {"ccpr.pipeline.iteration"})
         for words in (("query", NAME, "acc"), ("query", NAME, "SELECT COUNT(*) FROM acc"), ("tables", NAME)):

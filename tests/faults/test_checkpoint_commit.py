@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from ccpr.service.workspace import Workspace
 from ccpr.state.checkpoint.checkpoint import Checkpoint
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.database import transaction
 from ccpr.state.history import PointHistory
 from ccpr.state.tables import checkpoints

@@ -10,7 +10,7 @@ from ccpr.cli.exit_codes import INTERRUPTED
 from ccpr.cli.main import app
 from ccpr.service.targets import records_of
 from ccpr.service.workspace import Workspace
-from ccpr.targets.loading import LoadingConnection
+from ccpr.targets.loading_connection import LoadingConnection
 from tests.support.shop import NAME, TARGET, Shop, shop
 
 __all__ = ["shop"]

@@ -16,8 +16,8 @@ from ccpr.matrixone.schema import Column
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.schema.sync_mark import MARK
-from ccpr.targets.database import DatabaseTarget
-from ccpr.targets.session import TargetSession
+from ccpr.targets.database_target import DatabaseTarget
+from ccpr.targets.target_session import TargetSession
 from tests.support.expected import assert_rows_equal
 from tests.support.one_table import DATABASE, OneTable
 from tests.support.replica import NAME, SIZED_OLDER, Replica, command, replaying

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.serve.kept_sessions import IDLE_SECONDS, KeptSessions, Login
+from ccpr.serve.kept_sessions import IDLE_SECONDS, KeptLogin, KeptSessions
 
-A, B = (Login(Endpoint(host, 6001, "sys", "dump"), "secret") for host in ("a", "b"))
+A, B = (KeptLogin(Endpoint(host, 6001, "sys", "dump"), "secret") for host in ("a", "b"))
 
 
 class Fake:
@@ -46,7 +46,7 @@ def test_one_is_taken_again_by_its_login_only() -> None:
     assert kept.take(A, server.connect) is second, "the one that was used last"
     assert kept.take(B, server.connect) not in (first, second)
     assert kept.take(A, server.connect) is first
-    assert kept.take(Login(A.endpoint, "another"), server.connect) not in (first, second)
+    assert kept.take(KeptLogin(A.endpoint, "another"), server.connect) not in (first, second)
     assert [one.woken for one in server.sessions] == [1, 1, 0, 0]
     assert kept.idle == 0
 

@@ -12,7 +12,7 @@ import pymysql
 
 from ccpr.lake.commit import Lake
 from ccpr.lake.deletion_vectors import CommitVectors, serialized, z85
-from ccpr.lake.lake_catalog import Catalog, LakeContents, contents_of
+from ccpr.lake.lake_catalog import LakeCatalog, LakeContents, contents_of
 from ccpr.lake.lake_options import DEFAULT_RULES, TableRules
 from ccpr.lake.lake_sync import LakeResult, LakeScope, LakeSync
 from ccpr.lake.stores import LakeStore
@@ -117,11 +117,11 @@ class Published:
 
     def contents(self) -> LakeContents:
         """What the lake says of itself."""
-        return Catalog(self.lake()).read()
+        return LakeCatalog(self.lake()).read()
 
     def note_all(self, *points: Point) -> None:
         """What the table of points says of some of them."""
-        catalog = Catalog(self.lake())
+        catalog = LakeCatalog(self.lake())
         catalog.read()
         for point in points:
             self.note(contents_of(catalog.rows, point.at.physical))

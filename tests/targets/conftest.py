@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccpr.state.checkpoint.store import Location
-from ccpr.targets.database import DatabaseTarget
+from ccpr.state.checkpoint.checkpoint_store import Location
+from ccpr.targets.database_target import DatabaseTarget
 from tests.support.mariadb import MariaDb
 from tests.targets.history import FIRST
 from tests.targets.target_database import Place, load_part, new_database

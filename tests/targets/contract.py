@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import pytest
 
 from ccpr.matrixone.errors import Terminal, Transient, Unknown
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import PointTooOld
-from ccpr.targets.base import Destination
+from ccpr.targets.base import TargetDestination
 from ccpr.targets.errors import TargetBusy
 
 Row = tuple[Any, ...]
@@ -66,9 +66,9 @@ class Scene(Protocol):
 
     @property
     def table_id(self) -> int: ...
-    def session(self) -> Destination: ...
-    def bring(self, destination: Destination, lsn: int, *, cut: bool = False) -> bool: ...
-    def bring_older(self, destination: Destination, lsn: int) -> None: ...
+    def session(self) -> TargetDestination: ...
+    def bring(self, destination: TargetDestination, lsn: int, *, cut: bool = False) -> bool: ...
+    def bring_older(self, destination: TargetDestination, lsn: int) -> None: ...
     def location(self, lsn: int) -> Location: ...
     def rows(self, lsn: int | None = None) -> list[Row]: ...
     def bystander(self) -> Callable[[], bool]: ...
@@ -76,7 +76,7 @@ class Scene(Protocol):
 
 
 @contextmanager
-def opened(scene: Scene) -> Iterator[Destination]:
+def opened(scene: Scene) -> Iterator[TargetDestination]:
     destination = scene.session()
     destination.open()
     try:

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pymysql
 from pymysql.constants import CR
 
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.address import parse_target_uri
 from ccpr.targets.base import LoadPart
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.expected_tables import target_of
-from ccpr.targets.loading import LoadingConnection
+from ccpr.targets.loading_connection import LoadingConnection
 from tests.targets.target_database import EveryDefinition, Part, source_table
 
 FIRST = (

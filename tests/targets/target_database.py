@@ -14,7 +14,7 @@ from ccpr.matrixone.schema import FAKE_KEY, Column, Kind, SqlType, Table
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.targets.address import Address, format_target_uri, parse_target_uri
 from ccpr.targets.base import LoadPart, TargetTable
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.expected_tables import ExpectedTables, target_of
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer

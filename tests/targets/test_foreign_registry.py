@@ -8,8 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from ccpr.matrixone.errors import CcprError
-from ccpr.state.checkpoint.store import Location
-from ccpr.targets.database import DatabaseTarget
+from ccpr.state.checkpoint.checkpoint_store import Location
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.intents import Intents
 from tests.targets.history import FIRST, RENAMED, WIDER, keys, rows
 from tests.targets.target_database import Part, Place, load_part

@@ -3,10 +3,10 @@
 import pymysql
 import pytest
 
-from ccpr.state.checkpoint.store import Location
-from ccpr.targets.database import DatabaseTarget
+from ccpr.state.checkpoint.checkpoint_store import Location
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import TargetChangeStuck, TargetRefused
-from ccpr.targets.session import TargetSession
+from ccpr.targets.target_session import TargetSession
 from tests.targets.history import RENAMED, WIDER
 from tests.targets.target_database import Place
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from ccpr.matrixone.errors import CcprError, Terminal
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_target import DatabaseTarget
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer, matrixone_server
 from tests.targets.history import AT_THE_END, END, Statements, sync_and_die, sync_target

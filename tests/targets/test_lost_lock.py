@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from ccpr.matrixone.errors import CcprError
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets import initial_load
 from ccpr.targets.base import LoadPart
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import TargetBusy, TargetUnavailable
 from tests.targets.history import FIRST, keys, rows
 from tests.targets.target_database import Part, Place

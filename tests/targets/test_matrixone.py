@@ -10,7 +10,7 @@ from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType
 from ccpr.matrixone.schema import FAKE_KEY
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.sync_mark import MarkEdited
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetBusy, TargetKeyRefused, TargetUnavailable, TargetValueRefused
@@ -21,7 +21,7 @@ from tests.support.target_rows import target_rows
 from tests.targets.contract import Contract
 from tests.targets.history import FIRST, keys, rows, sync_target
 from tests.targets.target_database import Part, Place, load_part, new_database
-from tests.targets.test_database import DatabaseScene
+from tests.targets.test_database_target import DatabaseScene
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from ccpr.pipeline.step_names import Step
 from ccpr.service.subscriptions import Wanted, create
 from ccpr.service.workspace import Workspace
 from ccpr.state.checkpoint.checkpoint import Checkpoint
-from ccpr.state.checkpoint.store import NOWHERE, Location
+from ccpr.state.checkpoint.checkpoint_store import NOWHERE, Location
 from ccpr.state.settings import Settings
 from ccpr.targets.base import Registered, TableState, TargetTable
 from ccpr_emulator.engine.storage import Storage

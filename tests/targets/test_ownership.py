@@ -3,9 +3,9 @@
 import pytest
 
 from ccpr.schema.sync_mark import MarkEdited
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import TableState
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import (
     TargetTableAltered,
     TargetTableDropped,

@@ -7,10 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.address import parse_target_uri
+from ccpr.targets.database_server import reached
 from ccpr.targets.errors import TargetDenied, TargetRefused, TargetUnavailable
-from ccpr.targets.server import reached
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import matrixone_server
 from tests.targets.history import FIRST
@@ -55,7 +55,7 @@ def test_what_a_server_refuses_is_said_as_by_a_sync(mariadb: MariaDb) -> None:
 
 
 def test_a_server_that_is_away_or_says_nothing_is_unavailable_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccpr.targets.server.SECONDS", 1.0)
+    monkeypatch.setattr("ccpr.targets.database_server.SECONDS", 1.0)
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         address, password = parse_target_uri(f"mysql://u:p@127.0.0.1:{silent.getsockname()[1]}/d")
         began = time.monotonic()

@@ -4,9 +4,9 @@ source."""
 import pyarrow as pa
 import pytest
 
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart, TableState
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import TargetTableDropped
 from tests.targets.target_database import Part, Place
 

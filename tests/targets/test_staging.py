@@ -15,8 +15,8 @@ from ccpr.schema.render import HIDDEN_KEY
 from ccpr.targets.encoding import load_columns, load_statement
 from ccpr.targets.errors import TargetValueRefused
 from ccpr.targets.expected_tables import target_of
-from ccpr.targets.session import TargetSession
 from ccpr.targets.staging import Staged, Staging
+from ccpr.targets.target_session import TargetSession
 from tests.targets.target_database import Part, source_table
 
 DDL = (

@@ -9,12 +9,12 @@ import pytest
 
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.schema import FAKE_KEY
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.crc32 import crc32_sum
+from ccpr.targets.database_server import DatabaseServer
 from ccpr.targets.encoding import load_columns
-from ccpr.targets.server import Server
-from ccpr.targets.tally import Tally
+from ccpr.targets.tally import TableTally
 from tests.targets.target_database import Place
 
 DDL = """CREATE TABLE `src`.`t` (
@@ -85,11 +85,11 @@ def test_each_changed_value_is_found_and_only_that(place: Place) -> None:
         target.create(table, [LoadPart("all", lambda: [rows()])], Location(0, 10))
         dialect = target.dialect
     columns = load_columns(table.source, parse_create_table(table.create).columns, "", FAKE_KEY)
-    tally, backwards = (Tally(columns, dialect, "table t") for _ in range(2))
+    tally, backwards = (TableTally(columns, dialect, "table t") for _ in range(2))
     tally.add(rows(), rows())
     for number in reversed(range(len(DOUBLES))):
         backwards.add(rows().slice(number, 1), rows().slice(number, 1))
-    with Server(place.address.endpoint, place.server.password) as server:
+    with DatabaseServer(place.address.endpoint, place.server.password) as server:
 
         def found() -> tuple[object, ...]:
             return server.figures(place.database, "t", tally.expressions)

@@ -26,8 +26,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from ccpr.matrixone.schema import Table
-from ccpr.state.checkpoint.names import real_names, renamed
-from ccpr.state.checkpoint.store import (
+from ccpr.state.checkpoint.checkpoint_store import (
     NOWHERE,
     CheckpointStore,
     GlobalCheckpoint,
@@ -35,6 +34,7 @@ from ccpr.state.checkpoint.store import (
     TableCheckpoint,
     json_text,
 )
+from ccpr.state.checkpoint.names import real_names, renamed
 from ccpr.state.errors import CheckpointNotLoaded, CheckpointSnapshotMissing, PointTooOld, StateUnreadable
 
 ExtraSql = sa.Executable | Callable[[sa.Connection], None]
@@ -47,7 +47,7 @@ class SchemaTracker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TableInfo:
+class DescribedTable:
     """A table's names and description (JSON), without a location."""
 
     table_id: int
@@ -231,7 +231,7 @@ class Checkpoint:
             self._last_flush = self._clock()
             return location
 
-    def flush_table_schemas(self, tables: Iterable[TableInfo]) -> None:
+    def flush_table_schemas(self, tables: Iterable[DescribedTable]) -> None:
         """Store names and descriptions of tables without moving a location. A table without a point gets one at the
         location that it has reached."""
         with self._loaded_points():

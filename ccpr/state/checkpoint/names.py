@@ -4,7 +4,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ccpr.state.checkpoint.store import TableCheckpoint, json_text
+from ccpr.state.checkpoint.checkpoint_store import TableCheckpoint, json_text
 
 
 def real_names(

@@ -9,7 +9,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.sync_mark import release
 from ccpr.schema.table_statements import drop_table, shadow_name, show_loaded
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.expected_tables import ExpectedTables, named, target_of
 from ccpr.targets.intent_statements import IntentScope, change_statements, intent_statements

@@ -10,8 +10,8 @@ from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.targets.address import Address
 from ccpr.targets.encoding import LoadColumn
-from ccpr.targets.loading import LoadingConnection
-from ccpr.targets.session import TargetSession
+from ccpr.targets.loading_connection import LoadingConnection
+from ccpr.targets.target_session import TargetSession
 from tests.hostile.mutate import packed
 from tests.hostile.targets.client import OK, SECONDS, SECRET, HostileServers, bad_answer, greeted, packet, result_set
 

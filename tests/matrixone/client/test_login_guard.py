@@ -25,7 +25,7 @@ from ccpr.state.database import create_engine, transaction
 from ccpr.state.errors import StateUnreadable
 from ccpr.targets.address import Address
 from ccpr.targets.errors import TargetTlsFailed, TargetUnavailable, TargetWantsPassword
-from ccpr.targets.session import TargetSession
+from ccpr.targets.target_session import TargetSession
 
 pytestmark = pytest.mark.integration
 

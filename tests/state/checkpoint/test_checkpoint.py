@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from ccpr.matrixone.schema import Table
-from ccpr.state.checkpoint.checkpoint import Checkpoint, TableInfo
-from ccpr.state.checkpoint.store import NOWHERE, Location
+from ccpr.state.checkpoint.checkpoint import Checkpoint, DescribedTable
+from ccpr.state.checkpoint.checkpoint_store import NOWHERE, Location
 from ccpr.state.database import create_engine
 from ccpr.state.errors import (
     CheckpointNotLoaded,
@@ -351,7 +351,7 @@ def test_c3_schemas_are_stored_without_moving_a_location(
     save(checkpoint, 2, A)
     frozen = checkpoint.snapshot()
     assert frozen is not None
-    checkpoint.flush_table_schemas([TableInfo(A, "db", "renamed", {"of": 9}), TableInfo(B, "db", "new", {})])
+    checkpoint.flush_table_schemas([DescribedTable(A, "db", "renamed", {"of": 9}), DescribedTable(B, "db", "new", {})])
     stored = fresh().flushed_table_points()
     assert (stored[A].location, stored[A].name, stored[A].info) == (at(1), "renamed", {"of": 9})
     assert (stored[B].location, fresh().flushed_global_point()) == (at(1), at(1))
@@ -458,7 +458,7 @@ def test_c6_another_id_keeps_its_points(checkpoint: Checkpoint, engine: sa.Engin
         lambda checkpoint: checkpoint.delete_schema_points("db"),
         lambda checkpoint: checkpoint.delete_all_table_points(),
         lambda checkpoint: checkpoint.clear(),
-        lambda checkpoint: checkpoint.flush_table_schemas([TableInfo(A, "db", "other", {})]),
+        lambda checkpoint: checkpoint.flush_table_schemas([DescribedTable(A, "db", "other", {})]),
         lambda checkpoint: checkpoint.check_and_update(["db"], [("db", "T11")]),
     ],
     ids=["table", "schema", "all", "clear", "schemas", "names"],

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from ccpr.state.checkpoint.checkpoint import Checkpoint, TableInfo
-from ccpr.state.checkpoint.store import NOWHERE, Location
+from ccpr.state.checkpoint.checkpoint import Checkpoint, DescribedTable
+from ccpr.state.checkpoint.checkpoint_store import NOWHERE, Location
 from ccpr.state.database import create_engine
 from ccpr.state.errors import CheckpointNotLoaded, CheckpointUnknown, StateUnavailable
 from ccpr.state.tables import checkpoints
@@ -282,7 +282,7 @@ class Histories(RuleBasedStateMachine):
             self.force(number + 1)
         elif way == "restate":
             table = TABLES[number]
-            self.checkpoint.flush_table_schemas([TableInfo(table, "db", f"T{self.lsn}", {"again": True})])
+            self.checkpoint.flush_table_schemas([DescribedTable(table, "db", f"T{self.lsn}", {"again": True})])
             self.account.flushed.setdefault(table, self.account.flushed_all)
             self.account.saved.setdefault(table, self.account.flushed_all)
         else:

@@ -8,19 +8,19 @@ import pymysql
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr.schema.dialects import Dialect
-from ccpr.state.checkpoint.store import GLOBAL_ID, Location
+from ccpr.state.checkpoint.checkpoint_store import GLOBAL_ID, Location
 from ccpr.state.tables import checkpoints
 from ccpr.targets.address import Address
 from ccpr.targets.errors import TargetUnavailable
-from ccpr.targets.loading import LoadingConnection
-from ccpr.targets.session import NO_SUCH_TABLE, dialect_of, typed_error
+from ccpr.targets.loading_connection import LoadingConnection
+from ccpr.targets.target_session import NO_SUCH_TABLE, dialect_of, typed_error
 
 _EXISTS = 1007
 SECONDS = 5.0  # to connect, and for each answer: a target that hangs must not hold up others
 _MARK = f"SELECT lsn, snapshot_ts FROM {checkpoints.name} WHERE id = %s AND table_id = %s"
 
 
-class Server:
+class DatabaseServer:
     """One connection, without a database. Raises TargetUnavailable, TargetDenied, TargetRefused, TargetUnsupported."""
 
     def __init__(self, endpoint: Endpoint, password: str) -> None:

@@ -28,7 +28,7 @@ from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER
 from ccpr.schema.sync_mark import Release, release
 from ccpr.schema.table_statements import drop_table, show_loaded
 from ccpr.state.checkpoint.checkpoint import Checkpoint
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import CheckpointUnknown, PointTooOld
 from ccpr.state.tables import checkpoints, set_mysql_options
 from ccpr.targets.address import Address
@@ -47,15 +47,15 @@ from ccpr.targets.intent_statements import IntentScope, change_statements, inten
 from ccpr.targets.intents import ChangeOf, Intent, Intents, all_names
 from ccpr.targets.ownership import Ownership, name_of, names_of
 from ccpr.targets.registry import TARGET_METADATA, Registry
-from ccpr.targets.session import TargetSession
 from ccpr.targets.staging import Staging, drop_left
+from ccpr.targets.target_session import TargetSession
 
 _LOCK_SECONDS = 10.0
 _CONNECTIONS = 2
 
 
 class DatabaseTarget:
-    """A subscription's tables in one database of one server. See `ccpr.targets.base.Destination` for what the
+    """A subscription's tables in one database of one server. See `ccpr.targets.base.TargetDestination` for what the
     methods promise.
 
     Parameters

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from ccpr.base.loops import Guard, Loop
 from ccpr.serve import descriptors
-from ccpr.serve.health import Health
 from ccpr.serve.replicator import Replicator
+from ccpr.serve.service_health import ServiceHealth
 from ccpr.service.workspace import Workspace
 
 
@@ -27,7 +27,7 @@ def replicator(tmp_path: Path) -> Iterator[Replicator]:
         replicator.stop()
 
 
-def shown(health: Health) -> tuple[int, dict[str, Any], str]:
+def shown(health: ServiceHealth) -> tuple[int, dict[str, Any], str]:
     registry = CollectorRegistry()
     registry.register(health)
     page = health.page()
@@ -42,7 +42,7 @@ def test_what_is_survived_is_shown_and_does_not_make_it_unhealthy(replicator: Re
     loop = Loop("notify", lambda: loop.ending.wait() and None)
     loop.start()
     guard = Guard("listeners")
-    health = Health(replicator, [replicator.loop, loop, guard], {"relay": lambda: None})
+    health = ServiceHealth(replicator, [replicator.loop, loop, guard], {"relay": lambda: None})
     error = guard.attempt("Metrics", broken)
     assert error is not None
     loop.failed("the webhook", error)
@@ -60,7 +60,7 @@ def test_a_thread_that_has_ended_makes_it_unhealthy(replicator: Replicator) -> N
     loop = Loop("followers", lambda: None)
     loop.start()
     loop._thread.join(60)
-    status, page, figures = shown(Health(replicator, [replicator.loop, loop], {}))
+    status, page, figures = shown(ServiceHealth(replicator, [replicator.loop, loop], {}))
     assert (status, page["ok"], page["threads"]["followers"]) == (503, False, "its thread has ended")
     assert 'ccpr_thread_up{thread="followers"} 0.0' in figures
 
@@ -75,7 +75,7 @@ def test_a_thread_that_is_stuck_makes_it_unhealthy(replicator: Replicator) -> No
     loop = Loop("dagster", lambda: loop.attempt("a report", item) and None, steady=lambda: now[0])
     loop.start()
     assert began.wait(60)
-    health = Health(replicator, [loop], {})
+    health = ServiceHealth(replicator, [loop], {})
     assert shown(health)[0] == 200
     now[0] = 1000.0
     status, page, _ = shown(health)
@@ -85,13 +85,13 @@ def test_a_thread_that_is_stuck_makes_it_unhealthy(replicator: Replicator) -> No
 
 
 def test_a_relay_that_takes_no_connections_makes_it_unhealthy(replicator: Replicator) -> None:
-    status, page, _ = shown(Health(replicator, [replicator.loop], {"relay": lambda: "it has ended"}))
+    status, page, _ = shown(ServiceHealth(replicator, [replicator.loop], {"relay": lambda: "it has ended"}))
     assert (status, page["threads"]["relay"]) == (503, "it has ended")
 
 
 def test_few_descriptors_make_it_unhealthy(replicator: Replicator, monkeypatch: pytest.MonkeyPatch) -> None:
     also = {"relay_leaves_out": lambda: {"secret": "MIRROR_DAMAGED: …"}}
-    health = Health(replicator, [replicator.loop], {}, also)
+    health = ServiceHealth(replicator, [replicator.loop], {}, also)
     status, page, _ = shown(health)
     assert list(page["relay_leaves_out"]) == ["secret"], "a restart would not help"
     assert (status, 0 < page["descriptors"]["open"] < page["descriptors"]["most"]) == (200, True)

@@ -28,7 +28,7 @@ from ccpr.targets.errors import (
     TargetValueRefused,
     TargetWantsPassword,
 )
-from ccpr.targets.loading import LoadingConnection
+from ccpr.targets.loading_connection import LoadingConnection
 from ccpr.targets.lock import NamedLock, RowLock, lock_name
 
 # Error numbers of MariaDB and MySQL that are the whole server's and pass. After them the session is opened again.

@@ -14,7 +14,7 @@ from ccpr.serve.pages import Page
 from ccpr.serve.replicator import HEALTHY_SECONDS, Replicator
 
 
-class Health(Collector):
+class ServiceHealth(Collector):
     """The page /healthz, and the figures of the loops for /metrics; these names stay (docs/how-to/monitor.md).
 
     Parameters

@@ -15,9 +15,9 @@ from ccpr.schema.dialects import Dialect
 from ccpr.schema.render import target_table
 from ccpr.schema.sync_mark import for_sync
 from ccpr.schema.table_statements import shadow_name
-from ccpr.state.checkpoint.store import Location
+from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import Registered, TableState, TargetTable
-from ccpr.targets.plan import Alter, Build, Drop, TargetPlan, TargetRules, plan_target, renames, replaced
+from ccpr.targets.target_plan import Alter, Build, Drop, TargetPlan, TargetRules, plan_target, renames, replaced
 
 FULL = TargetRules(Dialect.MARIADB, "t", DdlPolicy.FULL)
 ADDITIVE = replace(FULL, policy=DdlPolicy.ADDITIVE)

@@ -5,8 +5,8 @@ import pytest
 
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.schema.dialects import Dialect
-from ccpr.state.checkpoint.store import Location
-from ccpr.targets.database import DatabaseTarget
+from ccpr.state.checkpoint.checkpoint_store import Location
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import (
     TargetDenied,
     TargetKeyRefused,
@@ -15,7 +15,7 @@ from ccpr.targets.errors import (
     TargetUnsupported,
     TargetValueRefused,
 )
-from ccpr.targets.session import dialect_of, typed_error
+from ccpr.targets.target_session import dialect_of, typed_error
 from tests.targets.target_database import Place
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.targets.address import parse_target_uri
 from ccpr.targets.encoding import load_columns
 from ccpr.targets.errors import FileRequestRefused
-from ccpr.targets.loading import LoadingConnection
+from ccpr.targets.loading_connection import LoadingConnection
 from tests.targets.target_database import source_table
 
 pytestmark = pytest.mark.integration

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
-from ccpr.state.checkpoint.store import NOWHERE, Location
+from ccpr.state.checkpoint.checkpoint_store import NOWHERE, Location
 from ccpr.targets.base import Applied, LoadPart
-from ccpr.targets.database import DatabaseTarget
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import (
     TargetBusy,
     TargetDenied,
