@@ -110,8 +110,8 @@ def _show(found: "Iterable[Check]", checks: "list[Check]", *, as_json: bool) -> 
         checks.append(check)
         if as_json:
             continue
-        out.print(f"{check.result.value:<8}", style=_STYLES[check.result.value], end="")
-        out.print(f"{check.side}: {check.what}: {check.told}")
+        style = _STYLES[check.result.value]
+        out.tell(f"{check.result.value:<7}", style, f"{check.side}: {check.what}: {check.told}")
         if check.remedy:
             out.print(f"{'':<8}remedy: {check.remedy}")
         if check.code:

@@ -44,8 +44,7 @@ def explain(
     if as_json:
         show_json(asdict(entry))
     else:
-        out.print(entry.code, style="bold", end=" ")
-        out.print(f"({entry.handling})")
+        out.tell(entry.code, "bold", f"({entry.handling})")
         out.print(entry.meaning)
         for what, text in (("about", entry.about), ("remedy", entry.remedy), ("tried again", entry.again)):
             out.print(f"  {what + ':':<13}{text}")

@@ -58,6 +58,16 @@ class Screen(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, **options)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Text is no wider than a terminal; with `soft_wrap`, and where there is none, its lines stay whole."""
+        if self.is_terminal and len(objects) == 1 and isinstance(objects[0], str | Text):
+            options.setdefault("soft_wrap", False)
+        super().print(*objects, **options)
+
+    def tell(self, word: str, style: str, text: str) -> None:
+        """A line that begins with a word in its own style."""
+        self.print(Text.assemble((word, style), " ", printable(text)))
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text, keep="\n"), segment.style)
@@ -92,20 +102,31 @@ def _exit_code(error: CcprError) -> int:
 
 def show_error(error: CcprError) -> None:
     """Print it for people, no wider than the terminal; where that is none, each part is one line."""
-    err.print("error", style="bold red", end="")
-    parts = (f"{error.code}: {error.message}", f"about:  {error.subject}", f"remedy: {error.remedy}")
-    for indent, part in zip((" ", "  ", "  "), parts, strict=True):
-        err.print(f"{indent}{_wrapped(printable(part), 10)}")
+    err.print("error", style="bold red", end=" ")
+    first, *more = error.message.split("\n")  # a statement, and where it is wrong
+    for indent, part in (
+        (6, f"{error.code}: {first}"),
+        (2, f"about:  {error.subject}"),
+        (2, f"remedy: {error.remedy}"),
+    ):
+        err.print(_wrapped(printable(part), indent), soft_wrap=True)
+        for line in more if indent == 6 else ():
+            err.print(f"{'':<10}{printable(line)}", soft_wrap=True)
     err.print(f"  more:   ccpr explain {error.code}", style="dim")
 
 
 def _wrapped(text: str, indent: int) -> str:
-    """Behind as many characters as it is indented."""
-    if not err.is_terminal:
-        return text
-    return fill(text, err.width - indent, break_long_words=False, break_on_hyphens=False).replace(
-        "\n", "\n" + " " * indent
-    )
+    """So far from the left: the first line of an error stands behind a word."""
+    if err.is_terminal:
+        text = fill(
+            text,
+            err.width,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * 10,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ).lstrip()
+    return text if indent == 6 else f"{'':<{indent}}{text}"
 
 
 def show_error_json(error: CcprError, done: Sequence[Any] = ()) -> None:

@@ -90,18 +90,19 @@ def show_plan(found: "Plan", *, whole: bool = False, ddl: bool = False) -> None:
         f"plan {found.id} for point {found.lsn}, snapshot {found.snapshot}, upstream's clock {clock_text(found.at)}",
     )
     if found.resync:
-        out.print("resync", style="bold yellow", end=": ")
-        out.print(f"{found.resync}; everything is compared with a full list")
+        out.tell("resync:", "bold yellow", f"{found.resync}; everything is compared with a full list")
     out.print(
         f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, except what is there already",
     )
     _show_tables(found, whole=whole)
     _show_changes(found, whole=whole, ddl=ddl)
     for table, failure in found.failures.items():
-        out.print("lagging", style="bold yellow", end=" ")
-        out.print(f"{table}: {failure}")
+        out.tell("lagging", "bold yellow", f"{table}: {failure}")
     if found.unreplicated:
-        names = first_names((f"{other} ({kind})" for other, kind in found.unreplicated), most=10)
+        from ccpr.service.status import LeftOut
+
+        left_out = (LeftOut.of(*one) for one in found.unreplicated)
+        names = first_names((f"{one.name} ({one.kind})" for one in left_out), most=10)
         out.print(f"not replicated: {names}", style="dim")
 
 

@@ -170,8 +170,7 @@ def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]"
     tables = f"{counted(outcome.tables_changed, 'table')} changed, {outcome.tables} in the point"
     out.print(f"{copied} ({whole}); {tables}; lag {outcome.lag_seconds:.1f} s; the command took {seconds:.1f} s")
     if outcome.quarantined:
-        out.print("quarantined", style="bold yellow", end=": ")
-        out.print(f"{', '.join(outcome.quarantined)}; see ccpr status")
+        out.tell("quarantined:", "bold yellow", f"{', '.join(outcome.quarantined)}; see ccpr status")
 
 
 def run_stages(workspace: "Workspace", iteration: "Iteration", engine: str, display: Display) -> "Outcome":

@@ -199,7 +199,7 @@ def report_dropped(dropped: "Dropped", *, forced: bool) -> None:
         later = "" if forced else f"try again later with: ccpr drop {dropped.name}   or "
         err.print(f"{later}run upstream:")
         for statement in dropped.statements:
-            err.print(f"  {statement}")
+            err.print(f"  {statement}", soft_wrap=True)
 
 
 def states_of(row: "LogRow") -> dict[str, object]:

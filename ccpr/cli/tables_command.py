@@ -149,11 +149,11 @@ def _show_definitions(mirror: "Mirror", point: "Point", named: Sequence[str], *,
         return
     out.print(f"point {point.lsn}, {clock_text(point.at)}", style="dim")
     for one in found:
-        out.print(f"{one.ddl or f'-- {one.qualified_name}: an index table, without a statement'};\n")
+        out.print(f"{one.ddl or f'-- {one.qualified_name}: an index table, without a statement'};\n", soft_wrap=True)
     for database, other in others:
         if len(besides) > 1 and other.kind == "sequence":  # whose statements take no database with the name
             out.print(printable(f"-- {database}.{other.name}"))
-        out.print(printable(";\n".join(other.statements(database)), keep="\n\t") + ";\n")
+        out.print(printable(";\n".join(other.statements(database)), keep="\n\t") + ";\n", soft_wrap=True)
     if not named:
         _show_unreadable(besides)
 

@@ -145,9 +145,7 @@ def add(
     if as_json:
         show_json(target_json(added))
     else:
-        out.print(
-            f"added {kind_of(added)} {target_name} ({_kind_word(added)}) at {_place(added)}; next: ccpr run {name}"
-        )
+        out.print(f"added target {target_name} ({_kind_word(added)}) at {_place(added)}; next: ccpr run {name}")
 
 
 def _refuse(options: Sequence[str], which: str) -> None:
@@ -308,7 +306,7 @@ def alter(
         show_json(target_json(altered))
     else:
         policy = "" if altered.lake is not None else f"; DDL policy {altered.settings.ddl_policy}"
-        out.print(f"altered {kind_of(altered)} {target_name}{policy}")
+        out.print(f"altered target {target_name}{policy}")
 
 
 @target.command("sync")
@@ -460,7 +458,7 @@ def remove(
         show_json(about)
     else:
         tables = f" and its tables in {found.uri}" if purge else ""
-        out.print(f"removed {kind_of(found)} {target_name} of {name}{tables}")
+        out.print(f"removed target {target_name} of {name}{tables}")
 
 
 def kind_of(found: "Target") -> TargetKind:

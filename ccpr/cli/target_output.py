@@ -46,8 +46,7 @@ def outcome_json(outcome: "TargetOutcome") -> dict[str, Any]:
 def show_outcome(outcome: "TargetOutcome") -> None:
     result = outcome.result
     if outcome.failure is not None:
-        err.print(f"target {outcome.target} failed", style="bold red", end=" ")
-        err.print(str(outcome.failure))
+        err.tell(f"target {outcome.target} failed", "bold red", str(outcome.failure))
     elif result is None:
         out.print(f"target {outcome.target}: at the newest point")
     elif _is_lakes(result):
@@ -70,14 +69,13 @@ def show_lake_result(name: str, result: "LakeResult", seconds: float) -> None:
     files, size = (sum(getattr(table, key) for table in result.tables) for key in ("files_added", "bytes_written"))
     tables, points = counted(len(result.tables), "table"), counted(result.points, "point")
     written = f"{points} published, {tables}, {counted(files, 'file')} added, {size_text(size)} written"
-    out.print(f"lake {name}: at point {result.lsn}; {written}; took {seconds:.1f} s")
+    out.print(f"target {name}: at point {result.lsn}; {written}; took {seconds:.1f} s")
     for table in result.behind:
         show_behind(table)
 
 
 def show_behind(table: "LaggingTargetTable") -> None:
-    out.print("lagging", style="bold yellow", end=" ")
-    out.print(f"{table.table}: {table.failure}")
+    out.tell("lagging", "bold yellow", f"{table.table}: {table.failure}")
     _show_statements(table.statements)
 
 
@@ -113,8 +111,7 @@ def plan_json(found: "TargetPlan | Failure") -> dict[str, Any]:
 
 def show_plan(name: str, found: "TargetPlan | Failure", *, ddl: bool) -> None:
     if isinstance(found, Failure):
-        out.print(f"target {name} cannot be read", style="bold yellow", end=": ")
-        out.print(str(found))
+        out.tell(f"target {name} cannot be read:", "bold yellow", str(found))
         return
     out.print(f"target {name}: {counted(len(found.steps), 'table')} with more than changed rows")
     if found.renaming:
@@ -134,23 +131,20 @@ def lake_plan_json(found: "list[PlannedLakeTable] | Failure") -> dict[str, Any]:
 
 def show_lake_plan(name: str, found: "list[PlannedLakeTable] | Failure") -> None:
     if isinstance(found, Failure):
-        out.print(f"lake {name} cannot be read", style="bold yellow", end=": ")
-        out.print(str(found))
+        out.tell(f"target {name} cannot be read:", "bold yellow", str(found))
         return
     size = size_text(sum(table.bytes for table in found))
-    out.print(f"lake {name}: {counted(len(found), 'table')} change, {size} of objects to be written")
+    out.print(f"target {name}: {counted(len(found), 'table')} change, {size} of objects to be written")
     for table in found:
         if table.action != "change":
-            out.print(table.action, style="bold", end=" ")
-            out.print(f"{table.table} in {table.folder}, {size_text(table.bytes)}")
+            out.tell(table.action, "bold", f"{table.table} in {table.folder}, {size_text(table.bytes)}")
 
 
 def _show_step(step: "TableStep", *, ddl: bool) -> None:
     from ccpr.state.targets import LaggingTargetTable
 
     if step.failure is None:
-        out.print(_ACTIONS[type(step).__name__][step.before is not None], style="bold", end=" ")
-        out.print(step.table.qualified_name)
+        out.tell(_ACTIONS[type(step).__name__][step.before is not None], "bold", step.table.qualified_name)
         _show_statements(step.statements if ddl else ())
     else:
         show_behind(LaggingTargetTable(step.table.qualified_name, step.failure, step.statements if ddl else ()))
@@ -162,4 +156,4 @@ def _show_step(step: "TableStep", *, ddl: bool) -> None:
 
 def _show_statements(statements: Sequence[str]) -> None:
     for statement in statements:
-        out.print(f"  {statement};")
+        out.print(f"  {statement};", soft_wrap=True)

@@ -393,7 +393,8 @@ def _is_after(instant: int, file: PointFile) -> bool:
 def _gone(asked: str, before: PointFile | None, after: PointFile | None) -> str:
     """Why no point shows what was asked for, and which are next to it."""
     if before is None:
-        return f"{asked} is before the oldest point, {after.lsn if after else None}"
+        oldest = "" if after is None else f", {after.lsn} of {instant_text(after.at)}"
+        return f"{asked} is before the oldest point{oldest}"
     later = "" if after is None else f" and point {after.lsn} of {instant_text(after.at)}"
     return f"the point of {asked} was dropped; next to it are point {before.lsn} of {instant_text(before.at)}{later}"
 

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import sys
 import unicodedata
 
@@ -17,6 +18,7 @@ from ccpr.cli.logs import log_handler
 from ccpr.cli.output import Screen, counted, json_text, show_table
 from ccpr.cli.subscription_commands import report_interval
 from ccpr.cli.table_names import full_name
+from ccpr.config.errors import SqlSyntax
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.state.settings import SENSOR_SECONDS
@@ -137,3 +139,34 @@ def test_an_interval_that_the_sensor_cannot_hold_is_said(capsys: pytest.CaptureF
     assert capsys.readouterr().err == ""
     report_interval(1)
     assert "1 s is shorter" in capsys.readouterr().err
+
+
+def test_an_error_is_no_wider_than_a_terminal_and_whole_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = TableMissingInMirror("said " * 30, subject="a table", remedy="Write\x1b " * 20)
+    for is_terminal in (True, False):
+        shown = io.StringIO()
+        screen = Screen(file=shown, force_terminal=is_terminal, width=80, no_color=True)
+        monkeypatch.setattr(output, "err", screen)
+        output.show_error(error)
+        lines = re.sub(r"\x1b\[[0-9]*m", "", shown.getvalue()).splitlines()
+        assert lines[0].startswith(f"error {error.code}: said said")
+        assert (max(map(len, lines)) <= 80) is is_terminal
+        assert (len(lines) == 4) is not is_terminal
+        assert "\x1b" not in "".join(lines)
+
+
+def test_lines_of_a_message_stay_lines_and_stand_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_error(SqlSyntax("no ';' (line 1)\nSELECT\n    ^", subject="line 1"))
+    assert capsys.readouterr().err.splitlines()[1:3] == [" " * 10 + "SELECT", " " * 14 + "^"]
+
+
+def test_a_line_is_folded_between_words_on_a_terminal_only() -> None:
+    for is_terminal, count in ((True, 2), (False, 1)):
+        shown = io.StringIO()
+        Screen(file=shown, force_terminal=is_terminal, width=80, no_color=True).tell("lagging", "bold", "word " * 20)
+        assert len(shown.getvalue().rstrip().splitlines()) == count
+
+
+def test_a_dense_table_has_no_column_that_is_empty_in_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(("a", "b", "c"), [("x", "-", 1), ("y", "", 2)], empty="", dense=True)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["a", "c"], ["x", "1"], ["y", "2"]]

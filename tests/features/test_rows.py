@@ -75,6 +75,23 @@ def test_head_finds_the_database_of_a_table(shop: dict[str, int]) -> None:
     assert refused("query", NAME, "nothing")["code"] == "TABLE_NOT_IN_POINT"
 
 
+def test_a_table_that_is_named_alone_shows_first_rows_and_goes_whole_into_a_file(
+    shop: dict[str, int], tmp_path: Path
+) -> None:
+    assert len(command("query", NAME, "shop.orders")["rows"]) == 10
+    assert len(command("query", NAME, "orders", "--timezone", "Europe/Berlin")["rows"]) == 10
+    assert command("query", NAME, "orders", "--out", str(tmp_path / "orders.csv"))["rows"] == 1000
+
+
+def test_several_tables_are_exported_and_described_together(shop: dict[str, int], tmp_path: Path) -> None:
+    done = command("export", NAME, "orders", "shop.notes", "--out", str(tmp_path))
+    assert [one["table"] for one in done] == ["shop.notes", "shop.orders"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["shop.notes.parquet", "shop.orders.parquet"]
+    found = command("tables", NAME, "orders", "notes")["tables"]
+    assert [one["table"] for one in found] == ["shop.notes", "shop.orders"]
+    assert refused("tables", NAME, "orders", "nothing")["code"] == "TABLE_NOT_IN_POINT"
+
+
 def test_a_query_sees_all_tables_at_one_point(shop: dict[str, int]) -> None:
     sql = "SELECT count(*) n, sum(amount) total FROM orders"
     now = command("query", NAME, sql)

@@ -129,6 +129,18 @@ def test_the_password_is_sealed_and_shown_nowhere(shop: Shop) -> None:
     assert password not in stored
 
 
+def test_a_target_is_shown_and_synced_by_its_name(shop: Shop) -> None:
+    shop.add()
+    assert shop.command("target", "sync", NAME, TARGET)["lsn"] is None, "there is no point yet"
+    shop.run()
+    (known,) = shop.command("target", "status", NAME)
+    assert (known["target"], known["kind"], known["lsn"], known["last_error"]) == (TARGET, "database", 0, None)
+    assert known["lag_seconds"] is not None
+    shop.insert("a", 700)
+    assert shop.command("target", "sync", NAME, TARGET)["lsn"] in (0, None), "the upstream is not asked"
+    assert shop.command("target", "status", NAME, "nothing", code=1)["error"]["code"] == "TARGET_MISSING"
+
+
 def test_a_target_at_the_newest_point_is_not_asked(shop: Shop) -> None:
     shop.add()
     while (document := shop.command("run", NAME))["point"]:  # what was flushed for the first is the second
