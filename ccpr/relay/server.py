@@ -130,7 +130,7 @@ class Relay:
         sessions: int = MOST_SESSIONS,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self.upstream = Upstream(backing, chunk_bytes, release="4.2", name="relay", for_tests=False)
+        self.upstream = Upstream(backing, chunk_bytes, release="4.2", name="relay")
         self._digest, self._seen_by, self._stopped = digest, seen_by, False
         self._guesses = Guesses()
         tls = listen.context()

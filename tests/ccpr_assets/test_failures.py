@@ -12,13 +12,13 @@ import pytest
 
 from ccpr.dagster.checks import FAILURE_SAMPLE, FAILURES
 from ccpr.dagster.replication import as_failure
-from ccpr.matrixone.server.faults import CutObjectList
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import SubscriptionBusy
+from ccpr_emulator.serving.faults import CutObjectList
 from tests.support.dagster_fixtures import Sync
 from tests.support.lost_objects import losing_objects
 from tests.support.replica import Replica, replaying

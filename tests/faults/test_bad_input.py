@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.matrixone.server.faults import (
+from ccpr_emulator.serving.faults import (
     CutObject,
     CutObjectList,
     DamagedByte,

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.schema import SqlType, Table
-from ccpr.matrixone.server.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
 from ccpr.pipeline import known, object_list
 from ccpr.pipeline import scope as scope_module
 from ccpr.pipeline.driver import drive
@@ -26,6 +25,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.database import transaction
 from ccpr.state.quarantine import Quarantine
+from ccpr_emulator.serving.faults import DamagedByte, FailStatement, MissingObject, WrongTotalSize
 from tests.support.expected import assert_rows_equal
 from tests.support.replica import NAME, Replica, replaying
 from tests.support.settings import setting, upstream_goes_on

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.matrixone.server.faults import Delay
+from ccpr_emulator.serving.faults import Delay
 from tests.support.replica import Replica, replaying
 
 RECORDING = "other_account"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ccpr.matrixone.server.faults import MissingObject
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.service.workspace import Workspace
 from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.serving.faults import MissingObject
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.faults.test_isolated import changed_tables, isolated, new_objects
 from tests.features.test_serve import Upstream, running

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ccpr.matrixone.client.upstream_snapshots import create_snapshot, snapshot_timestamp
-from ccpr.matrixone.server.faults import CutStatement, FailStatement
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import Failures
 from ccpr.state.states import State
+from ccpr_emulator.serving.faults import CutStatement, FailStatement
 from tests.support.replica import NAME, Replica, replaying
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ccpr.cli.main import app
-from ccpr.matrixone.server.faults import FailStatement, MissingObject
+from ccpr_emulator.serving.faults import FailStatement, MissingObject
 from tests.support.replica import Replica, replaying
 
 

@@ -13,11 +13,11 @@ import typer.testing
 from ccpr.cli.main import app
 from ccpr.cli.serving import StatusPage
 from ccpr.dagster.replica_health import health_of
-from ccpr.matrixone.server.faults import Delay
 from ccpr.service import status
 from ccpr.service.workspace import Workspace
 from ccpr.state.states import IterationState
 from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.serving.faults import Delay
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command, source_uri
 from tests.support.waiting import LIMIT_SECONDS, until

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ccpr.cli.main import app
-from ccpr.matrixone.server.faults import FailStatement
 from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.serving.faults import FailStatement
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
 from tests.support.simulated import SimulatedSource, asked_when_idle, run_sql

@@ -21,13 +21,13 @@ import typer.testing
 
 import ccpr
 from ccpr.cli.main import app
-from ccpr.matrixone.server.faults import Delay
 from ccpr.serve.listening import Ignoring
 from ccpr.serve.replicator import Replicator
 from ccpr.service.targets import records_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.targets import Target
 from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.serving.faults import Delay
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command, source_uri
 from tests.support.shop import DATABASE, NAME, TARGET, Shop, shop

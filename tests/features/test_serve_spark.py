@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.matrixone.server.faults import Delay
 from ccpr.pipeline.spark.session import REMOTE_VARIABLE, SparkSettings
+from ccpr_emulator.serving.faults import Delay
 from tests.features.test_serve import Upstream, program, upstream
 from tests.scripts.test_with_children import processes_with
 from tests.support.replica import command

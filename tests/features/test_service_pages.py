@@ -11,13 +11,13 @@ from html import escape
 import pytest
 
 from ccpr.cli.serving import StatusPage
-from ccpr.matrixone.server.faults import FailStatement
 from ccpr.serve.overview import Overview
 from ccpr.serve.single import OneService, is_served
 from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.status import UNREADABLE, SubscriptionStatus
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
+from ccpr_emulator.serving.faults import FailStatement
 from tests.support.replica import NAME, Replica
 
 

@@ -14,13 +14,13 @@ import pytest
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.matrixone.server.faults import CutStatement, Delay, FailStatement
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.lag import LagMeter
 from ccpr.pipeline.step_names import Stage
 from ccpr.pipeline.steps.copy import objects_to_copy
 from ccpr.service.status import LeftOut, read_status
 from ccpr.service.workspace import Workspace
+from ccpr_emulator.serving.faults import CutStatement, Delay, FailStatement
 from tests.support.replica import NAME, Replica, replaying
 from tests.support.settings import setting
 

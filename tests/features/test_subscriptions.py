@@ -15,13 +15,13 @@ import typer.testing
 
 from ccpr.cli.main import app
 from ccpr.matrixone.client.upstream_snapshots import create_snapshot
-from ccpr.matrixone.server.faults import CutStatement, FailStatement
 from ccpr.mirror import local_store
 from ccpr.pipeline.driver import drive, take
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import LeaseLost
 from ccpr.state.subscription import Subscription
+from ccpr_emulator.serving.faults import CutStatement, FailStatement
 from tests.support.mariadb import MariaDb
 from tests.support.replica import NAME, Replica, replaying
 

@@ -20,7 +20,18 @@ from ccpr.matrixone.client.retry import Retry
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
-from ccpr.matrixone.server.faults import (
+from ccpr.mirror.points import Point
+from ccpr.pipeline import appendable
+from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.errors import ScopeConflict, TableChangedMeanwhile
+from ccpr.pipeline.options import IterationOptions, Timeouts
+from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
+from ccpr.service import subscriptions
+from ccpr.service.workspace import Workspace
+from ccpr.state.settings import Settings
+from ccpr.state.subscription import Subscription
+from ccpr_emulator.engine.transaction import CreateAt
+from ccpr_emulator.serving.faults import (
     Crash,
     CutAnswer,
     CutObject,
@@ -33,17 +44,6 @@ from ccpr.matrixone.server.faults import (
     SnapshotCollected,
     StaleRead,
 )
-from ccpr.mirror.points import Point
-from ccpr.pipeline import appendable
-from ccpr.pipeline.committing import Outcome
-from ccpr.pipeline.errors import ScopeConflict, TableChangedMeanwhile
-from ccpr.pipeline.options import IterationOptions, Timeouts
-from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
-from ccpr.service import subscriptions
-from ccpr.service.workspace import Workspace
-from ccpr.state.settings import Settings
-from ccpr.state.subscription import Subscription
-from ccpr_emulator.engine.transaction import CreateAt
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.history import Choice, Circumstances, History
 from tests.support import driving

@@ -19,11 +19,11 @@ import pyarrow as pa
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
-from ccpr.matrixone.server.faults import CutObject, CutObjectList, CutStatement, DamagedByte, Fault
 from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.step_names import Step
 from ccpr.state.context import Context
+from ccpr_emulator.serving.faults import CutObject, CutObjectList, CutStatement, DamagedByte, Fault
 from tests.kill_matrix.places import AT, BETWEEN_OBJECTS, Place, Reach
 from tests.kill_matrix.scene import CHUNK_BYTES, LAST_HOUR, NEWEST, Scene, invoke, iterate
 from tests.support.patching import replaced

@@ -20,7 +20,6 @@ from ccpr.matrixone.client.errors import (
     StatementUnknown,
 )
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.server.faults import FailStatement
 from ccpr.pipeline import ends
 from ccpr.pipeline.committing import Outcome
 from ccpr.pipeline.errors import BaseSnapshotLost
@@ -29,6 +28,7 @@ from ccpr.state.context import Context
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.serving.faults import FailStatement
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, TEST_TIMEOUTS, iterate, read_mirror, subscribed
 from tests.support.meanwhile import before_statements

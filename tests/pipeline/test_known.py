@@ -20,7 +20,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from ccpr.matrixone.client.errors import NotCovered
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.server.catalog import checksum_of
-from ccpr.matrixone.server.faults import FailStatement
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import Last, Outcome
 from ccpr.pipeline.driver import drive
@@ -36,6 +35,7 @@ from ccpr.state.history import PointHistory
 from ccpr.state.settings import Settings
 from ccpr.state.settled import settled_digest
 from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.serving.faults import FailStatement
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, TEST_TIMEOUTS, iterate, read_mirror, subscribed
 from tests.support.patching import replaced

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.faults import (
+from ccpr_emulator.serving.cut_connection import CutByFault
+from ccpr_emulator.serving.faults import (
     CutLogin,
     CutStatement,
     Delay,
@@ -20,7 +21,6 @@ from ccpr.matrixone.server.faults import (
     Hold,
     NoCheckpoints,
 )
-from ccpr.matrixone.server.packets import CutByFault
 from tests.restarts.answers import (
     CHANGES,
     CREATE,

@@ -15,7 +15,6 @@ from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, health_key
 from ccpr.dagster.metadata import LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.step import BY_HAND
-from ccpr.matrixone.server.faults import CutObjectList, StaleRead
 from ccpr.pipeline import driver
 from ccpr.pipeline.due import due_at
 from ccpr.pipeline.iteration import Iteration, IterationRecord
@@ -24,6 +23,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import Failures, LogRow
 from ccpr.state.states import State
+from ccpr_emulator.serving.faults import CutObjectList, StaleRead
 from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.replica import NAME, Replica, replaying
 

@@ -15,8 +15,8 @@ import typer.testing
 
 from ccpr.cli.exit_codes import BEHIND
 from ccpr.cli.main import app
-from ccpr.matrixone.server.faults import Fault
 from ccpr_emulator.recorded_upstream import RecordedUpstream
+from ccpr_emulator.serving.faults import Fault
 from tests.support.expected import assert_rows_equal
 from tests.support.recordings_location import scenarios
 

@@ -58,20 +58,11 @@ class ResultColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Where a fault ends an answer: after `rows` whole rows and `bytes` bytes of the next one, counted on the wire."""
-
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class ResultSet:
     """A result set. Large cells may be memoryviews, which are sent without a copy, or `Streamed`."""
 
     columns: tuple[ResultColumn, ...]
     rows: Sequence[Sequence[Cell]]
-    cut: Cut | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from ccpr.matrixone.server import past
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import (
     BIGINT,
@@ -155,7 +154,11 @@ def select(upstream: Upstream, login: Login, current_database: str, statement: S
             f"{', '.join(TABLES)}",
             "42S02",
         )
-    answer = _table(upstream, login, statement)
+    return chosen(rows_of(upstream, login, statement), statement)
+
+
+def chosen(answer: CatalogAnswer, statement: Select) -> ResultSet:
+    """What a SELECT chooses of the rows of its table."""
     rows = list(answer.rows)
     for one in statement.conditions:  # one after another: most statements have one that leaves few rows
         place, holds = _position(answer, one.column), _test_of(one)
@@ -198,7 +201,8 @@ def _position(answer: CatalogAnswer, column: str) -> int:
     return answer.position(column)
 
 
-def _table(upstream: Upstream, login: Login, statement: Select) -> CatalogAnswer:
+def rows_of(upstream: Upstream, login: Login, statement: Select) -> CatalogAnswer:
+    """The rows of a table of `TABLES` that a login sees at the statement's time."""
     if statement.table == "mo_pubs":
         return _mo_pubs(upstream, login, statement)
     if statement.table == "mo_account":
@@ -239,13 +243,11 @@ def _catalog(upstream: Upstream, login: Login, statement: Select) -> ServedCatal
     """The rows that a login sees: an account its own, sys all. None for a time at which there is nothing."""
     backing = upstream.backing
     if statement.snapshot is None:
-        if past.is_empty(upstream.faults, statement.mo_ts):
-            return None
         return backing.catalog_at(None if login.is_sys else login.account, statement.mo_ts)
     if not backing.owns_data(login.account):
         raise internal(f"find 0 snapshot records by name({statement.snapshot}), expect only 1")
     found = backing.find_snapshot(login.account, statement.snapshot.lower())
-    return None if past.is_empty(upstream.faults, found.ts) else backing.catalog(login.account, found)
+    return backing.catalog(login.account, found)
 
 
 def _mo_account(upstream: Upstream, login: Login) -> CatalogAnswer:

@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeVar
 
 from ccpr.matrixone.server.answers import Answer, Done, LocalFile, ResultSet, StatementError
 from ccpr.matrixone.server.guesses import Guesses
-from ccpr.matrixone.server.packets import Channel, CutByFault, Fields, ProtocolError, length_prefix
+from ccpr.matrixone.server.packets import Channel, Fields, ProtocolError, length_prefix
 from ccpr.matrixone.server.passwords import native_scramble, proves
 from ccpr.matrixone.server.replies import (
     AUTOCOMMIT,
@@ -118,11 +118,13 @@ class Host(Protocol):
 class Connection:
     """One client, from its greeting to its end. `run` serves it on the thread that calls it."""
 
+    channel_type = Channel
+
     def __init__(self, server: Host, sock: socket.socket, connection_id: int, address: str) -> None:
         self.server = server
         self.id = connection_id
         self.address = address
-        self.channel = Channel(sock)
+        self.channel = self.channel_type(sock)
         # No byte of the salt may be 0: clients read it as text.
         self.salt = bytes(byte % 127 + 1 for byte in os.urandom(20))
 
@@ -278,15 +280,12 @@ class Connection:
         for column in result.columns:
             channel.write(column_definition(column))
         channel.write(EOF)
-        for number, row in enumerate(result.rows):
-            if result.cut is not None and result.cut.rows == number:
-                channel.flush()
-                channel.allowance = result.cut.bytes
-            channel.write(*row_of(row))
-        if result.cut is not None and channel.allowance is not None:
-            channel.flush()
-            raise CutByFault("cut at the end of the rows")
+        self.write_rows(result)
         channel.write(eof)
+
+    def write_rows(self, result: ResultSet) -> None:
+        for row in result.rows:
+            self.channel.write(*row_of(row))
 
     def _receive_file(self, name: str) -> bytes:
         """A file of the client's, which refuses by sending nothing."""
@@ -310,7 +309,7 @@ def _asked(ask: Callable[[], T]) -> T:
     must not cost a client its connection."""
     try:
         return ask()
-    except (StatementError, ConnectionError):  # the second: a fault cuts the connection
+    except (StatementError, ConnectionError):  # the second ends the connection
         raise
     except Exception as error:
         _log.exception("a statement could not be answered")

@@ -3,10 +3,9 @@ quoting."""
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from ccpr.matrixone.server import faults, past
 from ccpr.matrixone.server.access import Login, require_publication, require_sys
 from ccpr.matrixone.server.answers import (
     BIGINT,
@@ -17,12 +16,11 @@ from ccpr.matrixone.server.answers import (
     VAR_STRING,
     VARCHAR,
     Bytes,
-    Cut,
     ResultColumn,
     ResultSet,
     StatementError,
 )
-from ccpr.matrixone.server.backing import Aged, ServedCatalog, Snapshot, internal, snapshot_not_found
+from ccpr.matrixone.server.backing import Aged, ServedCatalog, Snapshot, internal
 from ccpr.matrixone.server.tokens import is_utf8
 from ccpr.matrixone.server.upstream import Upstream
 
@@ -97,35 +95,27 @@ def _named(expected: str, words: list[str], name: str) -> str:
     return words[expected.split().index(name)]
 
 
-def _catalog(upstream: Upstream, publisher: str, word: str, wrapper: str, empty: str = past.EMPTY) -> ServedCatalog:
-    """The catalog at the snapshot of this name; `-` is the present. For `wrapper` and `empty` see `past.check`."""
-    snapshot = None if word == "-" else _find(upstream, publisher, word)
-    if snapshot is not None:
-        past.check(upstream.faults, snapshot.ts, wrapper, empty)
+def _catalog(upstream: Upstream, publisher: str, word: str) -> ServedCatalog:
+    """The catalog at the snapshot of this name; `-` is the present."""
+    snapshot = None if word == "-" else upstream.backing.find_snapshot(publisher, word)
     return upstream.backing.catalog(publisher, snapshot)
 
 
-def _find(upstream: Upstream, publisher: str, name: str) -> Snapshot:
-    if upstream.faults.strike(lambda fault: isinstance(fault, faults.SnapshotCollected) and fault.name in ("", name)):
-        raise snapshot_not_found(name)
-    found = upstream.backing.find_snapshot(publisher, name)
-    past.check_found(upstream.faults, name, found.ts)
-    return found
-
-
 def _get_snapshot_ts(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
-    return ResultSet((ResultColumn("snapshotts", BIGINT),), ((_find(upstream, publisher, words[0]).ts,),))
+    return ResultSet(
+        (ResultColumn("snapshotts", BIGINT),), ((upstream.backing.find_snapshot(publisher, words[0]).ts,),)
+    )
 
 
 def _get_snapshot_age(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     assert isinstance(upstream.backing, Aged)
-    age = upstream.backing.snapshot_age(_find(upstream, publisher, words[0]))
+    age = upstream.backing.snapshot_age(upstream.backing.find_snapshot(publisher, words[0]))
     return ResultSet((ResultColumn("age", BIGINT),), ((age,),))
 
 
 def _get_databases(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     snapshot, _, _, level, database, _ = words
-    catalog = _catalog(upstream, publisher, snapshot, "failed to get database")
+    catalog = _catalog(upstream, publisher, snapshot)
     if level in ("database", "table"):
         return ResultSet((ResultColumn("datname", VARCHAR),), (("" if database == "-" else database,),))
     return catalog.databases.result()
@@ -133,9 +123,9 @@ def _get_databases(upstream: Upstream, publisher: str, words: list[str]) -> Resu
 
 def _get_ddl(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
     snapshot, _, _, _, database, table = words
-    catalog = _catalog(upstream, publisher, snapshot, "failed to get database")
+    catalog = _catalog(upstream, publisher, snapshot)
     if database != "-" and not catalog.has_database(database):
-        raise internal(f"failed to get database: {past.EMPTY}")
+        raise internal("failed to get database: ExpectedEOB")
     if table != "-" and (database == "-" or catalog.table(database, table) is None):
         raise internal(f"failed to get table: no such table {database}.{table}")
     whole = catalog.ddl.result()
@@ -157,15 +147,14 @@ def _get_mo_indexes(upstream: Upstream, publisher: str, words: list[str]) -> Res
     table_id, _, _, snapshot = words
     if not table_id.isdecimal() or len(table_id) > 20:
         raise internal(f"invalid table id: {table_id}")
-    catalog = _catalog(upstream, publisher, snapshot, "failed to query mo_indexes", past.NO_INDEXES)
+    catalog = _catalog(upstream, publisher, snapshot)
     return catalog.indexes_of(int(table_id))
 
 
 def _check_snapshot_flushed(upstream: Upstream, publisher: str, words: list[str]) -> ResultSet:
-    snapshot = _find(upstream, publisher, words[0])
+    snapshot = upstream.backing.find_snapshot(publisher, words[0])
     if snapshot.level == "cluster":
         raise internal(f"invalid snapshot level: {snapshot.level}")
-    past.check(upstream.faults, snapshot.ts, "")
     return ResultSet((ResultColumn("result", TINY),), ((int(upstream.backing.is_flushed(publisher, snapshot)),),))
 
 
@@ -174,100 +163,31 @@ def _object_list(upstream: Upstream, publisher: str, words: list[str]) -> Result
     base = None if words[1] == "-" else _resolve(upstream, publisher, words[1], "against snapshot")
     if base is not None and base.ts > target.ts:
         raise internal("invalid timestamp")
-    for snapshot in (target, base):
-        if snapshot is not None:
-            past.check(upstream.faults, snapshot.ts, "failed to get database")
-    if base is not None and upstream.faults.strike(lambda fault: isinstance(fault, faults.StaleRead)):
-        raise StatementError(22101, f"stale read, min TS is {target.ts}-0, receive {base.ts}-0")
-    rows = upstream.backing.object_list(publisher, target, base)
-    cut = None
-    for fault in upstream.faults.strike(
-        lambda fault: isinstance(fault, faults.CutObjectList) and fault.after_rows < len(rows)
-    ):
-        if isinstance(fault, faults.CutObjectList):
-            cut = Cut(fault.after_rows, 40)
-    return ResultSet(OBJECT_LIST_COLUMNS, rows, cut)
+    return ResultSet(OBJECT_LIST_COLUMNS, upstream.backing.object_list(publisher, target, base))
 
 
 def _resolve(upstream: Upstream, publisher: str, word: str, role: str) -> Snapshot:
     try:
-        return _find(upstream, publisher, word)
+        return upstream.backing.find_snapshot(publisher, word)
     except StatementError as error:
         raise internal(f"failed to resolve {role} '{word}': {error.text}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """What `get_object` answers about an object. Chunk 0 has the sizes only and no data."""
-
-    number: int
-    size: int
-    chunks: int
-    data: Bytes = b""
-    missing: bool = False
-    cut: Cut | None = None
-
-
 def _get_object(upstream: Upstream, session: int, name: str, chunk_word: str) -> ResultSet:
+    """Chunk 0 has the sizes only and no data."""
     if re.fullmatch(r"-?[0-9]{1,9}", chunk_word) is None:
         raise internal(f"invalid chunkIndex: {chunk_word}")
     number = int(chunk_word)
     if number < 0:
         raise StatementError(20301, "invalid input: invalid chunk_index: must be >= 0")
-    chunk = stored = _read_chunk(upstream, name, number)
-    for fault in upstream.faults.strike(lambda fault: _applies(fault, name, stored)):
-        chunk = _struck(chunk, fault)
-    if chunk.missing:
-        raise StatementError(20405, f"file {name} is not found")
-    if number:
-        upstream.counters.object_served(session, name, len(chunk.data))
-    row = (chunk.data, chunk.size, number, chunk.chunks, int(number == stored.chunks))
-    return ResultSet(OBJECT_COLUMNS, (row,), chunk.cut)
-
-
-def _read_chunk(upstream: Upstream, name: str, number: int) -> _Chunk:
     size = upstream.backing.object_size(name)
-    chunks = max(1, -(-(size or 0) // upstream.chunk_bytes))
-    if size is None or number == 0:
-        return _Chunk(number, size or 0, chunks, missing=size is None)
+    if size is None:
+        raise StatementError(20405, f"file {name} is not found")
+    chunks = max(1, -(-size // upstream.chunk_bytes))
     if number > chunks:
         raise StatementError(20301, f"invalid input: invalid chunk_index: {number}, file has only {chunks} data chunks")
-    start = (number - 1) * upstream.chunk_bytes
-    return _Chunk(number, size, chunks, upstream.backing.read_object(name, start, upstream.chunk_bytes))
-
-
-def _applies(fault: faults.Fault, name: str, chunk: _Chunk) -> bool:
-    """Whether a fault strikes this chunk of an object. Those of the data need a byte beyond the place where they
-    strike."""
-    match fault:
-        case faults.MissingObject() | faults.WrongTotalSize() | faults.WrongTotalChunks():
-            return fault.object_name in ("", name)
-        case faults.CutObject():
-            place = fault.after_bytes
-        case faults.DamagedByte():
-            place = fault.offset
-        case faults.WrongChunkLength():
-            place = -1
-        case _:
-            return False
-    return fault.object_name in ("", name) and chunk.number > 0 and place < len(chunk.data)
-
-
-def _struck(chunk: _Chunk, fault: faults.Fault) -> _Chunk:
-    match fault:
-        case faults.MissingObject():
-            return replace(chunk, missing=True)
-        case faults.WrongTotalSize():
-            return replace(chunk, size=chunk.size + fault.difference)
-        case faults.WrongTotalChunks():
-            return replace(chunk, chunks=chunk.chunks + fault.difference)
-        case faults.CutObject():
-            return replace(chunk, cut=Cut(0, fault.after_bytes))
-        case faults.WrongChunkLength():
-            kept = bytes(chunk.data)[: max(0, len(chunk.data) + fault.difference)]
-            return replace(chunk, data=kept + bytes(max(0, fault.difference)))
-        case faults.DamagedByte():
-            damaged = bytearray(bytes(chunk.data))
-            damaged[fault.offset] ^= 0xFF
-            return replace(chunk, data=bytes(damaged))
-    return chunk
+    data: Bytes = b""
+    if number:
+        data = upstream.backing.read_object(name, (number - 1) * upstream.chunk_bytes, upstream.chunk_bytes)
+        upstream.counters.object_served(session, name, len(data))
+    return ResultSet(OBJECT_COLUMNS, ((data, size, number, chunks, int(number == chunks)),))

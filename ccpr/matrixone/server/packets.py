@@ -28,10 +28,6 @@ class Hangup(ConnectionError):
     """The peer closed the connection, between two packets or inside one."""
 
 
-class CutByFault(ConnectionError):
-    """An injected fault breaks the connection at this byte."""
-
-
 class ProtocolError(Exception):
     """The peer's bytes are not the MySQL protocol, or more than is accepted. `number` and `state` are sent to the peer,
     then the connection ends."""
@@ -51,7 +47,7 @@ class Channel:
     ----------
     sock : the connected socket, plain or TLS.
     vectored : whether `sendmsg` may be used (TLS sockets have none).
-    allowance : bytes that may still be sent before `CutByFault`; None = no limit. To be set directly after `flush`.
+    pending, pending_bytes : what `flush` will send.
     deadline : by the monotonic clock, when all that is received and sent has to be done, in however many pieces: then
         it is a TimeoutError. None = none but the socket's own timeout, which is one of each piece.
     """
@@ -59,10 +55,9 @@ class Channel:
     sock: socket.socket
     vectored: bool = True
     sequence: int = 0
-    allowance: int | None = None
     deadline: float | None = None
-    _pending: list[Buffer] = field(default_factory=list)
-    _pending_bytes: int = 0
+    pending: list[Buffer] = field(default_factory=list)
+    pending_bytes: int = 0
 
     def read(self, limit: int) -> bytes:
         """The next payload, its frames joined. More than `limit` bytes are a `ProtocolError`, which is raised before
@@ -113,7 +108,7 @@ class Channel:
         if size < MAX_FRAME:
             self._frame(size, views)
             return
-        rest = _Views(map(memoryview, views))
+        rest = Views(map(memoryview, views))
         while True:
             length = min(size, MAX_FRAME)
             self._frame(length, rest.take(length))
@@ -128,25 +123,20 @@ class Channel:
             self._queue(part)
 
     def _queue(self, part: Buffer) -> None:
-        self._pending.append(part)
-        self._pending_bytes += len(part)
-        if self._pending_bytes >= FLUSH_BYTES:
+        self.pending.append(part)
+        self.pending_bytes += len(part)
+        if self.pending_bytes >= FLUSH_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        parts, size = self._pending, self._pending_bytes
-        self._pending, self._pending_bytes = [], 0
-        if self.allowance is not None:
-            if size > self.allowance:
-                self._send(list(_Views(map(memoryview, parts)).take(self.allowance)))
-                raise CutByFault("cut as asked")
-            self.allowance -= size
+        parts, size = self.pending, self.pending_bytes
+        self.pending, self.pending_bytes = [], 0
         if size < JOIN_BYTES:
-            self._send([b"".join(parts)])
+            self.send([b"".join(parts)])
         else:
-            self._send(parts)
+            self.send(parts)
 
-    def _send(self, parts: list[Buffer]) -> None:
+    def send(self, parts: list[Buffer]) -> None:
         self.hurry()
         if not self.vectored:
             for part in parts:
@@ -165,7 +155,7 @@ class Channel:
                 sent -= len(views.popleft())
 
 
-class _Views:
+class Views:
     """Bytes one after the other, taken as they are asked for."""
 
     def __init__(self, views: Iterator[memoryview]) -> None:

@@ -63,6 +63,8 @@ class Server:
     stalled_seconds : after which a connection ends on which nothing moves; None = never.
     """
 
+    connection_type = Connection
+
     def __init__(
         self,
         engine: Engine,
@@ -245,12 +247,12 @@ class Server:
         return f"too many connections: {waiting} from {address} do not log in" if waiting >= self.max_logins else ""
 
     def _serve(self, sock: socket.socket, connection_id: int, address: str) -> None:
-        connection = Connection(self, sock, connection_id, address)
+        connection = self.connection_type(self, sock, connection_id, address)
         try:
             connection.run()
         except OSError:
-            # The client hung up (`Hangup`, a reset, a TLS alert), or a fault breaks the connection (`CutByFault`): only
-            # this thread ends.
+            # The client hung up (`Hangup`, a reset, a TLS alert), or what is sent cannot be read any more: only this
+            # thread ends.
             return
         finally:
             with self._lock:

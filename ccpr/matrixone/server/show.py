@@ -1,4 +1,4 @@
-"""SHOW: publications, snapshots, databases, variables, and the counters of a server for tests."""
+"""SHOW: publications, snapshots, databases, variables."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -36,12 +36,6 @@ PUBLICATION_COLUMNS: Final = {
 
 def show(upstream: Upstream, login: Login, statement: Show) -> ResultSet:
     match statement.what:
-        case "emulator status":
-            rows: list[tuple[Cell, ...]] = [
-                ("recording", upstream.backing.name),
-                *upstream.status().rows(),
-            ]
-            return _texts(("name", "value"), rows)
         case "publications":
             return _publications(upstream, login, statement.like)
         case "publication coverage":
@@ -54,13 +48,13 @@ def show(upstream: Upstream, login: Login, statement: Show) -> ResultSet:
             account = login.account
             owns = upstream.backing.owns_data(account)
             names = [row[0] for row in upstream.backing.catalog(account).databases.rows] if owns else []
-            return _texts(("Database",), [(name,) for name in (*names, *SYSTEM_DATABASES)])
+            return texts(("Database",), [(name,) for name in (*names, *SYSTEM_DATABASES)])
         case "warnings":
-            return _texts(("Level", "Code", "Message"), [])
+            return texts(("Level", "Code", "Message"), [])
         case "variables" | "session variables" | "global variables":
             like = Like(statement.like if statement.like is not None else "%", ignore_case=True)
             known = [(name, str(value)) for name, value in variables_of(upstream.name).items() if like.matches(name)]
-            return _texts(("Variable_name", "Value"), known)
+            return texts(("Variable_name", "Value"), known)
         case _:
             raise StatementError(
                 1064, f"SQL syntax: the {upstream.name} does not serve SHOW {statement.what.upper()}", "42000"
@@ -89,7 +83,7 @@ def _create_publication(upstream: Upstream, login: Login, name: str) -> ResultSe
     tables = f" TABLE {','.join(publication.tables)}" if publication.tables else ""
     accounts = "ALL" if publication.admits("*") else ",".join(publication.accounts)
     text = f"CREATE PUBLICATION {name} DATABASE {publication.database}{tables} ACCOUNT {accounts}"
-    return _texts(("Publication", "Create Publication"), [(name, text)])
+    return texts(("Publication", "Create Publication"), [(name, text)])
 
 
 def _snapshots(upstream: Upstream, login: Login) -> ResultSet:
@@ -101,7 +95,7 @@ def _snapshots(upstream: Upstream, login: Login) -> ResultSet:
             at = datetime.fromtimestamp(snapshot.ts // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
             time = f"{at}.{snapshot.ts % 1_000_000_000 // 1000:06}"
             rows.append((snapshot.name, time, snapshot.level, login.account, snapshot.database, snapshot.table))
-    return _texts(("SNAPSHOT_NAME", "TIMESTAMP", "SNAPSHOT_LEVEL", "ACCOUNT_NAME", "DATABASE_NAME", "TABLE_NAME"), rows)
+    return texts(("SNAPSHOT_NAME", "TIMESTAMP", "SNAPSHOT_LEVEL", "ACCOUNT_NAME", "DATABASE_NAME", "TABLE_NAME"), rows)
 
 
 def _coverage(upstream: Upstream, login: Login, name: str) -> ResultSet:
@@ -127,5 +121,5 @@ def _coverage(upstream: Upstream, login: Login, name: str) -> ResultSet:
     return ResultSet((ResultColumn("Database", VARCHAR), ResultColumn("Table", VARCHAR)), rows)
 
 
-def _texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> ResultSet:
+def texts(names: tuple[str, ...], rows: list[tuple[Cell, ...]] | list[tuple[str, str]]) -> ResultSet:
     return ResultSet(tuple(ResultColumn(name, VAR_STRING, catalog.UTF8) for name in names), rows)

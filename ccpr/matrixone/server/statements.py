@@ -82,7 +82,7 @@ class SelectValues:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """`what` in lower case with single blanks, e.g. `publications`, `publication coverage`, `emulator status`; `name`
+    """`what` in lower case with single blanks, e.g. `publications`, `publication coverage`; `name`
     its object, `like` its pattern."""
 
     what: str
@@ -93,13 +93,6 @@ class Show:
 @dataclass(frozen=True, slots=True)
 class SetRole:
     role: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetFault:
-    """``SET EMULATOR FAULT = 'text'``: see `ccpr.matrixone.server.faults`."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +108,7 @@ class Plain:
     what: str
 
 
-Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | Show | SetRole | SetFault | Use | Plain
+Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | Show | SetRole | Use | Plain
 
 MAX_DEPTH = 20  # of parentheses in a condition
 LAST_TIME = 2**63 - 1  # in nanoseconds
@@ -124,7 +117,6 @@ SHOWS = (
     "create publication",
     "publications",
     "snapshots",
-    "emulator status",
     "variables",
     "session variables",
     "global variables",
@@ -155,9 +147,9 @@ def _statement(tokens: Tokens) -> Statement:
         return _show(tokens)
     if tokens.accept("set", "role"):
         return SetRole(tokens.name().lower())
-    if tokens.accept("set", "emulator", "fault", "="):
-        return SetFault(tokens.text())
     if tokens.accept("set"):
+        if tokens.at("emulator"):  # a statement of tests
+            raise tokens.unknown()
         tokens.skip_rest()
         return Plain("set")
     if tokens.accept("use"):

@@ -1,24 +1,11 @@
-"""What an emulator counts: statements, sessions, fetched objects."""
+"""What a server of an upstream counts: statements, sessions, fetched objects."""
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass
 
-LOG_STATEMENTS = 10_000
-LOG_CHARACTERS = 2000
 MOST_KINDS = 1000  # a kind may have a table's name in it, which is a client's word
 MOST_DISTINCT = 1_000_000  # of what is counted once each: a relay serves for months
-
-
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """A statement that arrived: the session's number (from 1), account and user, the kind, the text (at most 2,000
-    characters)."""
-
-    session: int
-    login: str
-    kind: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +35,6 @@ class Status:
     snapshots_created: int
     snapshots: tuple[str, ...]
 
-    def rows(self) -> list[tuple[str, str]]:
-        """(name, value) pairs of SHOW EMULATOR STATUS."""
-        rows = [
-            ("errors", str(self.errors)),
-            ("sessions_opened", str(self.sessions_opened)),
-            ("sessions_open", str(self.sessions_open)),
-            ("sessions_that_fetched", str(self.sessions_that_fetched)),
-            ("objects_fetched", str(self.objects_fetched)),
-            ("object_bytes", str(self.object_bytes)),
-            ("snapshots_created", str(self.snapshots_created)),
-            ("snapshots_live", str(len(self.snapshots))),
-            ("snapshots", " ".join(self.snapshots)),
-        ]
-        return rows + [(f"statements.{kind}", str(count)) for kind, count in sorted(self.statements.items())]
-
 
 class Counters:
     """Thread-safe."""
@@ -70,7 +42,6 @@ class Counters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._statements: Counter[str] = Counter()
-        self._log: deque[Logged] = deque(maxlen=LOG_STATEMENTS)
         self._errors = 0
         self._opened = 0
         self._open = 0
@@ -87,11 +58,10 @@ class Counters:
         with self._lock:
             self._open -= 1
 
-    def statement(self, session: int, login: str, kind: str, text: str) -> None:
+    def statement(self, kind: str) -> None:
         with self._lock:
             known = kind in self._statements or len(self._statements) < MOST_KINDS
             self._statements[kind if known else "other"] += 1
-            self._log.append(Logged(session, login, kind, text[:LOG_CHARACTERS]))
 
     def error(self) -> None:
         with self._lock:
@@ -104,10 +74,6 @@ class Counters:
             if len(self._objects) < MOST_DISTINCT:
                 self._objects.add(name)
             self._bytes += size
-
-    def log(self) -> tuple[Logged, ...]:
-        with self._lock:
-            return tuple(self._log)
 
     def reading(self, snapshots_created: int, snapshots: tuple[str, ...]) -> Status:
         with self._lock:

@@ -8,8 +8,8 @@ Use::
         ...
         emulator.status().sessions_that_fetched   # counters: see `ccpr.matrixone.server.status.Status`
         emulator.log()                            # the statements that arrived: see
-        `ccpr.matrixone.server.status.Logged` emulator.inject(CutObject(after_bytes=1000))   # faults: see
-        `ccpr.matrixone.server.faults`
+        `ccpr_emulator.serving.emulated_upstream.Logged` emulator.inject(CutObject(after_bytes=1000))   # faults: see
+        `ccpr_emulator.serving.faults`
         emulator.drop_snapshot("xr_1_2_0")        # without the client
         emulator.disconnect_all()                 # as a restart of the upstream would
 
@@ -26,13 +26,14 @@ import ssl
 from pathlib import Path
 
 from ccpr.matrixone.server.backing import Snapshot
-from ccpr.matrixone.server.serving import Served
-from ccpr.matrixone.server.upstream import CHUNK_BYTES, Release, Upstream
+from ccpr.matrixone.server.upstream import CHUNK_BYTES, Release
 from ccpr_emulator.replay.recording import Recording, open_recording
 from ccpr_emulator.replay.state import ReplayState
+from ccpr_emulator.serving.emulated_upstream import EmulatedUpstream
+from ccpr_emulator.serving.served import ServedUpstream
 
 
-class RecordedUpstream(Served):
+class RecordedUpstream(ServedUpstream):
     """A server that plays one recording. A context manager; or call `start` and `stop`.
 
     Parameters
@@ -69,7 +70,10 @@ class RecordedUpstream(Served):
         opened = recording if isinstance(recording, Recording) else open_recording(recording)
         self._state = ReplayState(opened, flush_after=flush_after, strict_publication=strict_publication)
         super().__init__(
-            Upstream(self._state, chunk_bytes, may_flush, release=release), port=port, password=password, tls=tls
+            EmulatedUpstream(self._state, chunk_bytes, may_flush, release=release),
+            port=port,
+            password=password,
+            tls=tls,
         )
 
     @property

@@ -20,11 +20,12 @@ from functools import partial
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.server.answers import Cell, StatementError
 from ccpr.matrixone.server.backing import ServedCatalog, ServedPublication, Snapshot, snapshot_not_found
-from ccpr.matrixone.server.serving import Served
-from ccpr.matrixone.server.upstream import CHUNK_BYTES, Upstream
+from ccpr.matrixone.server.upstream import CHUNK_BYTES
 from ccpr_emulator.engine.catalog import catalog_at
 from ccpr_emulator.engine.storage import Storage, TakenSnapshot
 from ccpr_emulator.engine.stored_table import StoredObject
+from ccpr_emulator.serving.emulated_upstream import EmulatedUpstream
+from ccpr_emulator.serving.served import ServedUpstream
 from ccpr_emulator.sql.session import SqlSession
 
 NEVER = "0-0"
@@ -182,7 +183,7 @@ def _is_listed(stored: StoredObject, base: int | None, upto: int) -> bool:
     return base <= stored.created <= upto or base <= stored.deleted <= upto
 
 
-class SimulatedUpstream(Served):
+class SimulatedUpstream(ServedUpstream):
     """A server for a storage. A context manager; or call `start` and `stop`.
 
     Parameters
@@ -208,5 +209,7 @@ class SimulatedUpstream(Served):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.storage = storage or Storage()
-        upstream = Upstream(EngineBacking(self.storage), chunk_bytes, may_flush, partial(SqlSession, self.storage))
+        upstream = EmulatedUpstream(
+            EngineBacking(self.storage), chunk_bytes, may_flush, sql=partial(SqlSession, self.storage)
+        )
         super().__init__(upstream, port=port, password=password, tls=tls)

@@ -10,8 +10,8 @@ from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import UpstreamTooOld
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.server.faults import FailStatement
 from ccpr_emulator.recorded_upstream import RecordedUpstream
+from ccpr_emulator.serving.faults import FailStatement
 from tests.support.recorded import snapshots
 from tests.support.recordings_location import folder_of_4_2
 

@@ -17,8 +17,8 @@ from ccpr.matrixone.client.upstream_snapshots import create_snapshot, snapshot_t
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import COMPOSITE_KEY, FAKE_KEY, ROWID, Column, Kind, SqlType, Table
-from ccpr.matrixone.server.faults import FailStatement
 from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.serving.faults import FailStatement
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.matrixone.client.conftest import AT_ONCE, PASSWORD, folder_of
 from tests.support.recorded import Snapshot, every_snapshot

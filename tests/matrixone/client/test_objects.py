@@ -26,7 +26,7 @@ from ccpr.matrixone.client.upstream_session import Answer
 from ccpr.matrixone.client.upstream_snapshots import create_snapshot
 from ccpr.matrixone.objects.errors import BadObjectName
 from ccpr.matrixone.objects.stats import ObjectStats
-from ccpr.matrixone.server.faults import (
+from ccpr_emulator.serving.faults import (
     CutObject,
     CutObjectList,
     FailStatement,

@@ -29,7 +29,7 @@ from ccpr.matrixone.client.publication_offers import (
 )
 from ccpr.matrixone.client.upstream_session import Answer
 from ccpr.matrixone.client.upstream_snapshots import create_snapshot
-from ccpr.matrixone.server.faults import CutStatement, FailStatement
+from ccpr_emulator.serving.faults import CutStatement, FailStatement
 
 UNKNOWN = {"number": 1064, "text": "SQL parser error: You have an error in your SQL syntax", "times": 0}
 PROBES = ("select_mo_pubs", "get_databases", "select_mo_database", "select_mo_tables", "show_publication_coverage")

@@ -35,8 +35,8 @@ from ccpr.matrixone.client.errors import (
 from ccpr.matrixone.client.upstream_session import Answer, Session, integer, text
 from ccpr.matrixone.client.upstream_snapshots import create_snapshot
 from ccpr.matrixone.server.answers import BIGINT, ResultColumn, ResultSet
-from ccpr.matrixone.server.faults import CutObjectList, CutStatement, Delay, FailStatement
 from ccpr.matrixone.server.server import Server
+from ccpr_emulator.serving.faults import CutObjectList, CutStatement, Delay, FailStatement
 from tests.matrixone.client.conftest import PASSWORD
 
 pytestmark = pytest.mark.integration

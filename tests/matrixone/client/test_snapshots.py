@@ -28,7 +28,7 @@ from ccpr.matrixone.client.upstream_snapshots import (
     snapshot_timestamp,
     wait_until_flushed,
 )
-from ccpr.matrixone.server.faults import CutStatement, FailStatement
+from ccpr_emulator.serving.faults import CutStatement, FailStatement
 
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]
 

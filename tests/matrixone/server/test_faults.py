@@ -8,8 +8,8 @@ import pymysql
 import pytest
 from pymysql.cursors import SSCursor
 
-from ccpr.matrixone.server import faults
 from ccpr_emulator.recorded_upstream import RecordedUpstream
+from ccpr_emulator.serving import faults
 from tests.support.wire_client import Client, Connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from ccpr.matrixone.server.faults import KINDS, parse_fault
 from ccpr_emulator.recorded_upstream import RecordedUpstream
+from ccpr_emulator.serving.faults import KINDS, parse_fault
 from tests.support.wire_client import Client, Connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.recordings]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pymysql
 import pytest
 
-from ccpr.matrixone.server.faults import (
+from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.serving.faults import (
     CutLogin,
     CutStatement,
     EmptyPast,
@@ -17,7 +18,6 @@ from ccpr.matrixone.server.faults import (
     Hold,
     NoCheckpoints,
 )
-from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.wire_client import Client, Connect
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pymysql
 import pytest
 
-from ccpr.matrixone.server.faults import KINDS, Crash, Delay, MissingObject, parse_fault
 from ccpr_emulator.engine.storage import Storage
+from ccpr_emulator.serving.faults import KINDS, Crash, Delay, MissingObject, parse_fault
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.wire_client import Client, Connect
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.errors import AccessDenied
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.server.faults import WrongTotalSize
 from ccpr.pipeline.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, CopyReport, copy
 from ccpr.pipeline.errors import StorageMissing
 from ccpr.pipeline.spark.copy import assign_tasks, copy_with_spark
@@ -25,6 +24,7 @@ from ccpr.pipeline.spark.errors import SparkJobFailed, StoreNotShared
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget
 from ccpr_emulator.recorded_upstream import RecordedUpstream
+from ccpr_emulator.serving.faults import WrongTotalSize
 from tests.support.disk_files import write_storage
 from tests.support.recorded import Snapshot
 

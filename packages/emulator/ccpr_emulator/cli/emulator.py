@@ -14,8 +14,8 @@ from ccpr.cli.output import show_error
 from ccpr.matrixone.errors import CcprError
 
 if TYPE_CHECKING:
-    from ccpr.matrixone.server.serving import Served
     from ccpr_emulator.engine.storage import Storage
+    from ccpr_emulator.serving.served import ServedUpstream
 
 
 def emulator(
@@ -87,9 +87,9 @@ def emulator(
 ) -> None:
     """Serve a recording, or a simulated upstream (--living), over the MySQL protocol on 127.0.0.1 until SIGTERM or
     Ctrl-C. The first line printed is `listening on 127.0.0.1:PORT`. The exit code is 70 if the fault `crash` struck."""
-    from ccpr.matrixone.server.faults import parse_fault
     from ccpr_emulator.engine.storage import Storage
     from ccpr_emulator.recorded_upstream import RecordedUpstream
+    from ccpr_emulator.serving.faults import parse_fault
     from ccpr_emulator.simulated_upstream import SimulatedUpstream
 
     if living == (recording is not None):
@@ -102,7 +102,7 @@ def emulator(
     ending = Ending(signal.SIGTERM, signal.SIGINT)
     try:
         tls, may_flush = _tls(tls_certificate, tls_key), not refuse_flush
-        server: Served
+        server: ServedUpstream
         if recording is None:
             storage = Storage(flush_after=flush_after)
             if merge_every:
@@ -141,7 +141,7 @@ def _merge(storage: "Storage", every: float, done: threading.Event) -> None:
         storage.tidy()
 
 
-def _serve(server: "Served", about: str, ending: Ending) -> None:
+def _serve(server: "ServedUpstream", about: str, ending: Ending) -> None:
     server.on_crash(ending.set)
     with ending, server:
         print(f"listening on 127.0.0.1:{server.port}", flush=True)

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, NoReturn, Self
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.faults import Fault
-from ccpr.matrixone.server.packets import CutByFault
-from ccpr.matrixone.server.server import Server
-from ccpr.matrixone.server.session import UpstreamEngine
-from ccpr.matrixone.server.status import Logged, Status
-from ccpr.matrixone.server.upstream import Ending, Release, Upstream
+from ccpr.matrixone.server.status import Status
+from ccpr.matrixone.server.upstream import Release
+from ccpr_emulator.serving.cut_connection import CutByFault, CutServer
+from ccpr_emulator.serving.emulated_upstream import EmulatedUpstream, Ending, Logged
+from ccpr_emulator.serving.emulator_session import EmulatorLogins
+from ccpr_emulator.serving.faults import Fault
 
 
 def canceled(kind: str) -> NoReturn:
@@ -25,7 +25,7 @@ def _killed(kind: str) -> NoReturn:
     raise CutByFault(f"killed before the answer to {kind}")
 
 
-class Served:
+class ServedUpstream:
     """A server for an upstream, on 127.0.0.1 unless `options` (of `ccpr.matrixone.server.server.Server`) say otherwise.
     Use it as a context manager, or call `start` and `stop`.
 
@@ -34,10 +34,10 @@ class Served:
     """
 
     def __init__(
-        self, upstream: Upstream, *, port: int, password: str | None, tls: ssl.SSLContext | None, **options: Any
+        self, upstream: EmulatedUpstream, *, port: int, password: str | None, tls: ssl.SSLContext | None, **options: Any
     ) -> None:
         self._upstream = upstream
-        self._serve = partial(Server, UpstreamEngine(upstream), password=password, tls=tls, **options)
+        self._serve = partial(CutServer, EmulatorLogins(upstream), password=password, tls=tls, **options)
         self._server = self._serve(port=port)
         self.crashed = threading.Event()
         upstream.on_crash.append(self._crash)
@@ -98,7 +98,7 @@ class Served:
 
     def log(self) -> tuple[Logged, ...]:
         """The last 10,000 statements, oldest first."""
-        return self._upstream.counters.log()
+        return tuple(self._upstream.log)
 
     def inject(self, *faults: Fault) -> None:
         self._upstream.inject(*faults)

@@ -5,7 +5,7 @@ wire: the class's name in lower case and its fields, e.g. ``'cut_object after_by
 kind=object_list seconds=2 times=0'``, ``'crash kind=get_object'`` (see `parse_fault`); ``'none'`` clears all. A fault
 strikes `times` times (0 = always). A fault that names an object or a kind of statement strikes only there; an empty
 name means any. To remove a snapshot without the client use `RecordedUpstream.drop_snapshot`; to break every connection
-`disconnect_all`; to stop, kill and start the server `ccpr.matrixone.server.serving.Served`.
+`disconnect_all`; to stop, kill and start the server `ccpr_emulator.serving.served.ServedUpstream`.
 """
 
 import re

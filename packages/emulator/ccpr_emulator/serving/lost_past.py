@@ -6,7 +6,7 @@ from typing import Final, NoReturn
 
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.backing import Backing, internal, snapshot_not_found
-from ccpr.matrixone.server.faults import EmptyPast, FaultBox, NoCheckpoints
+from ccpr_emulator.serving.faults import EmptyPast, FaultBox, NoCheckpoints
 
 EMPTY: Final = "ExpectedEOB"
 NO_INDEXES: Final = 'SQL parser error: table "mo_indexes" does not exist'

@@ -1,0 +1,117 @@
+"""What the internal commands read of an upstream, with the faults that strike there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ccpr.matrixone.server.answers import Cell, ResultSet, StatementError
+from ccpr.matrixone.server.backing import Backing, ServedCatalog, Snapshot, snapshot_not_found
+from ccpr_emulator.serving import faults, lost_past
+from ccpr_emulator.serving.cut_connection import CutRows
+
+# The text of a command before what is wrong with a past, and what is wrong; of all others the second line.
+_TEXTS: Final = {
+    "get_mo_indexes": ("failed to query mo_indexes", lost_past.NO_INDEXES),
+    "check_snapshot_flushed": ("",),
+}
+_TEXT: Final = ("failed to get database",)
+_LIST_CUT_BYTES: Final = 40  # of the row in whose middle a list is cut
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyBacking:
+    """A `ccpr.matrixone.server.backing.Backing` for one command. What is not defined here is the backing's."""
+
+    backing: Backing
+    box: faults.FaultBox
+    command: str
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backing, name)
+
+    def published(self, publisher: str, name: str) -> "FaultyBacking":
+        return replace(self, backing=self.backing.published(publisher, name))
+
+    def find_snapshot(self, account: str, name: str) -> Snapshot:
+        if self.box.strike(lambda fault: isinstance(fault, faults.SnapshotCollected) and fault.name in ("", name)):
+            raise snapshot_not_found(name)
+        snapshot = self.backing.find_snapshot(account, name)
+        lost_past.check_found(self.box, name, snapshot.ts)
+        return snapshot
+
+    def catalog(self, account: str, snapshot: Snapshot | None = None) -> ServedCatalog:
+        self._check_past(snapshot)
+        return self.backing.catalog(account, snapshot)
+
+    def is_flushed(self, account: str, snapshot: Snapshot) -> bool:
+        self._check_past(snapshot)
+        return self.backing.is_flushed(account, snapshot)
+
+    def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
+        self._check_past(target)
+        self._check_past(base)
+        if base is not None and self.box.strike(lambda fault: isinstance(fault, faults.StaleRead)):
+            raise StatementError(22101, f"stale read, min TS is {target.ts}-0, receive {base.ts}-0")
+        return self.backing.object_list(account, target, base)
+
+    def object_size(self, name: str) -> int | None:
+        if self.box.strike(lambda fault: isinstance(fault, faults.MissingObject) and fault.object_name in ("", name)):
+            return None
+        return self.backing.object_size(name)
+
+    def _check_past(self, snapshot: Snapshot | None) -> None:
+        if snapshot is not None:
+            lost_past.check(self.box, snapshot.ts, *_TEXTS.get(self.command, _TEXT))
+
+
+def struck(answer: ResultSet, command: str, words: list[str], box: faults.FaultBox) -> ResultSet:
+    """The answer to a command, with the faults that strike lists and chunks."""
+    if command == "object_list":
+        rows = len(answer.rows)
+        for fault in box.strike(lambda fault: isinstance(fault, faults.CutObjectList) and fault.after_rows < rows):
+            if isinstance(fault, faults.CutObjectList):
+                answer = CutRows(answer.columns, answer.rows, fault.after_rows, _LIST_CUT_BYTES)
+    elif command == "get_object":
+        name, (data, *_) = words[2], answer.rows[0]
+        size = len(data) if isinstance(data, bytes | memoryview) else 0
+        for fault in box.strike(lambda fault: _applies(fault, name, int(words[3]), size)):
+            answer = _struck(answer, fault)
+    return answer
+
+
+def _applies(fault: faults.Fault, name: str, chunk: int, size: int) -> bool:
+    """Whether a fault strikes this chunk of an object. Those of the data need a byte beyond the place where they
+    strike."""
+    match fault:
+        case faults.WrongTotalSize() | faults.WrongTotalChunks():
+            return fault.object_name in ("", name)
+        case faults.CutObject():
+            place = fault.after_bytes
+        case faults.DamagedByte():
+            place = fault.offset
+        case faults.WrongChunkLength():
+            place = -1
+        case _:
+            return False
+    return fault.object_name in ("", name) and chunk > 0 and place < size
+
+
+def _struck(answer: ResultSet, fault: faults.Fault) -> ResultSet:
+    ((data, size, number, chunks, is_last),) = answer.rows
+    assert isinstance(data, bytes | memoryview)
+    assert isinstance(size, int)
+    assert isinstance(chunks, int)
+    match fault:
+        case faults.WrongTotalSize():
+            size += fault.difference
+        case faults.WrongTotalChunks():
+            chunks += fault.difference
+        case faults.CutObject():
+            return CutRows(answer.columns, answer.rows, 0, fault.after_bytes)
+        case faults.WrongChunkLength():
+            data = bytes(data)[: max(0, len(data) + fault.difference)] + bytes(max(0, fault.difference))
+        case faults.DamagedByte():
+            damaged = bytearray(data)
+            damaged[fault.offset] ^= 0xFF
+            data = bytes(damaged)
+    return replace(answer, rows=((data, size, number, chunks, is_last),))
