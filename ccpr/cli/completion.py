@@ -27,9 +27,8 @@ def tables(ctx: Any, incomplete: str) -> list[str]:
 
 def targets(ctx: Any, incomplete: str) -> list[str]:
     def names(workspace: "Workspace") -> Iterable[str]:
-        from ccpr.state.targets import TargetRecords
 
-        records = TargetRecords(workspace.log.engine, workspace.log.row(_typed(ctx)).task_id)
+        records = workspace.of(_typed(ctx)).targets
         return [one.name for one in records.all()]
 
     return _found(incomplete, names)
@@ -39,9 +38,8 @@ def points(ctx: Any, incomplete: str) -> list[str]:
     """The newest first, and after all the names of held ones."""
 
     def known(workspace: "Workspace") -> Iterable[str]:
-        from ccpr.state.history import PointHistory
 
-        history = PointHistory(workspace.log.engine, workspace.log.row(_typed(ctx)).task_id)
+        history = workspace.of(_typed(ctx)).history
         return [*(str(one.lsn) for one in reversed(history.global_points())), *_held(workspace, ctx)]
 
     return _found(incomplete, known)
@@ -64,9 +62,8 @@ def _typed(ctx: Any) -> str:
 
 
 def _held(workspace: "Workspace", ctx: Any) -> list[str]:
-    from ccpr.state.kept import KeptRecords
 
-    records = KeptRecords(workspace.log.engine, workspace.log.row(_typed(ctx)).task_id)
+    records = workspace.of(_typed(ctx)).kept
     return [hold.name for hold in records.holds()]
 
 

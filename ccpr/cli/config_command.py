@@ -197,9 +197,8 @@ class _Followers:
 
     def _place(self, workspace: "Workspace", name: str, one: "WantedFollower") -> "Destination":
         from ccpr.relay.following import Destination
-        from ccpr.state.followers import FollowerRecords
 
-        known = FollowerRecords(workspace.log.engine, workspace.log.row(name).task_id).find(one.name)
+        known = workspace.of(name).followers.find(one.name)
         address = one.relay_address or (None if known is None else known.relay_address)
         return Destination(one.endpoint, one.password, one.database, address)
 
@@ -210,9 +209,8 @@ class _Followers:
 
     def check_end(self, workspace: "Workspace", name: str, follower: str) -> None:
         from ccpr.relay.following import open_downstream
-        from ccpr.state.followers import FollowerRecords
 
-        known = FollowerRecords(workspace.log.engine, workspace.log.row(name).task_id).get(follower)
+        known = workspace.of(name).followers.get(follower)
         with open_downstream(workspace, known):
             pass
 

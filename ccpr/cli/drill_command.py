@@ -104,9 +104,8 @@ def _show(done: "Drill") -> None:
 
 
 def _show_history(workspace: "Workspace", name: str, *, as_json: bool) -> None:
-    from ccpr.state.drills import DrillRecords
 
-    found = DrillRecords(workspace.log.engine, workspace.log.row(name).task_id).all()
+    found = workspace.of(name).drills.all()
     if as_json:
         show_json([one.to_json() for one in found])
         return

@@ -189,7 +189,6 @@ class _Export:
     ) -> None:
         from ccpr.retention.pinning import pinned
         from ccpr.service import estimates
-        from ccpr.state.pins import Pins
         from ccpr.state.targets import LaggingTargetTable
 
         refs = {ref.qualified_name: ref for ref in self.point.tables.values()}
@@ -197,7 +196,7 @@ class _Export:
         kind = next((file.suffix for file in self.files.values()), "")
         shown, began = RowProgress(sum(refs[one].rows for one in self.files), quiet=as_json), time.monotonic()
         shown.announce(size, estimates.expected_seconds(workspace.home, kind, size))
-        pins = None if self.alone else Pins(workspace.log.engine, task_id)  # one table is only read
+        pins = None if self.alone else workspace.log.of(task_id).pins  # one table is only read
         with pinned(pins, self.point, workspace.clock):
             for table, file in self.files.items():
                 try:
@@ -246,7 +245,6 @@ def _write_script(
     from ccpr.service import estimates
     from ccpr.service.point_loading import PointSource
     from ccpr.service.script import write_script
-    from ccpr.state.pins import Pins
     from ccpr.state.subscription import Subscription
 
     row = workspace.log.row(name)
@@ -259,7 +257,7 @@ def _write_script(
     size = sum(ref.bytes for ref in refs)
     shown = RowProgress(sum(ref.rows for ref in refs), quiet=as_json)
     shown.announce(size, estimates.expected_seconds(workspace.home, "dump", size))
-    with pinned(Pins(workspace.log.engine, row.task_id), point, workspace.clock):
+    with pinned(workspace.of(row).pins, point, workspace.clock):
         done = write_script(source, to, Dialect(dialect), subscription.settings.reading, shown.callbacks)
     estimates.record(workspace.home, "dump", size, done.seconds)
     if as_json:

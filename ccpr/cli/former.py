@@ -122,7 +122,8 @@ def _described(status: "SubscriptionStatus", row: "LogRow | None") -> dict[str, 
         unknown = ("iteration_state", "watermark", "targets", "created_at", "updated_at")
         return {**values, **dict.fromkeys(unknown), "error": told}
     targets = [_target(one) for one in status.targets]
-    times = {"created_at": f"{row.created_at.isoformat()}Z", "updated_at": f"{row.updated_at.isoformat()}Z"}
+    created, updated = (f"{when.replace(tzinfo=None).isoformat()}Z" for when in (row.created_at, row.updated_at))
+    times = {"created_at": created, "updated_at": updated}
     return {**values, "error": row.error_message, "targets": targets, **times}
 
 

@@ -1,12 +1,12 @@
 """`ccpr key`: keys of encrypted mirrors."""
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ccpr.base.clock import utc_now
 from ccpr.cli.arguments import AsJson
 from ccpr.cli.output import handle_errors, out, show_json, show_table
 from ccpr.mirror.errors import StoreFailed
@@ -31,7 +31,7 @@ def new(
         (made,) = parse_keys(text, "").keys
         try:
             with open(file, "x", opener=opener(shared=False)) as to:
-                to.write(f"# key {made.id.hex()} of {datetime.now(UTC):%Y-%m-%d}\n{text}\n")
+                to.write(f"# key {made.id.hex()} of {utc_now():%Y-%m-%d}\n{text}\n")
                 to.flush()
                 os.fsync(to.fileno())
         except OSError as error:

@@ -119,7 +119,6 @@ class _Listed:
     ) -> "_Listed":
         """`changes`: settings that are looked at as if they were the subscription's. Raises BadSetting."""
         from ccpr.retention.retention import Retention, take_inventory
-        from ccpr.state.quarantine import Quarantine
         from ccpr.state.subscription import Subscription
 
         row = workspace.log.row(name)
@@ -134,7 +133,7 @@ class _Listed:
             inventory.points,
             Retention.of(settings).kept_by(inventory),
             inventory.kept.holds,
-            Quarantine(workspace.log.engine, row.task_id).behind_by_point(),
+            workspace.of(row).quarantine.behind_by_point(),
             _sizes(workspace, row.task_id, [one.lsn for one in inventory.points]) if sizes else None,
             _in_lakes(workspace, name) if in_lakes else None,
         )
@@ -197,9 +196,8 @@ def _tried(keep: str | None, retain: int | None, retain_for: str | None) -> dict
 
 def _sizes(workspace: "Workspace", task_id: str, lsns: list[int]) -> "dict[int, PointSize]":
     from ccpr.service.point_sizes import point_sizes
-    from ccpr.state.ledger import Ledger
 
-    return point_sizes(Ledger(workspace.log.engine, task_id), lsns)
+    return point_sizes(workspace.log.of(task_id).ledger, lsns)
 
 
 def _in_lakes(workspace: "Workspace", name: str) -> "dict[str, dict[int, tuple[LakeTable, ...]]]":
@@ -230,10 +228,9 @@ def history(
     """Show what the last iterations brought: when, which tables, how much, and how long each took from its snapshot to
     its commit. Iterations that found nothing new make no point and are not listed."""
     from ccpr.service.workspace import Workspace
-    from ccpr.state.history import PointHistory
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        points = PointHistory(workspace.log.engine, workspace.log.row(name).task_id)
+        points = workspace.of(name).history
         found = sorted(points.global_points(), key=lambda point: -point.lsn)[:count]
         changed = {
             point.lsn: sorted(
@@ -363,9 +360,8 @@ def drop(
 def _drop_before(workspace: "Workspace", name: str, before: int, *, yes: bool, as_json: bool) -> list[int]:
     """Which ones. Raises PointsNeeded, NotConfirmed."""
     from ccpr.service import held_points
-    from ccpr.state.history import PointHistory
 
-    history = PointHistory(workspace.log.engine, workspace.log.row(name).task_id)
+    history = workspace.of(name).history
     lsns = [point.lsn for point in history.global_points() if point.lsn < before]
     if lsns:
         subject = f"{counted(len(lsns), 'point')} before {before} of subscription {name}"

@@ -5,6 +5,7 @@ import time
 from threading import Lock
 from typing import TYPE_CHECKING, Self, cast
 
+from ccpr.base.clock import wall_clock
 from ccpr.base.copy_meter import CopyLog, size_text
 from ccpr.base.progress import Progress
 from ccpr.base.wording import seconds_text
@@ -92,7 +93,7 @@ class Display:
     def _on_copy(self, size: int) -> None:
         self._bars.update(self._iteration, total=size)
         if not err.is_terminal:
-            self._log = CopyLog(size, lambda text: err.print(f"{time_text(time.time())}  {text}"))
+            self._log = CopyLog(size, lambda text: err.print(f"{time_text(wall_clock())}  {text}"))
 
     def _on_bytes(self, size: int) -> None:
         self._bars.advance(self._iteration, size)

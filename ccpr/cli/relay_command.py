@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,7 +95,7 @@ def add(
         chosen = given or secrets.token_urlsafe(24)
         users = RelayUsers(workspace.log.engine, workspace.vault)
         limited = publications_named(workspace, publication) if publication else None
-        users.add(name, password_digest(chosen), datetime.now(UTC), limited)
+        users.add(name, password_digest(chosen), workspace.now(), limited)
     if as_json:
         show_json({"user": name.lower(), "publications": limited, **({"password": chosen} if given is None else {})})
         return
@@ -143,7 +142,7 @@ def list_(as_json: AsJson = False) -> None:
         shown = [(one, None if one.publications is None else sorted(one.publications)) for one in found]
         show_json(
             [
-                {"user": one.name, "created_at": one.created_at.isoformat(), "publications": names}
+                {"user": one.name, "created_at": one.created_at.replace(tzinfo=None).isoformat(), "publications": names}
                 for one, names in shown
             ]
         )
@@ -185,13 +184,12 @@ def pins(
     work under way ("this program"). Each keeps its point and all later ones. None of a login is dropped by itself: only
     an operator knows whether a cluster that is away comes back."""
     from ccpr.service.workspace import Workspace
-    from ccpr.state.pins import Pins
 
     after = seconds_option(forget_after, "--forget-after")
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        found = Pins(workspace.log.engine, workspace.log.row(name).task_id)
+        found = workspace.of(name).pins
         dropped = [one for one in drop_ or [] if found.drop(one.lower())]
-        now = datetime.fromtimestamp(workspace.clock(), UTC)
+        now = workspace.now()
         rows: list[dict[str, Any]] = [
             {
                 "snapshot": pin.name,

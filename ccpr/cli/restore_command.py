@@ -118,7 +118,7 @@ def restore(
             subscription = Subscription.from_row(row)
             opened = workspace.mirror(subscription.name)
             reading = subscription.settings.reading
-            pins, known = Pins(workspace.log.engine, row.task_id), opened.point(point)
+            pins, known = workspace.of(row).pins, opened.point(point)
             chosen = database_of(known, database, None if subscription.of_account else subscription.database)
             tables = names_in(known, chosen, table or ())
             source = Source(subscription.name, opened, chosen, known.lsn, tables, pins)

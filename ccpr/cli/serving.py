@@ -69,7 +69,7 @@ class Serving:
     """
 
     def __init__(self, workspace: Workspace, options: ServeOptions, ending: Ending) -> None:
-        metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook)
+        metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook, workspace.clock)
         reporter = _reporter(workspace) if options.dagster else None
         self.relay = relay = None if options.relay is None else RelayService(workspace, options.relay)
         watcher = Watcher(workspace, None if relay is None else relay.quiet, asked=self._tell_of_follower)

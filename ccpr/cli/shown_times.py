@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ccpr.base.clock import utc_now
+
 if TYPE_CHECKING:
     from ccpr.matrixone.objects.timestamp import Timestamp
 
@@ -80,7 +82,7 @@ def at_option(text: str | None) -> int | datetime | str | None:
         return None
     try:
         if found := _AGO.fullmatch(text.strip()):
-            return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
+            return utc_now() - timedelta(**{_UNITS[found[2]]: int(found[1])})
         if text.isdecimal():
             return int(text)
         return text if HOLD_NAME.fullmatch(text) else _typed(text)

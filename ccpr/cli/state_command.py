@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +53,7 @@ def export(
     from ccpr.service.workspace import Workspace
 
     with handle_errors(as_json=as_json), Workspace() as workspace:
-        document = export_state(workspace.log.engine, name, datetime.now(UTC))
+        document = export_state(workspace.log.engine, name, workspace.now())
         text = json.dumps(document, ensure_ascii=False) + "\n"
         if to is not None:
             _write(to, text)
@@ -103,7 +102,7 @@ def import_(
         if not adopt_points:
             check_mirror(found, mirror)
         upstream = _upstream(workspace, found, source, password_file)
-        row = import_state(workspace.log.engine, found, wanted, upstream, datetime.now(UTC), mirror)
+        row = import_state(workspace.log.engine, found, wanted, upstream, workspace.now(), mirror)
         if adopt_points:
             with workspace.lease(wanted) as lease:
                 adopt(lease, mirror)

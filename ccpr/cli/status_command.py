@@ -15,6 +15,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ccpr.base.clock import wall_clock
 from ccpr.base.copy_meter import CopyMeter
 from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
@@ -152,7 +153,7 @@ def _steady(status: "SubscriptionStatus") -> "SubscriptionStatus":
 
 def _line(status: "SubscriptionStatus") -> str:
     parts = [
-        time_text(time.time()),
+        time_text(wall_clock()),
         status.name,
         status.state,
         f"newest point {_newest(status)}",
@@ -185,7 +186,7 @@ def overview(found: "Sequence[SubscriptionStatus]", *, verbose: bool) -> Table |
     """One line each; a column that is empty for all is skipped. `verbose`: what stays as it is, too."""
     if not found:
         return Text("no subscriptions; make one with `ccpr subscribe`")
-    now = time.time()
+    now = wall_clock()
     rows = [
         (
             one.name,
@@ -340,7 +341,7 @@ def _add_care(details: _Details, status: "SubscriptionStatus") -> None:
 
 
 def _in(at: float) -> str:
-    return f"in {seconds_text(at - time.time())}"
+    return f"in {seconds_text(at - wall_clock())}"
 
 
 def target_lines(target: "TargetStatus", *, served: bool) -> Table:
@@ -354,7 +355,7 @@ def _add_target(details: _Details, target: "TargetStatus", *, served: bool) -> N
     lsn = "no point yet" if target.lsn is None else f"point {target.lsn}"
     lag = "" if target.lag_seconds is None else f", lag {seconds_text(target.lag_seconds)}"
     of = f"database {target.source_database} to " if target.source_database else ""
-    asked = "" if target.verified_at is None else f", asked {seconds_text(time.time() - target.verified_at)} ago"
+    asked = "" if target.verified_at is None else f", asked {seconds_text(wall_clock() - target.verified_at)} ago"
     policy = f", DDL policy {target.ddl_policy}" if target.to.startswith("mysql:") else ""
     about = f"{of}{target.to}: {target.state}, {lsn}{lag}{asked}{policy}"
     details.add(f"target {target.name}", about)

@@ -54,9 +54,8 @@ def tables(
         if named or ddl:
             _show_definitions(mirror, point, named or (), as_json=as_json)
             return
-        from ccpr.state.history import PointHistory
 
-        history = PointHistory(workspace.log.engine, workspace.log.row(name).task_id)
+        history = workspace.of(name).history
         known = list(history.tables(point.lsn).values())
     unreadable, zero_dates = unreadable_tables(known), zero_dates_of(one.table for one in known)
     refs = sorted(point.tables.values(), key=lambda ref: ref.qualified_name)

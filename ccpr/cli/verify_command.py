@@ -48,7 +48,6 @@ def verify(
     --repair or --checksums. The exit code is 1 if something is, or stays, damaged, or a copy cannot be read."""
     from ccpr.service.verifying import copies_of, mend_readers, verifier_of, verify_copy
     from ccpr.service.workspace import Workspace
-    from ccpr.state.ledger import Ledger
 
     if place and not copy:
         raise typer.BadParameter("a place is of a copy", param_hint="--copy")
@@ -58,7 +57,7 @@ def verify(
         byte_bars() as progress,
     ):
         row = workspace.log.row(name)
-        copies, ledger = copies_of(workspace, row, place), Ledger(workspace.log.engine, row.task_id)
+        copies, ledger = copies_of(workspace, row, place), workspace.of(row).ledger
         task = progress.add_task("verify", total=ledger.stored_bytes() * (len(copies) + (not copy)))
         how = {"repair": repair, "deep": deep, "on_progress": lambda size: progress.advance(task, size)}
         found = None if copy else verifier_of(workspace, row, checksums=checksums, **how).run()

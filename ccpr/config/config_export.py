@@ -16,13 +16,13 @@ from ccpr.service.subscriptions import overlapping
 from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.followers import Follower, FollowerRecords, Stage
+from ccpr.state.followers import Follower, Stage
 from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.settings import SETTINGS
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.target_settings import TARGET_SETTINGS
-from ccpr.state.targets import Target, TargetRecords, TargetState
+from ccpr.state.targets import Target, TargetState
 from ccpr.targets.address import format_target_uri
 
 _SECRET = re.compile("secret|password|token|access[._]?key", re.I)  # names of Spark's settings, as Spark redacts them
@@ -93,13 +93,13 @@ def export_config(workspace: Workspace) -> Exported:
                 entry[part.reference] = one.name
         if row.state == State.PAUSED:
             entry["paused"] = True
-        targets = _targets(TargetRecords(workspace.log.engine, row.task_id).databases(), one.name, variables)
+        targets = _targets(workspace.of(row).targets.databases(), one.name, variables)
         if targets:
             entry["targets"] = targets
-        lakes = _lakes(TargetRecords(workspace.log.engine, row.task_id).lakes())
+        lakes = _lakes(workspace.of(row).targets.lakes())
         if lakes:
             entry["lakes"] = lakes
-        followers = _followers(FollowerRecords(workspace.log.engine, row.task_id).all(), one, variables)
+        followers = _followers(workspace.of(row).followers.all(), one, variables)
         if followers:
             entry["followers"] = followers
         file["subscriptions"][one.name] = entry

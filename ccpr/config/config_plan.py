@@ -24,14 +24,14 @@ from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service import subscriptions, targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.followers import Follower, FollowerRecords, Stage
+from ccpr.state.followers import Follower, Stage
 from ccpr.state.log_rows import LogRow
 from ccpr.state.setting_entry import Setting
 from ccpr.state.settings import SETTINGS
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.target_settings import TARGET_SETTINGS
-from ccpr.state.targets import Target, TargetRecords, TargetState
+from ccpr.state.targets import Target, TargetState
 
 SPARK = "spark"
 
@@ -101,10 +101,8 @@ class _Comparison:
             followed: dict[str, Follower] = {}
         else:
             yield from self._alter(path, one, Subscription.from_row(row))
-            followed = {one.name: one for one in FollowerRecords(self._workspace.log.engine, row.task_id).all()}
-            known = {
-                target.name: target for target in TargetRecords(self._workspace.log.engine, row.task_id).databases()
-            }
+            followed = {one.name: one for one in self._workspace.of(row).followers.all()}
+            known = {target.name: target for target in self._workspace.of(row).targets.databases()}
         if one.paused is not None and one.paused != (row is not None and row.state == State.PAUSED):
             verb, act = (Verb.PAUSE, subscriptions.pause) if one.paused else (Verb.RESUME, subscriptions.resume)
             yield Action(verb, one.name, do=partial(act, name=one.name))
@@ -136,12 +134,12 @@ class _Comparison:
         """The targets and lakes that are removed before others are added."""
         if row is None or not self._prune:
             return frozenset()
-        known = {target.name for target in TargetRecords(self._workspace.log.engine, row.task_id).all()}
+        known = {target.name for target in self._workspace.of(row).targets.all()}
         return frozenset(known - {named.name for named in (*one.targets, *one.lakes)})
 
     def _lakes(self, path: Path, one: WantedSubscription, row: LogRow | None) -> Iterator[Action]:
         """What is in a lake stays where the lake is removed."""
-        there = [] if row is None else TargetRecords(self._workspace.log.engine, row.task_id).lakes()
+        there = [] if row is None else self._workspace.of(row).targets.lakes()
         known = {lake.name: lake for lake in there}
         for lake in one.lakes:
             place = (*path, "lakes", lake.name)

@@ -14,8 +14,8 @@ from ccpr.service import lakes, subscriptions, targets
 from ccpr.service.drop import Dropped, drop
 from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import Vault
-from ccpr.state.followers import Follower, FollowerRecords
-from ccpr.state.pins import Pins, check_unpinned
+from ccpr.state.followers import Follower
+from ccpr.state.pins import check_unpinned
 from ccpr.state.targets import Target
 
 
@@ -108,7 +108,7 @@ def check_drop(workspace: Workspace, name: str, following: Following) -> None:
 def _check_pins(workspace: Workspace, name: str) -> list[Follower]:
     """The followers, if nothing but them needs points. Raises PointsPinned."""
     task_id = workspace.log.row(name).task_id
-    followers = FollowerRecords(workspace.log.engine, task_id).all()
-    pins = Pins(workspace.log.engine, task_id).all()
+    followers = workspace.log.of(task_id).followers.all()
+    pins = workspace.log.of(task_id).pins.all()
     check_unpinned([pin for pin in pins if not any(follower.has_taken(pin.name) for follower in followers)])
     return followers

@@ -23,8 +23,7 @@ from ccpr.pipeline.lag import LagMeter
 from ccpr.service.follower_status import follower_status, unwatched
 from ccpr.service.status import ReadRow
 from ccpr.service.workspace import Workspace
-from ccpr.state.followers import Follower, FollowerRecords, all_followers
-from ccpr.state.history import PointHistory
+from ccpr.state.followers import Follower, all_followers
 from ccpr.state.log_rows import LogRow
 
 FOLLOWERS = "followers"
@@ -76,7 +75,7 @@ def follower_check(
     def check(replication: Replication) -> dg.AssetCheckResult:
         try:
             row = replication.workspace.log.row(subscription)
-            found = FollowerRecords(replication.workspace.log.engine, row.task_id).get(follower)
+            found = replication.workspace.of(row).followers.get(follower)
             return follower_health(replication.workspace, row, found).result()
         except CcprError as error:
             raise as_failure(error) from error
@@ -100,7 +99,7 @@ def follower_events(instance: dg.DagsterInstance, workspace: Workspace) -> list[
 def follower_health(workspace: Workspace, row: LogRow, follower: Follower) -> FollowerHealth:
     """By the state database alone. Raises StateUnreadable, StateUnavailable."""
     read, now = ReadRow.of(row), workspace.clock()
-    history = PointHistory(workspace.log.engine, row.task_id)
+    history = workspace.of(row).history
     newest, lag = history.newest(), LagMeter(workspace.clock).read(row.task_id, read.context)
     status = follower_status(follower, history, newest, row, lag)
     objective, error = objective_of(read), status.last_error

@@ -14,11 +14,9 @@ from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.care_status import with_care
 from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
-from ccpr.state.followers import FollowerRecords
-from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import Target, TargetRecords, TargetState
+from ccpr.state.targets import Target, TargetState
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ def _known(workspace: Workspace, rows: list[LogRow], room: int) -> Iterator[Know
     cared_for = {row.task_id for row in with_care(workspace, rows)}
     for row in rows:
         try:
-            targets = TargetRecords(workspace.log.engine, row.task_id).all()
+            targets = workspace.of(row).targets.all()
             one = _subscription(workspace, row, targets, has_care=row.task_id in cared_for)
             one = _with_tables(workspace, row, one, targets, room)
         except CcprError:
@@ -142,13 +140,13 @@ def _known(workspace: Workspace, rows: list[LogRow], room: int) -> Iterator[Know
 
 
 def _subscription(workspace: Workspace, row: LogRow, targets: list[Target], *, has_care: bool) -> KnownSubscription:
-    engine, subscription = workspace.log.engine, Subscription.from_row(row)
+    subscription = Subscription.from_row(row)
     return KnownSubscription(
         row.subscription_name,
         subscription.settings.sync_interval,
         printable(workspace.mirror_store(subscription.name, subscription.settings).url),
         tuple(map(_destination, targets)),
-        tuple((one.name, one.database) for one in FollowerRecords(engine, row.task_id).all()),
+        tuple((one.name, one.database) for one in workspace.of(row).followers.all()),
         has_care=has_care,
     )
 
@@ -162,7 +160,7 @@ def _destination(target: Target) -> Destination:
 def _with_tables(
     workspace: Workspace, row: LogRow, one: KnownSubscription, targets: list[Target], room: int
 ) -> KnownSubscription:
-    history = PointHistory(workspace.log.engine, row.task_id)
+    history = workspace.of(row).history
     points = history.after(-1, -1, room) if room else []
     active = [target for target in targets if target.state is TargetState.ACTIVE]
     tables = tuple(

@@ -5,7 +5,6 @@ stage of the iteration that its run has open (`ccpr.dagster.step`); they run in 
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 
 import dagster as dg
 
@@ -211,7 +210,7 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     def target_databases(context: dg.AssetExecutionContext, replication: Replication) -> Iterator[dg.MaterializeResult]:
         workspace, subscription, asked = replication.workspace, context.partition_key, is_by_hand(context)
         with step(context, replication) as iteration:
-            started = datetime.now(UTC)
+            started = workspace.now()
             outcomes = sync_targets(workspace, iteration, ask=asked)
             report_target_tables(context.instance, workspace, subscription)
             report_health(context.instance, workspace, subscription)

@@ -51,7 +51,7 @@ from ccpr.state.log_rows import BadRow, Failures, LogRow
 from ccpr.state.settings import SENSOR_SECONDS
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import is_lagging, may_be_restored, targets_to_verify
+from ccpr.state.targets import may_be_restored, targets_to_verify
 
 RUNS_PER_TICK = 8
 FAILURES_PER_TICK = 100  # newly failed ones; recording each in Dagster takes a tenth of a second
@@ -290,10 +290,10 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bo
     def may_end() -> bool:
         """Nothing may have changed, and a target has still to be synced."""
         interval = iteration.subscription.settings.sync_interval
-        now, ask = datetime.fromtimestamp(workspace.clock(), UTC), may_be_restored(iteration.pause_seconds, interval)
+        now, ask = workspace.now(), may_be_restored(iteration.pause_seconds, interval)
         if in_run or time.monotonic() >= end:
             return False
-        return not is_lagging(workspace.log.engine, row.task_id, now, interval, ask=ask)
+        return not workspace.of(row).targets.lagging(now, interval, ask=ask)
 
     with workspace.iteration(row.subscription_name, options) as iteration, unexpected():
         try:
@@ -309,7 +309,7 @@ def _verify_targets(
     for is the next tick's."""
     requested = {request.partition_key for request in tick.requests}
     try:
-        quiet = targets_to_verify(workspace.log.engine, datetime.fromtimestamp(workspace.clock(), UTC))
+        quiet = targets_to_verify(workspace.log.engine, workspace.now())
     except (StateUnavailable, StateUnreadable):
         return  # the next tick looks again
     for row in rows:

@@ -13,14 +13,13 @@ from ccpr.dagster.keys import Runless
 from ccpr.matrixone.schema import Kind
 from ccpr.service.status import ReadRow
 from ccpr.service.workspace import Workspace
-from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 
 
 def present_events(workspace: Workspace, row: LogRow) -> Iterator[Runless]:
     """`applied_tables` and `mirror` as the newest point has them; nothing before the first. Raises StateUnreadable,
     StateUnavailable."""
-    history = PointHistory(workspace.log.engine, row.task_id)
+    history = workspace.of(row).history
     newest, current = history.newest(), ReadRow.of(row).context.current
     if newest is None:
         return

@@ -24,7 +24,6 @@ from ccpr.service.last_error import LastError
 from ccpr.service.status import ReadRow, Waiting, next_attempt
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
-from ccpr.state.quarantine import Quarantine
 from ccpr.state.states import State
 
 DESCRIPTION = (
@@ -61,7 +60,7 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
         grave = f"the state is {lag.seconds:.0f} s old, the objective is {objective:.0f} s: {why}"
     elif lag.seconds is None:
         notes.append("there is no point yet" + ("; the first copy is under way" if held else f": `ccpr run {name}`"))
-    if not plain and (tables := Quarantine(workspace.log.engine, row.task_id).entries()):
+    if not plain and (tables := workspace.of(row).quarantine.entries()):
         shown[metadata.TABLES_QUARANTINED] = len(tables)
         failing = first_names(table.qualified_name for table in tables)
         notes.append(f"tables that fail while the others go on: {failing}")

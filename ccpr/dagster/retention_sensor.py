@@ -31,11 +31,11 @@ from dagster._core.storage.event_log.schema import (
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 
+from ccpr.base.clock import utc_now
 from ccpr.dagster.actions import ACTION_JOBS
 from ccpr.dagster.events import APPLIED_TABLES
 from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, TARGET_CURRENT
 from ccpr.dagster.metadata import RETENTION_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB
-from ccpr.state.database import stored_time
 
 DAYS_VARIABLE = "CCPR_DAGSTER_DAYS"
 DEFAULT_DAYS = 14.0
@@ -73,7 +73,7 @@ def build_retention_sensor() -> dg.SensorDefinition:
         days = kept_days(os.environ.get(DAYS_VARIABLE, ""))
         if days is None:
             return dg.SkipReason(f"nothing deleted: {DAYS_VARIABLE} has to be a number of days, 0 or more")
-        purged = purge(context.instance, datetime.now(UTC) - timedelta(days=days), time.monotonic() + TICK_SECONDS)
+        purged = purge(context.instance, utc_now() - timedelta(days=days), time.monotonic() + TICK_SECONDS)
         left = "" if purged.is_all else "; more is left for the next tick"
         return dg.SkipReason(
             f"deleted {purged.runs} runs and {purged.events} events without a run older than {days:g} days{left}"
@@ -173,7 +173,7 @@ def _delete_events(opened: AbstractContextManager[sa.Connection], before: dateti
     deleted = 0
     with opened as connection:
         newest = set(connection.scalars(sa.select(sa.func.max(_EVENT.id)).where(runless).group_by(*same)))
-        old = sa.select(_EVENT.id).where(runless, _EVENT.timestamp < stored_time(before), of_assets | of_checks)
+        old = sa.select(_EVENT.id).where(runless, _EVENT.timestamp < _without_zone(before), of_assets | of_checks)
         ids = [event_id for event_id in connection.scalars(old.order_by(_EVENT.id)) if event_id not in newest]
         for start in range(0, len(ids), _PAGE):
             page = ids[start : start + _PAGE]
@@ -190,7 +190,12 @@ def _delete_evaluations(connection: sa.Connection, before: datetime) -> None:
     rows = AssetCheckExecutionsTable.c
     newest = set(connection.scalars(sa.select(sa.func.max(rows.id)).group_by(rows.asset_key, rows.check_name)))
     mine = (rows.run_id == RUNLESS_RUN_ID, rows.check_name.in_(_OUR_CHECKS))
-    old = sa.select(rows.id).where(*mine, rows.evaluation_event_timestamp < stored_time(before))
+    old = sa.select(rows.id).where(*mine, rows.evaluation_event_timestamp < _without_zone(before))
     ids = [row for row in connection.scalars(old.order_by(rows.id)) if row not in newest]
     for start in range(0, len(ids), _PAGE):
         connection.execute(AssetCheckExecutionsTable.delete().where(rows.id.in_(ids[start : start + _PAGE])))
+
+
+def _without_zone(when: datetime) -> datetime:
+    """UTC, as Dagster stores it."""
+    return when.astimezone(UTC).replace(tzinfo=None)

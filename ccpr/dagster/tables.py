@@ -68,7 +68,7 @@ def report_tables(instance: dg.DagsterInstance, workspace: Workspace, subscripti
     """Report the tables that changed with the newest point, and go on with those that were not reported yet. Returns
     how many. Raises SubscriptionMissing, and errors of the catalog database."""
     row = workspace.log.row(subscription)
-    history, storage = PointHistory(workspace.log.engine, row.task_id), instance.daemon_cursor_storage
+    history, storage = workspace.of(row).history, instance.daemon_cursor_storage
     newest = history.newest()
     if newest is None:
         return 0

@@ -40,7 +40,6 @@ from ccpr.service.status import ReadRow, TargetStatus, target_statuses
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 from ccpr.state.targets import LaggingTargetTable, TargetState, tasks_with_targets
@@ -101,7 +100,7 @@ def read_targets(workspace: Workspace, row: LogRow, meter: LagMeter | None = Non
 
 def targets_health(workspace: Workspace, read: ReadRow, lag: Lag) -> list[TargetHealth]:
     """Of all targets of a subscription. Raises StateUnreadable, StateUnavailable."""
-    newest = PointHistory(workspace.log.engine, read.row.task_id).newest()
+    newest = workspace.of(read.row).history.newest()
     statuses = target_statuses(workspace, read, newest, lag)
     return [_health(read, one, lag, None if newest is None else newest.lsn, workspace.clock()) for one in statuses]
 

@@ -27,7 +27,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords, TargetState
+from ccpr.state.targets import LaggingTargetTable, Target, TargetState
 
 _END = 2**63 - 1  # after every table of its point
 _POSITION = "ccpr/target-tables/"  # a key in Dagster's own key-value table, see `_Position`
@@ -65,11 +65,12 @@ def report_target_tables(instance: dg.DagsterInstance, workspace: Workspace, sub
     """Report what the targets have got since the last report. Returns how many tables. Raises SubscriptionMissing, and
     errors of the catalog database."""
     row = workspace.log.row(subscription)
-    history = PointHistory(workspace.log.engine, row.task_id)
-    targets = [one for one in TargetRecords(history.engine, row.task_id).all() if one.state is TargetState.ACTIVE]
+    records = workspace.of(row)
+    targets = [one for one in records.targets.all() if one.state is TargetState.ACTIVE]
     there = partial(_in_lake, workspace, subscription)
     mirror = workspace.mirror_of(Subscription.from_row(row))
-    return sum(_report(instance, history, subscription, one, there, mirror) for one in targets if one.lsn is not None)
+    reached = [one for one in targets if one.lsn is not None]
+    return sum(_report(instance, records.history, subscription, one, there, mirror) for one in reached)
 
 
 def _in_lake(workspace: Workspace, subscription: str, target: Target) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,6 @@ from ccpr.doctor.check import Check, Verdict
 from ccpr.mirror.buckets import open_client
 from ccpr.mirror.layout import HEAD
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecords
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription
 
@@ -26,7 +25,7 @@ def check_buckets(workspace: Workspace, row: LogRow) -> Iterator[Check]:
     """A check for each place that is a bucket. Nothing is written there."""
     subscription = Subscription.from_row(row)
     places = {"mirror's bucket": workspace.mirror_place(subscription.name, subscription.settings)}
-    for number, copy in enumerate(CopyRecords(workspace.log.engine, row.task_id).all(), 1):
+    for number, copy in enumerate(workspace.of(row).copies.all(), 1):
         places[f"bucket of second copy {number}"] = copy.place
     for what, place in places.items():
         if place.startswith("s3://"):

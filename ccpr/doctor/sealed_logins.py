@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import FollowerLoginLost, StateUnreadable
-from ccpr.state.followers import FollowerRecords, open_login, open_password
+from ccpr.state.followers import open_login, open_password
 from ccpr.state.relay_users import RelayUsers
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import TargetRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +30,7 @@ def _all(workspace: Workspace) -> Iterator[tuple[SealedLogin, Callable[[], objec
         name = row.subscription_name
         try:
             known = Subscription.from_row(row)
-            targets, followers = (
-                TargetRecords(engine, row.task_id).databases(),
-                FollowerRecords(engine, row.task_id).all(),
-            )
+            targets, followers = workspace.of(row).targets.databases(), workspace.of(row).followers.all()
         except StateUnreadable:
             continue
         yield (

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ccpr.base.clock import Clock
 from ccpr.base.wording import first_names
 from ccpr.doctor.check import Check, Verdict, failed
 from ccpr.matrixone.client import upstream_snapshots
@@ -64,7 +65,7 @@ def upstream_of(workspace: Workspace, row: LogRow) -> CheckedUpstream:
     return CheckedUpstream(subscription.endpoint, connect, *scope, *names, known, subscription.settings)
 
 
-def check_upstream(upstream: CheckedUpstream, clock: Callable[[], float]) -> Iterator[Check]:
+def check_upstream(upstream: CheckedUpstream, clock: Clock) -> Iterator[Check]:
     try:
         session = upstream.connect()
     except CcprError as error:
@@ -142,7 +143,7 @@ def _role(session: Session) -> Iterator[Check]:
         yield Check("upstream", "role", Verdict.FAILED, found, NotPermitted.default_remedy, NotPermitted.code)
 
 
-def _clock(session: Session, clock: Callable[[], float]) -> Iterator[Check]:
+def _clock(session: Session, clock: Clock) -> Iterator[Check]:
     reading = read_clock(session, clock)
     if reading is None:
         yield Check("upstream", "clock", Verdict.SKIPPED, "the server does not say; the first snapshot will")

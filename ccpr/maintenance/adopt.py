@@ -6,7 +6,6 @@ knows (settings, login, targets) stays. The mirror gets a new epoch, so that a p
 is refused. Source: docs/reliability.md; decision the-mirror-says-whose-it-is.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from ccpr.base.clock import wall_clock
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.second_copy import forget_later
 from ccpr.matrixone.objects.stats import stats_columns
@@ -35,13 +35,12 @@ from ccpr.state.checkpoint.checkpoint_store import (
 )
 from ccpr.state.context import Context
 from ccpr.state.errors import MirrorMissing
-from ccpr.state.history import GlobalPoint, PointHistory
+from ccpr.state.history import GlobalPoint
 from ccpr.state.kept import KeptRecords, KeptState
 from ccpr.state.lease import Lease
-from ccpr.state.ledger import Ledger, LedgerEntry, Reference
+from ccpr.state.ledger import LedgerEntry, Reference
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.publishing import check_owner, mirror_url, new_epoch, publish_pending
-from ccpr.state.quarantine import Quarantine
 from ccpr.state.states import IDLE
 
 _ADOPTED = (
@@ -93,7 +92,7 @@ def adopt(lease: Lease, mirror: Mirror, values: Mapping[str, str] | None = None)
     if identity is not None:
         check_owner(identity, claim.task_id, mirror)
     found = _read(mirror, head)
-    history = PointHistory(log.engine, claim.task_id)
+    history = log.of(claim.task_id).history
     before, newest = history.newest(), found.points[-1] if found.points else None
     lsn = max(claim.row.iteration_lsn, head.iteration_lsn)
     recorded = Context.from_text(claim.row.context)
@@ -233,8 +232,8 @@ def _write(connection: sa.Connection, lease: Lease, found: _MirrorRows, head: He
     log, task_id = lease.log, lease.claim.task_id
     for table in _ADOPTED:
         connection.execute(table.delete().where(table.c.task_id == task_id))
-    history, ledger = PointHistory(log.engine, task_id), Ledger(log.engine, task_id)
-    quarantine = Quarantine(log.engine, task_id)
+    history, ledger = log.of(task_id).history, log.of(task_id).ledger
+    quarantine = log.of(task_id).quarantine
     for point, file, changes, copied in zip(found.points, found.files, found.changes, found.ledgers, strict=True):
         size = pc.sum(copied.column("size")).as_py() or 0
         path = file.path if digest_in(file.path) else ""
@@ -244,7 +243,7 @@ def _write(connection: sa.Connection, lease: Lease, found: _MirrorRows, head: He
         quarantine.write_behind(connection, point.lsn, point.behind)
     ledger.write(connection, found.objects.values(), found.references)
     if head.kept:
-        _write_kept(connection, KeptRecords(log.engine, task_id), found, head)
+        _write_kept(connection, log.of(task_id).kept, found, head)
     _write_checkpoint(connection, lease, found, head)
 
 
@@ -256,7 +255,7 @@ def _write_kept(connection: sa.Connection, records: KeptRecords, found: _MirrorR
 
 def _write_checkpoint(connection: sa.Connection, lease: Lease, found: _MirrorRows, head: Head) -> None:
     """Every table has reached the newest point, but for those that lag: the global point waits for these."""
-    store = CheckpointStore(lease.log.engine, lease.claim.task_id, time.time)
+    store = CheckpointStore(lease.log.engine, lease.claim.task_id, wall_clock)
     store.clear(connection)
     if not found.points:
         return

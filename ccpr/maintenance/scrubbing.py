@@ -1,11 +1,12 @@
 """Reading all files of a mirror again within a time, a share at once: each round begins with the small files, and goes
 through the objects by name. Damaged ones are repaired as `ccpr verify --repair` does."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
+from ccpr.base.clock import Clock, utc_now
 from ccpr.maintenance.verify import Damage
 from ccpr.state.scrubs import Scrub
 
@@ -42,12 +43,10 @@ class ShareReader(Protocol):
     def objects(self, after: str, most_bytes: int) -> tuple[str, list[Damage]]: ...
 
 
-def scrub_once(
-    verifier: ShareReader, scrub: Scrub | None, share: int, clock: Callable[[], float]
-) -> tuple[Scrub, list[Damage]]:
+def scrub_once(verifier: ShareReader, scrub: Scrub | None, share: int, clock: Clock) -> tuple[Scrub, list[Damage]]:
     """Read a share; with what is damaged in it. Raises what `Verifier.run` raises."""
     if scrub is None or (not scrub.position and scrub.last_began_at == scrub.began_at):
-        began = datetime.fromtimestamp(clock(), UTC)
+        began = utc_now(clock)
         last = None if scrub is None else scrub.last_began_at
         scrub = _with(Scrub("", began, last), verifier.small_files())
     position, damages = verifier.objects(scrub.position, share)

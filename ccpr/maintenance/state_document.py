@@ -7,7 +7,7 @@ A document is read as hostile input. What its values mean together is `ccpr.main
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -144,7 +144,7 @@ def _cell(column: sa.Column[Any], value: Any) -> Any:
     text = _a_text(value, kind.length if isinstance(kind, sa.String) else None)
     if isinstance(kind, UtcTime):
         time = datetime.fromisoformat(text)
-        return time if time.tzinfo is None else _refuse(column)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else _refuse(column)
     if isinstance(kind, sa.LargeBinary):
         found = bytes.fromhex(text)
         return found if kind.length is None or len(found) <= kind.length else _refuse(column)

@@ -23,7 +23,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.head import Identity
 from ccpr.mirror.mirror import Mirror
 from ccpr.state import tables as catalog
-from ccpr.state.database import batches, fetch, reading, stored_time, transaction
+from ccpr.state.database import batches, fetch, reading, transaction
 from ccpr.state.errors import SubscriptionExists, SubscriptionMissing
 from ccpr.state.log_rows import LogRow
 from ccpr.state.migrations import SCHEMA_VERSION
@@ -81,7 +81,7 @@ def export_state(engine: sa.Engine, name: str, now: datetime) -> dict[str, Any]:
 
 def _written(cell: Any) -> Any:
     if isinstance(cell, datetime):
-        return cell.isoformat()
+        return cell.replace(tzinfo=None).isoformat()
     return cell.hex() if isinstance(cell, bytes) else cell
 
 
@@ -170,7 +170,7 @@ def import_state(
         iteration_state=IterationState.COMPLETE if iterating else state.row.iteration_state,
         fence=state.row.fence + 1,
         epoch=None if identity is None else new_epoch(),
-        updated_at=stored_time(now),
+        updated_at=now,
     )
     try:
         with transaction(engine) as connection:

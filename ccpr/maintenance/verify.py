@@ -28,13 +28,12 @@ from ccpr.mirror.points import TableRef
 from ccpr.retention.orphans import NamedFiles, find_orphans
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, PointHistory
+from ccpr.state.history import GlobalPoint
 from ccpr.state.lease import Lease
 from ccpr.state.ledger import Ledger, LedgerEntry, due_time
 from ccpr.state.log import CcprLog
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.publishing import check_agreement, publish_pending, rewrite_damaged, rewrite_points
-from ccpr.state.quarantine import Quarantine
 
 THREADS = 2
 _PAGE = 64  # objects that are handed to the threads together
@@ -144,8 +143,8 @@ class Verifier:
         self._mirror, self._log, self._name = mirror, log, name
         self._lease, self._sources, self._deep, self._on_progress = lease, sources, deep, on_progress
         task_id = log.row(name).task_id
-        self._history, self._ledger = PointHistory(log.engine, task_id), Ledger(log.engine, task_id)
-        self._behind = Quarantine(log.engine, task_id).behind_by_point()
+        self._history, self._ledger = log.of(task_id).history, log.of(task_id).ledger
+        self._behind = log.of(task_id).quarantine.behind_by_point()
 
     def small_files(self) -> list[Damage]:
         """Verify everything but the objects. Raises what `run` raises."""

@@ -6,15 +6,15 @@ the catalog database, guarded by the fence. Publishing and sweeping repeat what 
 by the next executor.
 """
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from ccpr.base.clock import Clock, utc_now, wall_clock
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.definitions import Definitions
@@ -33,14 +33,13 @@ from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.context import Context
 from ccpr.state.database import repeatable, together
 from ccpr.state.errors import CheckpointUnknown, StateUnavailable
-from ccpr.state.figures import FigureRecords, MadeBy
-from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
+from ccpr.state.history import GlobalPoint, as_mirror_point
 from ccpr.state.lease import Lease
-from ccpr.state.ledger import Ledger, due_time
+from ccpr.state.ledger import due_time
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.point_tables import PointTables
 from ccpr.state.publishing import publish_pending, write_point
-from ccpr.state.quarantine import Quarantine
+from ccpr.state.recorded_sums import MadeBy
 from ccpr.state.settings import Settings
 
 
@@ -124,13 +123,13 @@ class Last:
 class PointCommitter:
     """What is kept of one subscription: in the catalog database, and published from there in the mirror."""
 
-    def __init__(self, lease: Lease, mirror: Mirror, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, lease: Lease, mirror: Mirror, clock: Clock = wall_clock) -> None:
         self._log, self._lease, self._mirror, self._clock = lease.log, lease, mirror, clock
         log, task_id = lease.log, lease.claim.task_id
-        self.history = PointHistory(log.engine, task_id)
-        self.ledger = Ledger(log.engine, task_id)
-        self.quarantine = Quarantine(log.engine, task_id)
-        self.figures = FigureRecords(log.engine, task_id)
+        self.history = log.of(task_id).history
+        self.ledger = log.of(task_id).ledger
+        self.quarantine = log.of(task_id).quarantine
+        self.figures = log.of(task_id).row_sums
         self._checkpoint = Checkpoint(log.engine, task_id, clock)
         self._is_loaded = False  # and the checkpoint has not been flushed since
 
@@ -165,7 +164,7 @@ class PointCommitter:
         what it was (docs/requirements.md O5). `definitions`: what the point has besides tables.
         """
         claim, lsn = self._lease.claim, self._lease.claim.lsn
-        now = datetime.fromtimestamp(self._clock(), UTC)
+        now = utc_now(self._clock)
         needed = pc.is_in(result.report.rows.column("name"), result.listed.wanted.column("name").combine_chunks())
         ledger = result.report.ledger.filter(needed)
         orphans = result.report.rows.filter(pc.invert(needed)).column("name").to_pylist()

@@ -1,7 +1,6 @@
 """When a subscription's next iteration is due, by its row of `mo_ccpr_log` alone."""
 
 import math
-from datetime import UTC, datetime
 
 from ccpr.matrixone.client.retry import BACK_OFF, doubled
 from ccpr.state.context import Context
@@ -26,14 +25,14 @@ def due_at(row: LogRow, now: float | None = None) -> float:
     if failures := Failures.of(row.error_message):
         return 0.0 if _is_later(failures.last, now) else failures.last + back_off(row, failures.count)
     if row.iteration_state == IterationState.RUNNING:  # and the lease is free: left by a process that was killed
-        return 0.0 if _is_later(_seconds(row.updated_at), now) else _seconds(row.updated_at) + interval
+        return 0.0 if _is_later(row.updated_at.timestamp(), now) else row.updated_at.timestamp() + interval
     last = Context.from_text(row.context).current
     if last is None:
         return 0.0
-    began = _seconds(row.updated_at) if last.taken_at is None else last.taken_at
+    began = row.updated_at.timestamp() if last.taken_at is None else last.taken_at
     if _is_later(began, now):
         return 0.0
-    first = _seconds(row.created_at) + _share(row) * min(interval, _SPREAD_SECONDS)
+    first = row.created_at.timestamp() + _share(row) * min(interval, _SPREAD_SECONDS)
     return first + (math.floor((began - first) / interval) + 1) * interval
 
 
@@ -51,7 +50,3 @@ def _is_later(when: float, now: float | None) -> bool:
 def _share(row: LogRow) -> float:
     """A number from 0 to 1 that stays the subscription's: its task id is random."""
     return int(row.task_id.replace("-", "")[:8], 16) / 0xFFFFFFFF
-
-
-def _seconds(utc: datetime) -> float:
-    return utc.replace(tzinfo=UTC).timestamp()

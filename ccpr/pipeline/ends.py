@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from ccpr.base.clock import Clock
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import (
     AccessDenied,
@@ -43,7 +44,7 @@ def judge(
     subscription: Subscription,
     context: Context,
     connect: Callable[[], Session],
-    clock: Callable[[], float],
+    clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[bool, Context]:
     """Whether the error stops the subscription and requires operator action, and what is remembered of it otherwise.

@@ -3,11 +3,10 @@ their order in `ccpr.pipeline.driver`. Each can be killed and taken again (docs/
 docs/architecture.md, "The way of the data")."""
 
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ccpr.base.clock import Clock, wall_clock
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.catalog_diff import CatalogDiff
@@ -83,7 +82,7 @@ class Iteration:
         mirror: Mirror,
         sessions: Sessions,
         options: IterationOptions = DEFAULT_OPTIONS,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = wall_clock,
         key_file: Path | None = None,
         known: Last | None = None,
     ) -> None:

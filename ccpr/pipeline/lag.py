@@ -7,16 +7,14 @@ what it serves is. Within one process it
 grows by a monotonic clock; between processes the wall clock is all there is.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ccpr.base.clock import Clock, steady_clock, wall_clock
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.state.context import Context
 
 SHOWN_SKEW_SECONDS = 1.0
-# It goes on while the machine sleeps, as CLOCK_MONOTONIC on Linux does not.
-_STEADY = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,8 @@ class LagMeter:
     steady : seconds since some moment, never set.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, steady: Callable[[], float] | None = None) -> None:
-        self._clock, self._steady = clock, steady or _steady
+    def __init__(self, clock: Clock = wall_clock, steady: Callable[[], float] = steady_clock) -> None:
+        self._clock, self._steady = clock, steady
         self._seen: dict[str, tuple[str, float, float]] = {}
 
     def read(self, task_id: str, context: Context) -> Lag:
@@ -94,7 +92,3 @@ def taken_at(physical: int, now: float, last: SnapshotRef | None, *, made_now: b
     """
     skew = clock_skew(last)
     return now if made_now or skew is None else min(now, physical / 1e9 + skew)
-
-
-def _steady() -> float:
-    return time.monotonic() if _STEADY is None else time.clock_gettime(_STEADY)

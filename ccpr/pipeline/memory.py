@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from ccpr.base.clock import Clock
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.context import Context
 from ccpr.state.lease import Lease
@@ -21,7 +22,7 @@ class Memory:
     clock : seconds since 1970.
     """
 
-    def __init__(self, lease: Lease, clock: Callable[[], float]) -> None:
+    def __init__(self, lease: Lease, clock: Clock) -> None:
         self._lease, self._log, self._claim, self.clock = lease, lease.log, lease.claim, clock
         self.context = Context.from_text(lease.claim.row.context)
         self.answered: set[str] = set()

@@ -10,8 +10,7 @@ from ccpr.mirror.errors import PointNotReached
 from ccpr.relay.errors import FollowerDropsHeld
 from ccpr.schema.choices import DEFAULT_MAX_DROP
 from ccpr.service.workspace import Workspace
-from ccpr.state.followers import Follower, FollowerRecords, TaskSeen
-from ccpr.state.history import PointHistory
+from ccpr.state.followers import Follower, TaskSeen
 
 _SHOWN = 10
 
@@ -30,7 +29,7 @@ def held_back(workspace: Workspace, follower: Follower, seen: TaskSeen) -> Failu
     to compare the tables of two points costs more than the question."""
     if follower.seen is None or not seen.watermark or follower.seen.watermark != seen.watermark:
         return None
-    history = PointHistory(workspace.log.engine, follower.task_id)
+    history = workspace.of(follower).history
     at, newest = history.point_of(seen.watermark), history.newest()
     if at is None or newest is None or newest.lsn <= max(at.lsn, follower.approved_lsn):
         return None
@@ -46,9 +45,9 @@ def approve(workspace: Workspace, name: str, follower_name: str) -> int:
     """Let a follower go on to the newest point, whatever it drops then. Returns its lsn. Raises SubscriptionMissing,
     FollowerMissing, PointNotReached."""
     row = workspace.log.row(name)
-    records = FollowerRecords(workspace.log.engine, row.task_id)
+    records = workspace.of(row).followers
     follower = records.get(follower_name)
-    newest = PointHistory(workspace.log.engine, row.task_id).newest()
+    newest = workspace.of(row).history.newest()
     if newest is None:
         raise PointNotReached("it has no point yet", subject=f"subscription {name}")
     records.change(follower.name, approved_lsn=newest.lsn)

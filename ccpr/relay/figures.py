@@ -14,7 +14,6 @@ from ccpr.service.follower_status import FollowerStatus, follower_status
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.followers import Follower, all_followers
-from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 
 
@@ -50,7 +49,7 @@ class Figures(Collector):
         """None if it cannot be computed, which hides none of the others."""
         try:
             with unexpected():
-                history = PointHistory(self._workspace.log.engine, row.task_id)
+                history = self._workspace.of(row).history
                 lag = self._meter.read(row.task_id, Context.from_text(row.context))
                 return follower_status(follower, history, history.newest(), row, lag)
         except CcprError:

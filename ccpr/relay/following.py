@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint, Tls, format_uri, parse_uri
 from ccpr.matrixone.client.errors import AccessDenied, TlsFailed, UpstreamError, UpstreamUnreachable
@@ -35,8 +34,6 @@ from ccpr.state.followers import (
     publication_of,
     seal_login,
 )
-from ccpr.state.history import PointHistory
-from ccpr.state.pins import Pins
 from ccpr.state.subscription import Subscription, check_subscription_name
 
 PROBE_SECONDS = 5.0
@@ -150,7 +147,7 @@ def _asked(workspace: Workspace, name: str, follower_name: str, place: Destinati
     subscription = Subscription.from_row(row)
     database = place.database or subscription.database
     _check_subscription(workspace, subscription, database)
-    records = FollowerRecords(workspace.log.engine, row.task_id)
+    records = workspace.of(row).followers
     address = place.relay_address or _own_address(place.endpoint)
     Listen.parse(address)
     known = records.find(follower_name)
@@ -204,7 +201,7 @@ def _ended(
         downstream.unsubscribe(task.id)
     downstream.drop_own_database(database, number)
     if known is not None:
-        pins = Pins(workspace.log.engine, records.task_id)
+        pins = workspace.of(records).pins
         for pin in pins.all():
             if known.has_taken(pin.name):
                 pins.drop(pin.name)
@@ -224,7 +221,7 @@ def unfollow(
     Raises FollowerMissing, FollowUnfit if it is being promoted, and errors of the session.
     """
     row = workspace.log.row(name)
-    records = FollowerRecords(workspace.log.engine, row.task_id)
+    records = workspace.of(row).followers
     follower = records.get(follower_name)
     if follower.stage in PROMOTING and not force:
         raise FollowUnfit(
@@ -248,7 +245,7 @@ def unfollow(
             there = downstream.database_id(follower.database)
             if there is not None and there == follower.database_id:
                 left = follower.database
-    pins = Pins(workspace.log.engine, row.task_id)
+    pins = workspace.of(row).pins
     dropped = sum(pins.drop(pin.name) for pin in pins.all() if follower.has_taken(pin.name))
     records.remove(follower_name)
     return Unfollowed(follower, left, dropped, not force)
@@ -281,7 +278,7 @@ def _check_subscription(workspace: Workspace, subscription: Subscription, databa
             subject=subject,
             remedy="Make another subscription with `ccpr subscribe … --with-indexes`, and follow that one.",
         )
-    if PointHistory(workspace.log.engine, subscription.task_id).newest() is None:
+    if workspace.of(subscription).history.newest() is None:
         raise FollowUnfit("it has no point yet", subject=subject, remedy=f"Run it first: ccpr run {subscription.name}")
     if database.lower().startswith(_LEGACY) or "." in database:
         raise FollowUnfit(
@@ -336,7 +333,7 @@ def _recorded(
         seal_login(workspace.vault, publication, secrets.token_urlsafe(24)),
         database,
         address,
-        datetime.fromtimestamp(workspace.clock(), UTC),
+        workspace.now(),
     )
     records.add(follower)
     return follower

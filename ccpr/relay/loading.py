@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
+from ccpr.base.clock import Clock, utc_now, wall_clock
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import ObjectStats
@@ -108,7 +108,7 @@ def load(
     check: CompareBy = CompareBy.COUNT,
     progress: Callable[[LoadProgress], None] = lambda _: None,
     release: bool = True,
-    clock: Callable[[], float] = time.time,
+    clock: Clock = wall_clock,
 ) -> Loaded:
     """Load a point into a database that does not exist, and leave an ordinary one. `address` is where the other cluster
     reaches the relay; without it, where the relay listens. Without `release` the copy, whole and compared, keeps its
@@ -257,9 +257,9 @@ def _is_near(host: str) -> bool:
 
 
 @contextmanager
-def _pinned(pins: PinStore, name: str, lsn: int, at: int, clock: Callable[[], float]) -> Iterator[None]:
+def _pinned(pins: PinStore, name: str, lsn: int, at: int, clock: Clock) -> Iterator[None]:
     """The point stays for the time of the copy."""
-    now = datetime.fromtimestamp(clock(), UTC)
+    now = utc_now(clock)
     pins.drop(name)  # an interrupted attempt left it
     pins.add(Pin(name, lsn, at, None, now, now))
     try:

@@ -19,6 +19,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.clock import Clock, utc_now
 from ccpr.base.newest import Newest
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.errors import CcprError, Transient
@@ -98,7 +99,7 @@ class MirrorPublication(FlushedByNature):
         table: str | None,
         pins: PinStore,
         entry: Callable[[str], LedgerEntry | None],
-        clock: Callable[[], float],
+        clock: Clock,
         *,
         consistent: bool = True,
         at: int | None = None,
@@ -297,7 +298,7 @@ class MirrorPublication(FlushedByNature):
             single = next((one.name for one in state.tables.values() if one.name.lower() == table.lower()), None)
             if table and single is None:
                 raise internal(f"table {database}.{table} does not exist")
-            now = datetime.fromtimestamp(self._clock(), UTC)
+            now = utc_now(self._clock)
             try:
                 self.pins.add(Pin(name, state.point.lsn, state.point.at.physical, single if table else None, now, now))
             except PointGone:  # retention drops it at this moment

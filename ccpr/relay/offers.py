@@ -216,7 +216,7 @@ class Offers:
             consistent=not kept.isolated,
             served_as=database,
             offered_as=None if follower is None else follower.publication,
-            approved=None if follower is None else partial(_approved, engine, row.task_id, follower.name),
+            approved=None if follower is None else partial(_approved, self._workspace.of(row).followers, follower.name),
             verified=partial(_verified, self._workspace, subscription.name),
         )
         return _Known(made, settings)
@@ -235,8 +235,8 @@ def _verified(workspace: Workspace, name: str) -> SnapshotRef | None:
     return Context.from_text(workspace.log.row(name).context).current
 
 
-def _approved(engine: sa.Engine, task_id: str, follower: str) -> int:
-    found = FollowerRecords(engine, task_id).find(follower)
+def _approved(followers: FollowerRecords, follower: str) -> int:
+    found = followers.find(follower)
     return -1 if found is None else found.approved_lsn
 
 

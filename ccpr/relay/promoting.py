@@ -29,9 +29,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import BadSetting
 from ccpr.state.followers import PROMOTING, Follower, FollowerRecords, Stage
-from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
-from ccpr.state.pins import Pins
 from ccpr.state.subscription import Subscription
 
 
@@ -137,7 +135,7 @@ def promote(
     Raises FollowerMissing, FollowUnfit, BadSetting, DownstreamRefused, what `load` raises, and errors of the session.
     """
     row = workspace.log.row(name)
-    records, pins = FollowerRecords(workspace.log.engine, row.task_id), Pins(workspace.log.engine, row.task_id)
+    records, pins = workspace.of(row).followers, workspace.of(row).pins
     mirror = workspace.mirror(name)
     follower, lsn = _begin(records, mirror, follower_name)
     source = Source(name, mirror, Subscription.from_row(row).database, lsn, (), pins)
@@ -314,7 +312,7 @@ def _as_copy(promotion: Promotion) -> str:
 
 def _described(promotion: Promotion, loaded: Loaded | None) -> Promoted:
     row, mirror, lsn = promotion.row, promotion.source.mirror, promotion.lsn
-    newest, at = PointHistory(promotion.records.engine, row.task_id).newest(), mirror.point(lsn).at.physical
+    newest, at = promotion.workspace.of(row).history.newest(), mirror.point(lsn).at.physical
     lag = LagMeter(promotion.workspace.clock).read(row.task_id, Context.from_text(row.context))
     missed = sum(other > lsn for other in mirror.lsns())
     return Promoted(promotion.name, promotion.final, lsn, at, age(at, newest, row, lag), missed, loaded)

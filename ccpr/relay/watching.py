@@ -5,7 +5,7 @@ relay serves in the same process, resumes what has stopped for a reason that is 
 import logging
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from ccpr.base.failure import Failure
@@ -19,7 +19,7 @@ from ccpr.relay.errors import FollowerFailing, FollowerGone, FollowerPaused, Fol
 from ccpr.relay.following import find_task, open_downstream
 from ccpr.relay.offers import Quiet
 from ccpr.service.workspace import Workspace
-from ccpr.state.followers import Follower, FollowerRecords, Stage, TaskSeen, all_followers
+from ccpr.state.followers import Follower, Stage, TaskSeen, all_followers
 from ccpr.state.log_rows import LogRow
 
 ASK_SECONDS = 10.0
@@ -103,7 +103,7 @@ class Watcher:
             return
         quiet = None if self._quiet is None else self._quiet(follower.publication)
         ask(self._workspace, follower, quiet)
-        after = FollowerRecords(self._workspace.log.engine, follower.task_id).find(follower.name)
+        after = self._workspace.of(follower).followers.find(follower.name)
         if after is not None:
             self._asked(row, after)
 
@@ -112,8 +112,8 @@ def ask(workspace: Workspace, follower: Follower, quiet: Quiet | None = _ASKED) 
     """Ask a follower's cluster, and keep the answer. What has stopped and may go on is resumed, where a relay serves
     here (`quiet` is not None); it may have stopped silently if its cluster has asked for nothing for long. Raises
     StateUnavailable, StateUnreadable."""
-    records = FollowerRecords(workspace.log.engine, follower.task_id)
-    now = datetime.fromtimestamp(workspace.clock(), UTC)
+    records = workspace.of(follower).followers
+    now = workspace.now()
     subject = f"follower {follower.name}"
     try:
         with unexpected(), open_downstream(workspace, follower, _TIMEOUTS) as downstream:

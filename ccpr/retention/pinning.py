@@ -1,10 +1,10 @@
 """A point that stays for the time of some work."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
+from ccpr.base.clock import Clock, utc_now
 from ccpr.mirror.points import Point
 from ccpr.state.pins import Pin, Pins
 
@@ -17,7 +17,7 @@ def end_left(pins: Pins, prefix: str) -> None:
 
 
 @contextmanager
-def pinned(pins: Pins | None, point: Point, clock: Callable[[], float], prefix: str = "ccpr_work_") -> Iterator[None]:
+def pinned(pins: Pins | None, point: Point, clock: Clock, prefix: str = "ccpr_work_") -> Iterator[None]:
     """The point stays until the end of the block; if `pins` is None, as long as files stay for open readers.
 
     If the process is killed, a snapshot is left that `ccpr relay pins` shows. Raises PointGone.
@@ -25,7 +25,7 @@ def pinned(pins: Pins | None, point: Point, clock: Callable[[], float], prefix: 
     if pins is None:
         yield
         return
-    name, now = f"{prefix}{secrets.token_hex(8)}", datetime.fromtimestamp(clock(), UTC)
+    name, now = f"{prefix}{secrets.token_hex(8)}", utc_now(clock)
     pins.add(Pin(name, point.lsn, point.at.physical, None, now, now))
     try:
         yield

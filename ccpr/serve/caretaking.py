@@ -17,11 +17,10 @@ from ccpr.service.copies import copy, known_copies
 from ccpr.service.drilling import drill, place_of
 from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecord, CopyRecords
-from ccpr.state.drills import Drill, DrillRecords
-from ccpr.state.ledger import Ledger
+from ccpr.state.copies import CopyRecord
+from ccpr.state.drills import Drill
 from ccpr.state.log_rows import LogRow
-from ccpr.state.scrubs import Scrub, ScrubRecords
+from ccpr.state.scrubs import Scrub
 from ccpr.state.subscription import Subscription
 
 LOOK_SECONDS = 60.0
@@ -82,7 +81,7 @@ class Caretaker:
         settings = Subscription.from_row(row).settings
         if not settings.copy_to or not settings.copy_every:
             return
-        last = CopyRecords(self._workspace.log.engine, row.task_id).of(without_key(settings.copy_to)[0])
+        last = self._workspace.of(row).copies.of(without_key(settings.copy_to)[0])
         if is_due(last, settings.copy_every, self._workspace.clock()):
             copy(self._workspace, row.subscription_name, settings.copy_to)
 
@@ -90,7 +89,7 @@ class Caretaker:
         settings = Subscription.from_row(row).settings
         if not settings.drill_every:
             return
-        last, _ = DrillRecords(self._workspace.log.engine, row.task_id).last()
+        last, _ = self._workspace.of(row).drills.last()
         if not is_due(last, settings.drill_every, self._workspace.clock()):
             return
         copy = secrets.choice((None, *known_copies(self._workspace, row.task_id)))
@@ -103,32 +102,31 @@ class Caretaker:
         within, now = subscription.settings.verify_within, self._workspace.clock()
         if not within:
             return
-        total = Ledger(self._workspace.log.engine, row.task_id).stored_bytes()
+        records = self._workspace.of(row)
+        total = records.ledger.stored_bytes()
         for second in (None, *copies_of(self._workspace, row)):
             place = "" if second is None else second.place
-            records = ScrubRecords(self._workspace.log.engine, row.task_id, place)
-            scrub = records.get()
+            scrub = records.scrubs.get(place)
             if is_waiting(scrub, within, now):
                 continue
             steady, key = self._steady(), (row.task_id, place)
             passed = steady - self._read_at.get(key, steady - self._seconds)
             self._read_at[key] = steady
             share = next_share(scrub, total, within, passed, now)
-            work = partial(self._scrub_share, row, second, records, scrub, share)
+            work = partial(self._scrub_share, row, second, scrub, share)
             self.loop.attempt(f"{place or 'the mirror'} of {row.subscription_name} cannot be read again", work)
 
-    def _scrub_share(
-        self, row: LogRow, second: CopyRecord | None, records: ScrubRecords, scrub: Scrub | None, share: int
-    ) -> None:
+    def _scrub_share(self, row: LogRow, second: CopyRecord | None, scrub: Scrub | None, share: int) -> None:
         """Of the mirror, or of a second copy."""
-        clock = self._workspace.clock
+        clock, records = self._workspace.clock, self._workspace.of(row).scrubs
         if second is None:
             found, damages = scrub_once(verifier_of(self._workspace, row, repair=True), scrub, share, clock)
+            records.put(found)
             self._to_mend.setdefault(row.task_id, []).extend(damages)
         else:
             with copy_verifier(self._workspace, row, second, repair=True) as verifier:
                 found, _ = scrub_once(verifier, scrub, share, clock)
-        records.put(found)
+            records.put(found, second.place)
 
     def _mend(self, row: LogRow) -> None:
         """What targets and lakes may have taken of damage that is repaired now; again where it could not be done."""

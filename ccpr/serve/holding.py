@@ -22,7 +22,7 @@ from ccpr.state.subscription import Subscription
 
 
 class SyncRight:
-    """The right to sync a target, while an iteration may run (`ccpr.service.target_sync.SyncedUnder`)."""
+    """The right to sync a target, while an iteration may run (`ccpr.service.workspace.SyncedUnder`)."""
 
     def __init__(self, holding: "Holding", subscription: Subscription, mirror: Mirror, chain: int) -> None:
         self.subscription, self.mirror = subscription, mirror

@@ -2,13 +2,14 @@
 (docs/how-to/monitor.md)."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ccpr.base.clock import Clock
 from ccpr.base.failure import Failure
 from ccpr.lake.lake_sync import LakeResult
 from ccpr.matrixone.errors import CcprError
@@ -29,7 +30,7 @@ _SECONDS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200)
 class Metrics(Ignoring):
     """A listener that counts."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.registry = CollectorRegistry()
         self._meter, self._clock = LagMeter(clock), clock
         self._rows: dict[str, LogRow] = {}

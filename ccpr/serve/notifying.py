@@ -11,13 +11,13 @@ import queue
 import shlex
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from ccpr.base.clock import Clock, utc_now, wall_clock
 from ccpr.base.failure import Failure
 from ccpr.base.loops import Loop
 from ccpr.mirror.mirror import Mirror
@@ -103,8 +103,9 @@ class Notifier(Ignoring):
     webhook : http(s) address that the same JSON is posted to. Empty for none. It may contain a secret: never shown.
     """
 
-    def __init__(self, command: str = "", webhook: str = "") -> None:
+    def __init__(self, command: str = "", webhook: str = "", clock: Clock = wall_clock) -> None:
         """Raises BadSetting."""
+        self._clock = clock
         try:
             self._words = shlex.split(command)
         except ValueError as error:
@@ -143,7 +144,7 @@ class Notifier(Ignoring):
 
     def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
         state = "stopped" if row.state == State.ERROR else "failing"
-        error, upcoming = LastError.parse(row.error_message), next_attempt(row, time.time(), held=False)
+        error, upcoming = LastError.parse(row.error_message), next_attempt(row, self._clock(), held=False)
         tried: Notice = {
             "attempts": 1 if error is None else error.attempts,
             "next_attempt": None if upcoming is None else _time(datetime.fromtimestamp(upcoming, UTC)),
@@ -181,7 +182,7 @@ class Notifier(Ignoring):
             return
         notice: Notice = {"subscription": name, "target": target or None, "follower": follower or None}
         notice |= {"state": state, "before": before}
-        notice["at"] = _time(datetime.now(UTC))
+        notice["at"] = _time(utc_now(self._clock))
         if failure is not None:
             notice |= {"code": failure.code, "message": failure.message}
             notice |= {"subject": failure.subject, "remedy": failure.remedy, **(tried or {})}

@@ -40,13 +40,10 @@ from ccpr.state.errors import (
     SubscriptionMissing,
     SubscriptionPaused,
 )
-from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import (
-    TargetRecords,
-    lagging_targets,
     may_be_restored,
     targets_to_verify,
     tasks_to_try_again,
@@ -343,10 +340,10 @@ class Replicator:
         on: nothing of them can expire, as the lease is ours."""
         names = self._lagging(row, ask=ask)
         if names:
-            engine = self._workspace.log.engine
-            newest = PointHistory(engine, row.task_id).newest()
+            records = self._workspace.of(row)
+            newest = records.history.newest()
             if newest is not None:
-                pin_points(TargetRecords(engine, row.task_id), newest.lsn)
+                pin_points(records.targets, newest.lsn)
         return names
 
     def _row(self, name: str) -> LogRow | None:
@@ -406,15 +403,14 @@ class Replicator:
             future.add_done_callback(partial(self._synced, row, holding, target))
 
     def _lagging(self, row: LogRow, *, ask: bool = False) -> list[str]:
-        now = datetime.fromtimestamp(self._workspace.clock(), UTC)
         interval = Subscription.from_row(row).settings.sync_interval
-        return lagging_targets(self._workspace.log.engine, row.task_id, now, interval, ask=ask)
+        return self._workspace.of(row).targets.lagging(self._workspace.now(), interval, ask=ask)
 
     def _verify(self, row: LogRow, holding: Holding, name: str) -> bool:
         """Whether it may be behind: points may have been made meanwhile."""
         began = self._steady()
         with holding.sync() as right:
-            target = TargetRecords(self._workspace.log.engine, row.task_id).any(name)
+            target = self._workspace.of(row).targets.any(name)
             if not target.is_quiet:
                 return True
             failure = verify_target(self._workspace, right.subscription, target)
@@ -427,7 +423,7 @@ class Replicator:
         """Whether it may be behind again: points may have been made meanwhile."""
         progress = Progress(on_rows=lambda rows, size: self._check(), on_target=lambda target: self._check())
         with holding.sync() as right:
-            target = TargetRecords(self._workspace.log.engine, row.task_id).any(name)
+            target = self._workspace.of(row).targets.any(name)
             if target.needed_lsn is None:
                 return False  # added since the iteration: the next one lets retention keep a point for it
             outcome = sync_target(self._workspace, right, target, ask=ask, progress=progress)

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ccpr.base.clock import Clock
 from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.pipeline.due import back_off, due_at
@@ -116,7 +117,7 @@ class Schedule:
     def __init__(
         self,
         workers: int,
-        clock: Callable[[], float],
+        clock: Clock,
         steady: Callable[[], float],
         is_open: Callable[[str], bool] = lambda owner: False,
     ) -> None:

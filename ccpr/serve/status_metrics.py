@@ -15,7 +15,6 @@ from ccpr.service.care_status import Care, care_of
 from ccpr.service.room import Room, mirror_room
 from ccpr.service.status import SubscriptionStatus, read_all
 from ccpr.service.workspace import Workspace
-from ccpr.state.ledger import Ledger
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import TargetState
@@ -145,7 +144,7 @@ class StatusMetrics(Collector):
         for row in self._rows():
             try:
                 with unexpected():
-                    found = Subscription.from_row(row), Ledger(self._workspace.log.engine, row.task_id).stored_bytes()
+                    found = Subscription.from_row(row), self._workspace.of(row).ledger.stored_bytes()
             except CcprError:
                 continue
             yield found

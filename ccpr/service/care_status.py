@@ -9,12 +9,11 @@ from typing import Any
 from ccpr.base.wording import seconds_text
 from ccpr.mirror.key_urls import without_key
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecord, CopyRecords, copied_tasks
-from ccpr.state.drills import Drill, DrillRecords, drilled_tasks
+from ccpr.state.copies import CopyRecord, copied_tasks
+from ccpr.state.drills import Drill, drilled_tasks
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.history import PointHistory
 from ccpr.state.log_rows import LogRow
-from ccpr.state.scrubs import Scrub, ScrubRecords
+from ccpr.state.scrubs import Scrub
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 
@@ -205,24 +204,24 @@ def _asks_for_care(row: LogRow) -> bool:
 
 def care_of(workspace: Workspace, row: LogRow) -> Care:
     """Raises StateUnreadable."""
-    subscription, made = Subscription.from_row(row), row.created_at.replace(tzinfo=UTC).timestamp()
+    subscription, made = Subscription.from_row(row), row.created_at.timestamp()
     drill, scrub = drill_status(workspace, subscription, made), scrub_status(workspace, subscription, made)
     return Care(drill, scrub, tuple(copy_statuses(workspace, subscription, made)))
 
 
 def copy_statuses(workspace: Workspace, subscription: Subscription, made_at: float) -> Iterator[CopyStatus]:
     """Of all copies that are known, and of the one that the service is to make."""
-    engine, settings = workspace.log.engine, subscription.settings
-    known = {one.place: one for one in CopyRecords(engine, subscription.task_id).all()}
+    records, settings = workspace.of(subscription), subscription.settings
+    known = {copy.place: copy for copy in records.copies.all()}
     wanted, encrypt = _wanted_copy(settings)
     if wanted and settings.copy_every:
         known.setdefault(wanted, CopyRecord(wanted, encrypt, datetime.fromtimestamp(made_at, UTC)))
-    newest = PointHistory(engine, subscription.task_id).newest() if known else None
+    newest = records.history.newest() if known else None
     for one in known.values():
         behind = None if one.at is None or newest is None else max(0.0, (newest.at.physical - one.at) / _SECOND)
         since = made_at if one.copied_at is None else one.copied_at.timestamp()
         every = settings.copy_every if one.place == wanted else 0
-        scrub = ScrubRecords(engine, subscription.task_id, one.place).get()
+        scrub = records.scrubs.get(one.place)
         yield CopyStatus(one, every, behind, max(0.0, workspace.clock() - since), scrub)
 
 
@@ -234,7 +233,7 @@ def _wanted_copy(settings: Settings) -> tuple[str, str]:
 
 def drill_status(workspace: Workspace, subscription: Subscription, made_at: float) -> DrillStatus | None:
     """None if no drills are asked for and there was none. `made_at`: when the subscription was made, seconds."""
-    last, good = DrillRecords(workspace.log.engine, subscription.task_id).last()
+    last, good = workspace.of(subscription).drills.last()
     if last is None and not subscription.settings.drill_every:
         return None
     since = made_at if good is None else good.started_at.timestamp()
@@ -245,7 +244,7 @@ def scrub_status(workspace: Workspace, subscription: Subscription, made_at: floa
     """None if files are not to be read again."""
     if not subscription.settings.verify_within:
         return None
-    found = ScrubRecords(workspace.log.engine, subscription.task_id).get()
+    found = workspace.of(subscription).scrubs.get()
     whole = None if found is None else found.last_began_at
     since = made_at if whole is None else whole.timestamp()
     return ScrubStatus(subscription.settings.verify_within, found, max(0.0, workspace.clock() - since))

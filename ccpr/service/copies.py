@@ -4,9 +4,9 @@ of it is recorded for `ccpr status`."""
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 
+from ccpr.base.clock import Clock
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.maintenance.adopt import Adopted, adopt
@@ -21,7 +21,7 @@ from ccpr.retention.pinning import end_left, pinned
 from ccpr.service.mirror_places import check_free, check_place
 from ccpr.service.subscriptions import canonical
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecord, CopyRecords, copy_id
+from ccpr.state.copies import CopyRecord, copy_id
 from ccpr.state.errors import MirrorForeign, StateUnavailable, SubscriptionBusy
 from ccpr.state.pins import Pins
 from ccpr.state.publishing import check_owner
@@ -53,11 +53,11 @@ def copy(
     """
     row = workspace.log.row(name)
     settings = _at(Subscription.from_row(row).settings, to, encrypt)
-    records, place = CopyRecords(workspace.log.engine, row.task_id), workspace.mirror_place(name, settings)
+    records, place = workspace.of(row).copies, workspace.mirror_place(name, settings)
     check_free(workspace, name, place, workspace.log.all_rows()[0])
-    began = datetime.fromtimestamp(workspace.clock(), UTC)
+    began = workspace.now()
     known = replace(records.of(place) or CopyRecord(place, settings.encrypt, began), started_at=began)
-    mirror, pins = workspace.mirror(name), Pins(workspace.log.engine, row.task_id)
+    mirror, pins = workspace.mirror(name), workspace.of(row).pins
     second = Mirror(workspace.mirror_store(name, settings))
     try:
         with unexpected():
@@ -78,7 +78,7 @@ def worker_of(workspace: Workspace) -> Worker:
 
 
 @contextmanager
-def _oldest_pinned(mirror: Mirror, pins: Pins, clock: Callable[[], float], prefix: str) -> Iterator[None]:
+def _oldest_pinned(mirror: Mirror, pins: Pins, clock: Clock, prefix: str) -> Iterator[None]:
     """The oldest point stays, and so do all after it. Raises PointNotReached, StateUnavailable."""
     end_left(pins, prefix)  # of a copy that was killed
     with ExitStack() as held:
@@ -101,7 +101,7 @@ def promote(workspace: Workspace, name: str, to: str, encrypt: str) -> Adopted:
     with workspace.lease(name) as lease:
         row = lease.claim.row
         settings = Subscription.from_row(row).settings
-        known = CopyRecords(workspace.log.engine, row.task_id).of(place_of(to))
+        known = workspace.of(row).copies.of(place_of(to))
         settings = _at(settings, to, encrypt, settings.encrypt if known is None else known.encrypt)
         if settings.copy_to and without_key(settings.copy_to)[0] == settings.mirror:
             settings = replace(settings, copy_to="", copy_every=0)  # it is no copy any more
@@ -114,7 +114,7 @@ def promote(workspace: Workspace, name: str, to: str, encrypt: str) -> Adopted:
         check_owner(identity, row.task_id, mirror)
         with claimed(mirror.store, "copy", worker_of(workspace)):
             adopted = adopt(lease, mirror, {"sync_config": settings.to_text()})
-        CopyRecords(workspace.log.engine, row.task_id).forget(workspace.mirror_place(name, settings))
+        workspace.of(row).copies.forget(workspace.mirror_place(name, settings))
         return adopted
 
 
@@ -122,12 +122,12 @@ def forget(workspace: Workspace, name: str, to: str) -> bool:
     """End the care of a copy, whose files stay. Whether it was known. Raises BadName."""
     row = workspace.log.row(name)
     settings = _at(Subscription.from_row(row).settings, to)
-    return CopyRecords(workspace.log.engine, row.task_id).forget(workspace.mirror_place(name, settings))
+    return workspace.of(row).copies.forget(workspace.mirror_place(name, settings))
 
 
 def known_copies(workspace: Workspace, task_id: str) -> Iterator[Mirror]:
     """The copies that were good once, to fetch from; those that cannot be opened now are left out."""
-    for one in CopyRecords(workspace.log.engine, task_id).all():
+    for one in workspace.log.of(task_id).copies.all():
         if one.copied_at is not None:
             with suppress(BadName, KeyUnusable):
                 yield Mirror(open_store(one.place, encrypt=one.encrypt))

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,13 +41,9 @@ from ccpr.service.copies import worker_of
 from ccpr.service.errors import ScratchTaken
 from ccpr.service.point_loading import PointSource, load_point
 from ccpr.service.workspace import Workspace
-from ccpr.state.drills import Drill, DrillRecords
+from ccpr.state.drills import Drill
 from ccpr.state.errors import BadSetting
-from ccpr.state.figures import FigureRecords, MadeBy
-from ccpr.state.history import PointHistory
-from ccpr.state.ledger import Ledger
-from ccpr.state.pins import Pins
-from ccpr.state.quarantine import Quarantine
+from ccpr.state.recorded_sums import MadeBy
 from ccpr.state.subscription import Subscription
 from ccpr.targets.address import Address
 from ccpr.targets.database_server import DatabaseServer
@@ -103,7 +99,7 @@ def drill(
     """
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
-    own, pins, worker = workspace.mirror(name), Pins(workspace.log.engine, row.task_id), worker_of(workspace)
+    own, pins, worker = workspace.mirror(name), workspace.of(row).pins, worker_of(workspace)
     mirror, shown = (own, place.shown) if copy is None else (copy, f"{place.shown}, from {copy.store.url}")
     no_point_goes = nullcontext() if copy is None else claimed(copy.store, "copy", worker)
     with _claimed(own, worker) as is_alone, no_point_goes:
@@ -114,8 +110,8 @@ def drill(
         refs = [point.tables[table_id] for table_id in chosen]
         size = sum(ref.bytes for ref in refs)
         announce(point, sum(ref.rows for ref in refs), size)
-        done = Drill(_now(workspace), _now(workspace), point.lsn, point.at.physical, shown, bytes=size)
-        records, found = FigureRecords(workspace.log.engine, row.task_id), dict[int, RowSum]()
+        done = Drill(workspace.now(), workspace.now(), point.lsn, point.at.physical, shown, bytes=size)
+        records, found = workspace.of(row).row_sums, dict[int, RowSum]()
         try:
             with unexpected(), pinned(pins, point, workspace.clock, _PIN):
                 work = _Work(workspace, subscription, mirror, point, chosen, progress, is_alone)
@@ -128,10 +124,10 @@ def drill(
             done = replace(done, tables=len(found), rows=rows, compared=compared, differences=differences)
         except CcprError as error:
             done = replace(done, tables=len(found), failure=Failure.of(error))
-        done = replace(done, ended_at=_now(workspace))
-        DrillRecords(workspace.log.engine, row.task_id).add(done)
+        done = replace(done, ended_at=workspace.now())
+        workspace.of(row).drills.add(done)
     if done.good:
-        records.complete(point.lsn, found, MadeBy.DRILL, _now(workspace))
+        records.complete(point.lsn, found, MadeBy.DRILL, workspace.now())
         estimates.record(workspace.home, place.kind, size, done.seconds)
     return done
 
@@ -166,9 +162,9 @@ def _claimed(mirror: Mirror, worker: Worker) -> Iterator[bool]:
 
 def _choose(workspace: Workspace, task_id: str, there: Collection[int]) -> int:
     """A random point of those that are `there` and show all tables, or of all if none does. Raises PointNotReached."""
-    history = PointHistory(workspace.log.engine, task_id).global_points()
+    history = workspace.log.of(task_id).history.global_points()
     points = [point.lsn for point in history if point.lsn in there]
-    late = Quarantine(workspace.log.engine, task_id).behind_by_point()
+    late = workspace.log.of(task_id).quarantine.behind_by_point()
     whole = [lsn for lsn in points if lsn not in late]
     if not points:
         raise PointNotReached("there is no point yet", subject=f"task {task_id}", remedy="Run `ccpr run NAME` first.")
@@ -194,10 +190,6 @@ def _compared(tables: Mapping[int, Table], found: Mapping[int, RowSum], known: M
     return differences
 
 
-def _now(workspace: Workspace) -> datetime:
-    return datetime.fromtimestamp(workspace.clock(), UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class _Work:
     workspace: Workspace
@@ -211,7 +203,7 @@ class _Work:
     def check_unproven(self) -> None:
         """Compare the objects whose reads are not compared with checksums as whole files, so that what is found is
         known to be what was copied. Raises MirrorDamaged."""
-        ledger = Ledger(self.workspace.log.engine, self.subscription.task_id)
+        ledger = self.workspace.of(self.subscription).ledger
         for table_id, table in self.tables.items():
             objects = self.mirror.manifest(self.point.tables[table_id]).objects
             bare = stats_columns(objects.filter(pc.is_null(objects.column("sums"))).column("stats").combine_chunks())

@@ -29,13 +29,11 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import repeatable, transaction
 from ccpr.state.errors import MirrorForeign, StateUnreadable, SubscriptionMissing
-from ccpr.state.followers import FollowerRecords
-from ccpr.state.kept import KeptRecords
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import end_pins
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import METADATA, mo_ccpr_log
-from ccpr.state.targets import TargetRecords, TargetState
+from ccpr.state.targets import TargetState
 
 _TIMEOUTS = Timeouts(connect=5.0, read=30.0, retry=NO_RETRY)  # what cannot be dropped now can be dropped later
 _PURGE_ATTEMPTS = 20
@@ -122,11 +120,11 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
     _check_not_held(workspace, row, purge=purge, force=force)
     opened = Context.from_text(row.context).open
     Subscription.from_row(row)  # raises StateUnreadable before anything is written
-    records = TargetRecords(workspace.log.engine, row.task_id)
+    records = workspace.of(row).targets
     synced = [target.name for target in records.databases() if target.state is TargetState.ACTIVE]
     if synced and not force:
         raise TargetInUse("tables in it are being synced", subject=f"target {', '.join(synced)}")
-    followers = FollowerRecords(workspace.log.engine, row.task_id)
+    followers = workspace.of(row).followers
     following = [] if force else [follower.name for follower in followers.all()]
     if following:
         raise FollowerInUse("it follows the subscription", subject=f"follower {', '.join(following)}")
@@ -139,7 +137,7 @@ def _drop_row(workspace: Workspace, name: str, *, purge: bool, force: bool) -> t
 
 
 def _check_not_held(workspace: Workspace, row: LogRow, *, purge: bool, force: bool) -> None:
-    held = KeptRecords(workspace.log.engine, row.task_id).holds() if purge and not force else []
+    held = workspace.of(row).kept.holds() if purge and not force else []
     if held:
         text = first_names(f"{hold.name} (point {hold.lsn})" for hold in held)
         raise PointsHeld(
@@ -232,10 +230,10 @@ def _drop_unreadable(workspace: Workspace, name: str, error: StateUnreadable) ->
         row = workspace.log.dropped_row(name)  # it was dropped before its row was damaged
         if row is None:
             raise error from None
-    records = TargetRecords(workspace.log.engine, row.task_id)
+    records = workspace.of(row).targets
     for target in records.all():
         records.remove(target.name)
-    FollowerRecords(workspace.log.engine, row.task_id).remove_all()
+    workspace.of(row).followers.remove_all()
     left = tuple(Context.from_text(row.context).to_drop)
     try:
         known = Subscription.from_row(row)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime
+from datetime import datetime
 
 from ccpr.mirror.errors import BadName, BadOption, HoldMissing, PointGone
 from ccpr.mirror.kept_points import HOLD_NAME, Hold
@@ -50,7 +50,7 @@ def hold(
         text = f"the upstream's clock was at {instant_text(reached)} already"
         raise BadOption(text, subject=f"--until {until}", remedy=remedy)
     end = None if end is None or end >= 2**63 else end
-    wanted = Hold(held_as, point.lsn, end, datetime.fromtimestamp(workspace.clock(), UTC))
+    wanted = Hold(held_as, point.lsn, end, workspace.now())
 
     def add(held: tuple[Hold, ...]) -> tuple[Hold, ...]:
         before = next((hold for hold in held if hold.name == held_as), None)

@@ -7,8 +7,6 @@ A lake is a target of its own kind: tables of files that are published from the 
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Protocol
 
 from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
@@ -20,7 +18,6 @@ from ccpr.lake.lake_plan import PlannedLakeTable, plan_lake
 from ccpr.lake.lake_sync import LakeScope, LakeSync
 from ccpr.lake.stores import LakeStore, open_lake
 from ccpr.matrixone.errors import CcprError
-from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.driver import catalog_of, listed_of
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.plan import sums_by_table
@@ -28,28 +25,13 @@ from ccpr.retention.retention import Retention
 from ccpr.schema.choices import DdlPolicy
 from ccpr.service.errors import MirrorInUse
 from ccpr.service.mirror_places import is_within, readable_subscriptions
-from ccpr.service.workspace import Workspace
+from ccpr.service.workspace import SyncedUnder, Workspace
 from ccpr.state.checkpoint.checkpoint_store import Location
-from ccpr.state.copies import CopyRecords
 from ccpr.state.errors import BadSetting, TargetExists
-from ccpr.state.history import GlobalPoint, PointHistory
+from ccpr.state.history import GlobalPoint
 from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
-
-
-class SyncedUnder(Protocol):
-    """What a sync of a target needs of the holder of the subscription's lease: an iteration has it."""
-
-    @property
-    def subscription(self) -> Subscription: ...
-
-    @property
-    def mirror(self) -> Mirror: ...
-
-    def confirm(self) -> None:
-        """Raises LeaseLost if the subscription is not ours any more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +71,7 @@ class LakeShown:
 
 def lake_records(workspace: Workspace, name: str) -> TargetRecords:
     """Raises SubscriptionMissing."""
-    return TargetRecords(workspace.log.engine, workspace.log.row(name).task_id)
+    return workspace.of(name).targets
 
 
 def options_of(target: Target) -> LakeOptions:
@@ -106,7 +88,7 @@ def add(workspace: Workspace, name: str, lake_name: str, url: str, options: Lake
     store = check_new(workspace, name, lake_name, url, options, database)
     _probe(store)
     records = lake_records(workspace, name)
-    now = datetime.fromtimestamp(workspace.clock(), UTC)
+    now = workspace.now()
     target = Target(
         records.task_id,
         lake_name,
@@ -138,7 +120,7 @@ def check_new(
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
     _check_options(subscription, options, database)
-    for other in TargetRecords(workspace.log.engine, row.task_id).all():
+    for other in workspace.of(row).targets.all():
         if other.name == lake_name and other.name not in leaving:
             raise TargetExists(f"it is {other.uri}", subject=f"lake {lake_name}")
     store = check_place(workspace, url, leaving=[(row.task_id, one) for one in leaving])
@@ -175,10 +157,10 @@ def check_place(workspace: Workspace, place: str, *, leaving: Collection[tuple[s
         mirror = workspace.mirror_store(other.name, other.settings).url
         if is_within(url, mirror) or is_within(mirror, url):
             raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=url)
-        for copy in CopyRecords(workspace.log.engine, other.task_id).all():
+        for copy in workspace.of(other).copies.all():
             if is_within(url, copy.place) or is_within(copy.place, url):
                 raise MirrorInUse(f"it is the place of subscription {other.name}'s second copy", subject=url)
-        for lake in TargetRecords(workspace.log.engine, other.task_id).lakes():
+        for lake in workspace.of(other).targets.lakes():
             if (other.task_id, lake.name) in leaving:
                 continue
             if is_within(url, lake.uri) or is_within(lake.uri, url):
@@ -277,7 +259,7 @@ def opened_sync(
     """To publish what the lake lacks, or one table anew. The caller holds the subscription's lease."""
     from ccpr.lake.spark_runner import runner_of
 
-    options, history = options_of(target), PointHistory(workspace.log.engine, target.task_id)
+    options, history = options_of(target), workspace.of(target).history
     lake = lake_of(target, under, progress)
     lake.run = runner_of(workspace.home)
     own = options.keep is not None or options.keep_for is not None
@@ -310,7 +292,7 @@ def lake_of(target: Target, under: SyncedUnder, progress: Progress = SILENT) -> 
 
 def plan_lakes(workspace: Workspace, iteration: Iteration) -> dict[str, list[PlannedLakeTable] | Failure]:
     """By the lake's name. The lakes are read; the iteration's catalog and list are those of its plan."""
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    records = workspace.of(iteration.subscription).targets
     found: dict[str, list[PlannedLakeTable] | Failure] = {}
     lakes = records.lakes()
     if not lakes:

@@ -14,12 +14,10 @@ from ccpr.mirror.store import Store
 from ccpr.service.errors import MirrorInUse
 from ccpr.service.room import mirror_folder
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecords
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import TargetRecords
 
 
 def check_place(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
@@ -44,13 +42,12 @@ def check_places_beside(workspace: Workspace, name: str, settings: Settings, row
 def check_free(workspace: Workspace, name: str, place: str, rows: list[LogRow]) -> None:
     """Whether a place is apart from the mirrors, lakes and second copies of all subscriptions, but for a copy of this
     one that is there. Raises MirrorInUse."""
-    engine = workspace.log.engine
     for other in readable_subscriptions(rows):
         whose = f"of subscription {other.name}'s"
         _check_apart(place, workspace.mirror_place(other.name, other.settings), f"{whose} mirror")
-        for lake in TargetRecords(engine, other.task_id).lakes():
+        for lake in workspace.of(other).targets.lakes():
             _check_apart(place, lake.uri, f"{whose} lake {lake.name}")
-        for copy in CopyRecords(engine, other.task_id).all():
+        for copy in workspace.of(other).copies.all():
             if other.name != name or copy.place != place:
                 _check_apart(place, copy.place, f"{whose} second copy")
 

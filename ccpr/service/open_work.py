@@ -14,7 +14,6 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, first_of_each_name
 from ccpr.pipeline.step_names import COPIER, Stage, Step, step_under_way
 from ccpr.service.workspace import Workspace
-from ccpr.state.history import PointHistory
 from ccpr.state.subscription import Subscription
 
 _MOST_SINGLE_LOOKUPS = 500  # objects; for more the store's folder is listed
@@ -96,7 +95,7 @@ def _copier(mirror: Mirror, ref: SnapshotRef) -> str | None:
 
 def _tables_not_copied(workspace: Workspace, task_id: str, subscription: Subscription, lsn: int) -> pa.Array:
     """Ids of the tables whose objects are not copied: hidden index tables, if a point has them."""
-    tables = PointHistory(workspace.log.engine, task_id).tables(lsn).values()
+    tables = workspace.log.of(task_id).history.tables(lsn).values()
     hidden = [point.table for point in tables if point.table.kind is Kind.INDEX]
     return pa.array([table.id for table in hidden if not subscription.copies(table)], pa.int64())
 

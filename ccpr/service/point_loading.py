@@ -39,7 +39,7 @@ from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.migrations import open_database
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.tables import mo_ccpr_log
-from ccpr.state.targets import LaggingTargetTable, known_definitions
+from ccpr.state.targets import LaggingTargetTable
 from ccpr.targets.address import Address
 from ccpr.targets.base import TableState
 from ccpr.targets.database_server import DatabaseServer
@@ -234,7 +234,7 @@ def _tally(rules: TargetRules, table: Table) -> TableTally | None:
 
 @contextmanager
 def _opened(history: PointHistory, address: Address, password: str, number: str) -> Iterator[DatabaseTarget]:
-    expected = ExpectedTables(partial(known_definitions, history.engine, number), ())
+    expected = ExpectedTables(history.known_definitions, ())
     with DatabaseTarget(address, password, number, own=expected) as destination:
         yield destination
 
@@ -319,7 +319,7 @@ def history_of(source: PointSource, tables: dict[int, Table], number: str) -> It
 
 def _row(source: PointSource, number: str) -> dict[str, object]:
     """A row of the log, as `TargetSync` asks for how far the history goes."""
-    made = source.point.committed_at.replace(tzinfo=None)
+    made = source.point.committed_at
     texts = ("subscription_name", "subscription_account_name", "db_name", "table_name", "upstream_conn", "sync_config")
     zeros = ("account_id", "state", "iteration_state", "fence", "lease_expires_at")
     return {

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from ccpr.base.errors import UnexpectedError
@@ -21,15 +20,13 @@ from ccpr.service.room import warnings
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.followers import FollowerRecords
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.log_rows import LogRow
-from ccpr.state.pins import Pins
 from ccpr.state.point_rows import TablePoint
-from ccpr.state.quarantine import Quarantine, QuarantineEntry
+from ccpr.state.quarantine import QuarantineEntry
 from ccpr.state.states import IterationState, Shown, State, shown
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords, TargetState
+from ccpr.state.targets import LaggingTargetTable, Target, TargetState
 from ccpr.targets.address import parse_target_uri
 
 if TYPE_CHECKING:
@@ -67,7 +64,7 @@ class Waiting:
         """CREATE SNAPSHOT waits until every open transaction with an ALTER of the database has ended, which may be an
         hour (docs/how-to/monitor.md). The row was written when the snapshot's name was recorded, and is again when its
         time is known."""
-        opened, since = read.context.open, read.row.updated_at.replace(tzinfo=UTC)
+        opened, since = read.context.open, read.row.updated_at
         runs = held and read.row.iteration_state == IterationState.RUNNING
         if not runs or opened is None or opened.physical is not None or now - since.timestamp() < WAITING_SECONDS:
             return None
@@ -288,12 +285,11 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
     """Read only: no lease is taken, no session opened, nothing repaired. If the mirror cannot be read, a warning says
     so. Raises StateUnreadable."""
     read = ReadRow.of(row)
-    engine, lag, work = workspace.log.engine, meter.read(row.task_id, read.context), open_work(workspace, read)
+    records, lag, work = workspace.of(row), meter.read(row.task_id, read.context), open_work(workspace, read)
     copied, direct = read.context.copied_last
-    history, held = PointHistory(engine, row.task_id), workspace.log.is_held(row)
-    newest = history.newest()
-    tables = [] if newest is None else list(history.tables(newest.lsn).values())
-    followers, now = FollowerRecords(engine, row.task_id).all(), workspace.clock()
+    newest, held = records.history.newest(), workspace.log.is_held(row)
+    tables = [] if newest is None else list(records.history.tables(newest.lsn).values())
+    followers, now = records.followers.all(), workspace.clock()
     unlooked = filter(None, (unwatched(one, now) for one in followers))
     unserved = left_out_by_relays(workspace.home, row.subscription_name)
     full = warnings(workspace, read.subscription, has_points=newest is not None)
@@ -313,13 +309,13 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         objects_pending=None if work is None else work.objects_pending,
         bytes_pending=None if work is None else work.bytes_pending,
         snapshots=read.context.recorded(),
-        quarantined=tuple(map(_quarantined, Quarantine(engine, row.task_id).entries())),
+        quarantined=tuple(map(_quarantined, records.quarantine.entries())),
         targets=target_statuses(workspace, read, newest, lag),
         owner=row.cn_uuid if held else None,
         lease_expires=row.lease_expires_at / 1000 if held else None,
         last_error=read.last_error,
         next_attempt=next_attempt(row, workspace.clock(), held=held),
-        updated_at=row.updated_at.replace(tzinfo=UTC).timestamp(),
+        updated_at=row.updated_at.timestamp(),
         capabilities=read.context.capabilities,
         bytes_to_copy=None if work is None else work.bytes_to_copy,
         copier=None if work is None else work.copier,
@@ -327,8 +323,8 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         unreadable_columns=unreadable_tables(tables),
         zero_dates=zero_dates_of(point.table for point in tables),
         not_replicated=tuple(LeftOut.of(name, kind) for name, kind in read.context.unreplicated),
-        followers=tuple(follower_status(one, history, newest, row, lag) for one in followers),
-        forgotten_pins=ForgottenPin.among(Pins(engine, row.task_id).all(), now),
+        followers=tuple(follower_status(one, records.history, newest, row, lag) for one in followers),
+        forgotten_pins=ForgottenPin.among(records.pins.all(), now),
         relays=() if read.subscription.of_account else relay_addresses(workspace.home),
         objects_from=read.subscription.settings.objects_from,
         objects_copied=copied,
@@ -341,7 +337,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         databases=read.subscription.databases,
         tables=read.subscription.tables,
         sync_interval=read.subscription.settings.sync_interval,
-        created_at=row.created_at.replace(tzinfo=UTC).timestamp(),
+        created_at=row.created_at.timestamp(),
     )
 
 
@@ -382,10 +378,8 @@ def target_statuses(
     workspace: Workspace, read: ReadRow, newest: GlobalPoint | None, lag: Lag
 ) -> tuple[TargetStatus, ...]:
     """Of a subscription. Raises StateUnreadable."""
-    engine, task_id = workspace.log.engine, read.row.task_id
-    history, now = PointHistory(engine, task_id), workspace.clock()
-    found = TargetRecords(engine, task_id).all()
-    return tuple(_target(one, _missing(one, newest, history), read, lag, now) for one in found)
+    records, now = workspace.of(read.row), workspace.clock()
+    return tuple(_target(one, _missing(one, newest, records.history), read, lag, now) for one in records.targets.all())
 
 
 def _missing(found: Target, newest: GlobalPoint | None, history: PointHistory) -> GlobalPoint | None:

@@ -7,7 +7,7 @@ upstream, before anything is written. Nothing is written upstream.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -88,7 +88,7 @@ def create(workspace: Workspace, wanted: Wanted) -> Subscription:
         check_place(workspace, wanted.name, subscription.settings, others)
         _check_overlap(subscription, others)
 
-    workspace.log.insert(subscription.to_row(datetime.fromtimestamp(workspace.clock(), UTC), capabilities), check)
+    workspace.log.insert(subscription.to_row(workspace.now(), capabilities), check)
     return subscription
 
 
@@ -438,4 +438,4 @@ def _masked(uri: str) -> str:
 
 
 def _time(value: datetime) -> str:
-    return value.isoformat(sep=" ")
+    return value.replace(tzinfo=None).isoformat(sep=" ")

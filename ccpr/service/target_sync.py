@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -20,10 +20,10 @@ from ccpr.mirror.errors import PointNotReached
 from ccpr.pipeline.errors import PlanOutdated
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.target_verifying import verify_target
-from ccpr.service.workspace import Workspace
+from ccpr.service.workspace import SyncedUnder, Workspace
 from ccpr.state.errors import LeaseLost
-from ccpr.state.figures import FigureRecords, MadeBy
-from ccpr.state.history import GlobalPoint, PointHistory
+from ccpr.state.history import GlobalPoint
+from ccpr.state.recorded_sums import MadeBy
 from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored
 from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetMoved, TargetTableUnknown
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # imported where there is a target
 
     from ccpr.lake.lake_sync import LakeResult
     from ccpr.mirror.row_sums import Summing
-    from ccpr.service.lakes import SyncedUnder
+    from ccpr.state.subscription_records import SubscriptionRecords
     from ccpr.targets.sync import SyncResult, TargetSync
     from ccpr.targets.target_plan import TargetPlan, TargetRules
 
@@ -63,26 +63,25 @@ def sync_targets(
 
     A target that fails is recorded, and the others are synced. Raises LeaseLost, and errors of the catalog database.
     """
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    records = workspace.of(iteration.subscription).targets
     ask = ask or may_be_restored(iteration.pause_seconds, iteration.subscription.settings.sync_interval)
     outcomes = (sync_target(workspace, iteration, target, ask=ask, progress=progress) for target in records.all())
     return [outcome for outcome in outcomes if outcome is not None]
 
 
 def sync_target(
-    workspace: Workspace, under: "SyncedUnder", target: Target, *, ask: bool = False, progress: Progress = SILENT
+    workspace: Workspace, under: SyncedUnder, target: Target, *, ask: bool = False, progress: Progress = SILENT
 ) -> TargetOutcome | None:
     """Sync one target to the newest point; `ask`: even if it is recorded there. None if the target was released, or if
     there is no point yet. Raises LeaseLost, and errors of the catalog database."""
-    records = TargetRecords(workspace.log.engine, under.subscription.task_id)
-    history = PointHistory(records.engine, records.task_id)
-    newest = history.newest()
+    records = workspace.of(under.subscription)
+    newest = records.history.newest()
     if newest is None or target.state is TargetState.RELEASED:
         return None
     started = time.monotonic()
     if target.lsn == newest.lsn and target.is_quiet and not target.behind and not ask:
         failure = None
-        if target.is_to_verify(_now(workspace)):
+        if target.is_to_verify(workspace.now()):
             failure = verify_target(workspace, under.subscription, target)
         if failure is None or failure.code != TargetMoved.code:
             return TargetOutcome(target.name, None, failure, time.monotonic() - started)
@@ -90,28 +89,27 @@ def sync_target(
     result: SyncResult | LakeResult | None = None
     failure = None
     if target.needed_lsn is None:  # an initial load that is interrupted is continued at this point
-        records.change(target.name, needed_lsn=newest.lsn)
-    sums = LoadedSums(history, newest)
+        records.targets.change(target.name, needed_lsn=newest.lsn)
+    sums = LoadedSums(records, newest)
     try:
         with unexpected():
-            result = _synced(workspace, under, target, history, newest, progress, sums)
+            result = _synced(workspace, under, target, newest, progress, sums)
     except LeaseLost:
         raise
     except CcprError as error:
         failure = Failure.of(error)
     if result is not None:
-        _record_result(workspace, records, target, result)
-        sums.record(_now(workspace))
+        _record_result(workspace, records.targets, target, result)
+        sums.record(workspace.now())
     elif failure is not None:
-        records.record_failure(target, failure, _now(workspace))
+        records.targets.record_failure(target, failure, workspace.now())
     return TargetOutcome(target.name, result, failure, time.monotonic() - started)
 
 
 def _synced(
     workspace: Workspace,
-    under: "SyncedUnder",
+    under: SyncedUnder,
     target: Target,
-    history: PointHistory,
     newest: GlobalPoint,
     progress: Progress,
     sums: "LoadedSums",
@@ -120,7 +118,7 @@ def _synced(
         from ccpr.service.lakes import opened_sync
 
         return opened_sync(workspace, under, target, newest, progress=progress).run()
-    with _opened_sync(workspace, under, target, history, newest, progress, sums=sums) as sync:
+    with _opened_sync(workspace, under, target, newest, progress, sums=sums) as sync:
         result = sync.run()
         sums.whole = result.whole
         return result
@@ -142,16 +140,14 @@ def sync_one_lake(
     """
     from ccpr.service.lakes import opened_sync
 
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    target = records.lake(lake_name)
-    history = PointHistory(records.engine, records.task_id)
-    newest = history.newest()
+    records = workspace.of(iteration.subscription)
+    target, newest = records.targets.lake(lake_name), records.history.newest()
     if newest is None:
         remedy = f"Run the first iteration: `ccpr run {iteration.subscription.name}`."
         raise PointNotReached("the mirror has no point yet", subject=f"lake {lake_name}", remedy=remedy)
     sync = opened_sync(workspace, iteration, target, newest, progress=progress)
     result = sync.run() if table is None else sync.rebuild(table)
-    _record_result(workspace, records, target, result)
+    _record_result(workspace, records.targets, target, result)
     return TargetOutcome(lake_name, result, None, time.monotonic() - started)
 
 
@@ -172,18 +168,16 @@ def rebuild_table(
     The caller holds the subscription's lease. Raises TargetMissing, TargetTableUnknown, and what `TargetSync.rebuild`
     raises.
     """
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    target = records.get(target_name)
-    history = PointHistory(records.engine, records.task_id)
-    newest = history.newest()
+    records = workspace.of(iteration.subscription)
+    target, newest = records.targets.get(target_name), records.history.newest()
     if newest is None or target.state is TargetState.RELEASED:
         what = "the mirror has no point yet" if newest is None else "the target was released as a whole"
         raise TargetTableUnknown(
             what, subject=f"target {target_name}", remedy="Run `ccpr run`. A released target must be added again."
         )
-    with _opened_sync(workspace, iteration, target, history, newest, progress) as sync:
+    with _opened_sync(workspace, iteration, target, newest, progress) as sync:
         result = sync.rebuild(table)
-    _record_result(workspace, records, target, result)
+    _record_result(workspace, records.targets, target, result)
     return result
 
 
@@ -196,10 +190,8 @@ def approve_drops(
     The caller holds the subscription's lease. Raises TargetMissing; TargetTableUnknown if it holds none back; and what
     `TargetSync.run` raises.
     """
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    target = records.get(target_name)
-    history = PointHistory(records.engine, records.task_id)
-    newest = history.newest()
+    records = workspace.of(iteration.subscription)
+    target, newest = records.targets.get(target_name), records.history.newest()
     held = _held(target)
     if newest is None or target.state is TargetState.RELEASED or not held:
         raise TargetTableUnknown(
@@ -207,9 +199,9 @@ def approve_drops(
             subject=f"target {target_name}",
             remedy="`ccpr status NAME` says what its tables wait for. After the next run it may be another list.",
         )
-    with _opened_sync(workspace, iteration, target, history, newest, progress, rules=_rules(target, held)) as sync:
+    with _opened_sync(workspace, iteration, target, newest, progress, rules=_rules(target, held)) as sync:
         result = sync.run()
-    _record_result(workspace, records, target, result)
+    _record_result(workspace, records.targets, target, result)
     return result
 
 
@@ -222,10 +214,8 @@ def approve_table(
     The caller holds the subscription's lease. Raises TargetMissing; TargetTableUnknown if no such table waits for an
     approval; PlanOutdated if other statements would be run by now; and what `TargetSync.run` raises.
     """
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
-    target = records.get(target_name)
-    history = PointHistory(records.engine, records.task_id)
-    newest = history.newest()
+    records = workspace.of(iteration.subscription)
+    target, newest = records.targets.get(target_name), records.history.newest()
     waiting = [one for one in target.behind if one.failure.code in (DdlWaits.code, TargetDropsHeld.code)]
     found = [one for one in waiting if table in (one.table, one.table.partition(".")[2])]
     if newest is None or target.state is TargetState.RELEASED or not found:
@@ -240,7 +230,7 @@ def approve_table(
         rules = _rules(target, frozenset({one.table}))
     else:
         rules = replace(_rules(target), altered=frozenset({one.table}))
-        with _opened_sync(workspace, iteration, target, history, newest, progress, rules=_rules(target)) as sync:
+        with _opened_sync(workspace, iteration, target, newest, progress, rules=_rules(target)) as sync:
             steps = [step for step in sync.plan().behind.values() if step.table.qualified_name == one.table]
         if [step.statements for step in steps] != [one.statements]:
             raise PlanOutdated(
@@ -248,9 +238,9 @@ def approve_table(
                 subject=f"table {one.table} of target {target_name}",
                 remedy="Nothing was done. The next iteration records what waits now; look at it in `ccpr status NAME`.",
             )
-    with _opened_sync(workspace, iteration, target, history, newest, progress, rules=rules) as sync:
+    with _opened_sync(workspace, iteration, target, newest, progress, rules=rules) as sync:
         result = sync.run()
-    _record_result(workspace, records, target, result)
+    _record_result(workspace, records.targets, target, result)
     return result
 
 
@@ -260,7 +250,7 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, Targe
     from ccpr.service.targets import open_target
     from ccpr.targets.target_plan import plan_target, stuck_failure
 
-    records = TargetRecords(workspace.log.engine, iteration.subscription.task_id)
+    records = workspace.of(iteration.subscription).targets
     catalog = catalog_of(iteration)
     found: dict[str, TargetPlan | Failure] = {}
     for target in records.databases():
@@ -312,9 +302,8 @@ def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRul
 @contextmanager
 def _opened_sync(
     workspace: Workspace,
-    under: "SyncedUnder",
+    under: SyncedUnder,
     target: Target,
-    history: PointHistory,
     newest: GlobalPoint,
     progress: Progress,
     *,
@@ -328,7 +317,7 @@ def _opened_sync(
         yield TargetSync(
             destination,
             under.mirror,
-            history,
+            workspace.of(under.subscription).history,
             newest,
             rules or _rules(target),
             confirm=under.confirm,
@@ -346,8 +335,8 @@ class LoadedSums:
     whole : the tables that were loaded as they are at the point.
     """
 
-    def __init__(self, history: PointHistory, point: GlobalPoint) -> None:
-        self._history, self._point, self._lock = history, point, Lock()
+    def __init__(self, records: "SubscriptionRecords", point: GlobalPoint) -> None:
+        self._records, self._point, self._lock = records, point, Lock()
         self._sums: dict[int, Summing] = {}
         self.whole: Collection[int] = ()
 
@@ -358,7 +347,7 @@ class LoadedSums:
 
         with self._lock:
             if table_id not in self._sums:
-                columns = self._history.tables(self._point.lsn, only=[table_id])[table_id].table.user_columns
+                columns = self._records.history.tables(self._point.lsn, only=[table_id])[table_id].table.user_columns
                 unknown = unreadable_columns(columns)
                 self._sums[table_id] = Summing(arrow_schema([one for one in columns if one.name not in unknown]))
             self._sums[table_id].add(read)
@@ -367,16 +356,11 @@ class LoadedSums:
         """Those of `whole`."""
         found = {table_id: one.row_sum() for table_id, one in self._sums.items() if table_id in self.whole}
         if found:
-            records = FigureRecords(self._history.engine, self._history.task_id)
-            records.complete(self._point.lsn, found, MadeBy.TARGET, now)
+            self._records.row_sums.complete(self._point.lsn, found, MadeBy.TARGET, now)
 
 
 def _record_result(
     workspace: Workspace, records: TargetRecords, target: Target, result: "SyncResult | LakeResult"
 ) -> None:
     reached = result.lsn, result.snapshot_ts, result.needed_lsn
-    records.record_sync(target, *reached, result.behind, _now(workspace))
-
-
-def _now(workspace: Workspace) -> datetime:
-    return datetime.fromtimestamp(workspace.clock(), UTC)
+    records.record_sync(target, *reached, result.behind, workspace.now())

@@ -3,7 +3,6 @@ look current until the next change (decision registry-tells-what-lacks)."""
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
@@ -12,22 +11,22 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TargetMissing
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import Target, TargetRecords
+from ccpr.state.targets import Target
 from ccpr.targets.errors import TargetMoved
 
 
 def verify_target(workspace: Workspace, subscription: Subscription, target: Target) -> Failure | None:
     """Ask a target whether it is where it is recorded, and record its answer: when it was verified, or the failure,
     after which it is synced again. The caller holds the subscription's lease. Raises errors of the catalog database."""
-    records = TargetRecords(workspace.log.engine, target.task_id)
+    records = workspace.of(target).targets
     try:
         with unexpected():
             _check(target, _reached(workspace, subscription, target))
     except CcprError as error:
         failure = Failure.of(error)
-        records.record_failure(target, failure, _now(workspace))
+        records.record_failure(target, failure, workspace.now())
         return failure
-    records.record_verified(target, _now(workspace))
+    records.record_verified(target, workspace.now())
     return None
 
 
@@ -36,11 +35,11 @@ def verify_targets(workspace: Workspace, name: str, targets: Iterable[str]) -> N
     the catalog database."""
     with suppress(SubscriptionBusy, SubscriptionPaused, SubscriptionMissing), workspace.lease(name) as lease:
         subscription = Subscription.from_row(lease.claim.row)
-        records = TargetRecords(workspace.log.engine, lease.claim.row.task_id)
+        records = workspace.of(lease.claim.row).targets
         for target in targets:
             with suppress(TargetMissing):  # it was removed meanwhile
                 found = records.any(target)
-                if found.is_quiet and found.is_to_verify(_now(workspace)):
+                if found.is_quiet and found.is_to_verify(workspace.now()):
                     verify_target(workspace, subscription, found)
 
 
@@ -65,7 +64,3 @@ def _check(target: Target, reached: Location | None) -> None:
         return
     here = "at no point" if reached is None else f"at point {reached.lsn}"
     raise TargetMoved(f"it is {here}, and was left at point {target.lsn}", subject=f"target {target.name}")
-
-
-def _now(workspace: Workspace) -> datetime:
-    return datetime.fromtimestamp(workspace.clock(), UTC)

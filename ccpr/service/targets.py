@@ -6,8 +6,6 @@ A target is a database that is synced from the mirror, see `ccpr.service.target_
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from ccpr.matrixone.schema import Table
@@ -18,7 +16,7 @@ from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.target_settings import TargetSettings
-from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState, known_definitions
+from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState
 from ccpr.targets.address import Address, format_target_uri, parse_target_uri
 from ccpr.targets.base import TableState
 from ccpr.targets.database_server import DatabaseServer
@@ -38,7 +36,7 @@ class ReleasedTable:
 
 def records_of(workspace: Workspace, name: str) -> TargetRecords:
     """Raises SubscriptionMissing."""
-    return TargetRecords(workspace.log.engine, workspace.log.row(name).task_id)
+    return workspace.of(name).targets
 
 
 def address_of(target: Target) -> Address:
@@ -56,7 +54,7 @@ def open_target(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget
 def _database(
     workspace: Workspace, address: Address, password: str, task_id: str, as_text: Sequence[str]
 ) -> DatabaseTarget:
-    own = ExpectedTables(partial(known_definitions, workspace.log.engine, task_id), tuple(as_text))
+    own = ExpectedTables(workspace.log.of(task_id).history.known_definitions, tuple(as_text))
     return DatabaseTarget(address, password, task_id, own=own)
 
 
@@ -78,7 +76,7 @@ def add(
     records, source_database = check_new(workspace, name, target_name, address, settings, source_database)
     with _database(workspace, address, password, records.task_id, settings.as_text) as opened:
         dialect = opened.dialect
-    now = datetime.fromtimestamp(workspace.clock(), UTC)
+    now = workspace.now()
     target = Target(
         records.task_id,
         target_name,
@@ -108,9 +106,9 @@ def check_new(
     SeveralDatabases, TargetExists."""
     check_subscription_name(target_name)
     row = workspace.log.row(name)
-    records = TargetRecords(workspace.log.engine, row.task_id)
-    source_database = _source_database(records, Subscription.from_row(row), source_database)
-    _check_columns(records, settings.as_text, source_database)
+    records, history = workspace.of(row).targets, workspace.of(row).history
+    source_database = _source_database(history, Subscription.from_row(row), source_database)
+    _check_columns(history, settings.as_text, source_database)
     if any(lake.name == target_name for lake in records.lakes() if lake.name not in leaving):
         raise TargetExists("the subscription has a lake of that name", subject=f"target {target_name}")
     for other in records.databases():
@@ -129,7 +127,7 @@ def try_login(address: Address, password: str) -> None:
         server.check(address.database)
 
 
-def _source_database(records: TargetRecords, subscription: Subscription, wanted: str) -> str:
+def _source_database(history: PointHistory, subscription: Subscription, wanted: str) -> str:
     """As it is stored. Raises SeveralDatabases, BadSetting."""
     if not subscription.of_account:
         if wanted not in ("", subscription.database):
@@ -145,7 +143,7 @@ def _source_database(records: TargetRecords, subscription: Subscription, wanted:
             subject=f"subscription {subscription.name}",
             remedy="Say whose tables it gets: --database DATABASE; for each of them a target.",
         )
-    known = {table.database for table in _newest_tables(records) or ()}
+    known = {table.database for table in _newest_tables(history) or ()}
     if not subscription.chooses(wanted) or (known and wanted not in known):
         raise BadSetting(
             f"the subscription has no database {wanted}",
@@ -155,9 +153,8 @@ def _source_database(records: TargetRecords, subscription: Subscription, wanted:
     return wanted
 
 
-def _newest_tables(records: TargetRecords) -> list[Table] | None:
+def _newest_tables(history: PointHistory) -> list[Table] | None:
     """Of the newest point; None if there is none."""
-    history = PointHistory(records.engine, records.task_id)
     newest = history.newest()
     return None if newest is None else [point.table for point in history.tables(newest.lsn).values()]
 
@@ -178,7 +175,7 @@ def alter(
     target = records.get(target_name)
     before = target.settings
     more = [name for name in settings.get("as_text", ()) if name not in before.as_text]  # the others may be gone since
-    _check_columns(records, more, target.source_database)
+    _check_columns(workspace.of(target).history, more, target.source_database)
     as_text = (*before.as_text, *more)
     after = replace(before, **{**settings, "as_text": as_text})
     if before.duplicate_keys is DuplicateKeys.LAST and after.duplicate_keys is DuplicateKeys.ERROR and target.lsn:
@@ -213,9 +210,9 @@ def alter(
     return records.get(target_name)
 
 
-def _check_columns(records: TargetRecords, names: Sequence[str], source_database: str) -> None:
+def _check_columns(history: PointHistory, names: Sequence[str], source_database: str) -> None:
     """Each is of the newest point's tables if there is a point. Raises BadSetting."""
-    newest = _newest_tables(records) if names else None
+    newest = _newest_tables(history) if names else None
     if newest is None:
         return
     tables = [table for table in newest if source_database in ("", table.database)]

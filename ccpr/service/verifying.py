@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 
 from ccpr.base.failure import Failure
@@ -23,13 +22,11 @@ from ccpr.pipeline.iteration import Iteration
 from ccpr.service.copies import known_copies, worker_of
 from ccpr.service.target_sync import rebuild_table, sync_one_lake
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecord, CopyRecords
+from ccpr.state.copies import CopyRecord
 from ccpr.state.errors import BadSetting
-from ccpr.state.ledger import Ledger
 from ccpr.state.log_rows import LogRow
-from ccpr.state.scrubs import ScrubRecords
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import Target, TargetRecords
+from ccpr.state.targets import Target
 from ccpr.targets.errors import TargetTableUnknown
 
 
@@ -46,7 +43,7 @@ def mend_readers(workspace: Workspace, row: LogRow, damages: Iterable[Damage]) -
     """Build the tables anew, in each lake and target of the subscription, that may have taken damage of files that are
     repaired now."""
     tables = sorted({table for damage in damages if damage.repaired for table in damage.read_in})
-    targets = TargetRecords(workspace.log.engine, row.task_id).all() if tables else []
+    targets = workspace.of(row).targets.all() if tables else []
     if not targets:
         return []
     try:
@@ -113,7 +110,7 @@ class CopyVerified:
 
 def copies_of(workspace: Workspace, row: LogRow, place: str = "") -> list[CopyRecord]:
     """Those that were good once, or the one at a place. Raises BadSetting for one that is not known."""
-    known = [one for one in CopyRecords(workspace.log.engine, row.task_id).all() if one.copied_at is not None]
+    known = [one for one in workspace.of(row).copies.all() if one.copied_at is not None]
     if place:
         known = [one for one in known if one.place == place_of(place)]
         if not known:
@@ -143,7 +140,7 @@ def copy_verifier(
         yield from (one for one in known_copies(workspace, row.task_id) if one.store.url != second.store.url)
 
     sources = Repair(second, subscription.publication, connect, others(), nearest=True) if repair else None
-    ledger = Ledger(workspace.log.engine, row.task_id)
+    ledger = workspace.of(row).ledger
     with claimed(second.store, "copy", worker_of(workspace)):
         yield CopyVerifier(second, ledger, sources, deep=deep, on_progress=on_progress)
 
@@ -158,11 +155,11 @@ def verify_copy(
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> CopyVerified:
     """Read it again, and record what was found for `ccpr status`."""
-    now = datetime.fromtimestamp(workspace.clock(), UTC)
+    now = workspace.now()
     try:
         with copy_verifier(workspace, row, copy, repair=repair, deep=deep, on_progress=on_progress) as verifier:
             found = verifier.run()
     except CcprError as error:
         return CopyVerified(copy.place, None, Failure.of(error))
-    ScrubRecords(workspace.log.engine, row.task_id, copy.place).put(scrubbed(found.damages, now))
+    workspace.of(row).scrubs.put(scrubbed(found.damages, now), copy.place)
     return CopyVerified(copy.place, found)

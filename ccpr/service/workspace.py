@@ -2,13 +2,14 @@
 with an upstream (decisions state-folder, sealed-secrets)."""
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
+from ccpr.base.clock import Clock, utc_now, wall_clock
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.lease import TTL_SECONDS, Executor, Lease
 from ccpr.state.log import CcprLog
@@ -24,10 +25,30 @@ if TYPE_CHECKING:
     from ccpr.pipeline.iteration import Iteration
     from ccpr.pipeline.options import IterationOptions, Timeouts
     from ccpr.state.credentials import Vault
+    from ccpr.state.subscription_records import SubscriptionRecords
 
 HOME_VARIABLE = "CCPR_HOME"
 CATALOG_VARIABLE = "CCPR_CATALOG"  # an SQLAlchemy URL; without it SQLite in the state folder
 HOME_FOLDER = ".ccpr"
+
+
+class OfSubscription(Protocol):
+    @property
+    def task_id(self) -> str: ...
+
+
+class SyncedUnder(Protocol):
+    """What a sync of a target needs of the holder of the subscription's lease: an iteration has it."""
+
+    @property
+    def subscription(self) -> Subscription: ...
+
+    @property
+    def mirror(self) -> "Mirror": ...
+
+    def confirm(self) -> None:
+        """Raises LeaseLost if the subscription is not ours any more."""
+        ...
 
 
 def find_home() -> Path:
@@ -48,9 +69,7 @@ class Workspace:
     the end.
     """
 
-    def __init__(
-        self, home: Path | None = None, catalog_url: str | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, home: Path | None = None, catalog_url: str | None = None, clock: Clock = wall_clock) -> None:
         self.clock = clock
         self.home = home.absolute() if home else find_home()
         self._catalog_url = catalog_url or os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{self.home / 'catalog.db'}"
@@ -70,6 +89,16 @@ class Workspace:
     @cached_property
     def log(self) -> CcprLog:
         return CcprLog(open_database(self._catalog_url), self.clock)
+
+    def of(self, subscription: "str | OfSubscription") -> "SubscriptionRecords":
+        """What is recorded of a subscription, by its name, its row, or whatever else is of it. Raises
+        SubscriptionMissing."""
+        one = self.log.row(subscription) if isinstance(subscription, str) else subscription
+        return self.log.of(one.task_id)
+
+    def now(self) -> datetime:
+        """By the clock, UTC."""
+        return utc_now(self.clock)
 
     @property
     def has_catalog(self) -> bool:

@@ -1,15 +1,14 @@
 """Second copies of a mirror, as rows of the catalog database: where they are, and how far they have come."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
-from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
+from ccpr.state.database import reading, repeatable
+from ccpr.state.records import FAILURE, Records, RowForm
 from ccpr.state.tables import copies, copy_scrubs
 
 _ALL = sa.select(copies).where(copies.c.task_id == sa.bindparam("task")).order_by(copies.c.copy_id)
@@ -52,50 +51,28 @@ class CopyRecord:
         return replace(self, attempts=self.attempts + 1, failure=failure)
 
 
-class CopyRecords:
-    """Those of one subscription."""
+_FORM = RowForm(copies, CopyRecord, "a second copy cannot be read", {"at": "snapshot_ts", "failure": FAILURE})
 
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
-        self.engine, self.task_id = engine, task_id
 
-    @repeatable
+class CopyRecords(Records):
+    """The second copies of one subscription's mirror."""
+
     def all(self) -> list[CopyRecord]:
         """Raises StateUnreadable."""
-        with reading(self.engine) as connection:
-            return [_record(row._mapping) for row in fetch(connection, _ALL, task=self.task_id)]
+        return _FORM.values(self._rows(_ALL))
 
     def of(self, place: str) -> CopyRecord | None:
-        return next((one for one in self.all() if one.place == place), None)
+        return next((copy for copy in self.all() if copy.place == place), None)
 
-    @repeatable
-    def put(self, one: CopyRecord) -> None:
-        copied = one.copied_at
-        values = {
-            "task_id": self.task_id,
-            "copy_id": copy_id(one.place),
-            "place": one.place,
-            "encrypt": one.encrypt,
-            "started_at": stored_time(one.started_at),
-            "copied_at": None if copied is None else stored_time(copied),
-            "lsn": one.lsn,
-            "snapshot_ts": one.at,
-            "attempts": one.attempts,
-            "failure": None if one.failure is None else one.failure.to_text(),
-        }
-        with transaction(self.engine) as connection:
-            connection.execute(copies.delete().where(*self._mine(one.place)))
-            connection.execute(copies.insert().values(values))
+    def put(self, copy: CopyRecord) -> None:
+        number = copy_id(copy.place)
+        values = {"task_id": self.task_id, "copy_id": number, **_FORM.cells(copy)}
+        self._write(copies.delete().where(self._mine(copies, copy_id=number)), copies.insert().values(values))
 
-    @repeatable
     def forget(self, place: str) -> bool:
         """Whether it was known."""
-        with transaction(self.engine) as connection:
-            mine = copy_scrubs.c.task_id == self.task_id, copy_scrubs.c.copy_id == copy_id(place)
-            connection.execute(copy_scrubs.delete().where(*mine))
-            return connection.execute(copies.delete().where(*self._mine(place))).rowcount > 0
-
-    def _mine(self, place: str) -> tuple[sa.ColumnElement[bool], ...]:
-        return copies.c.task_id == self.task_id, copies.c.copy_id == copy_id(place)
+        tables = (copy_scrubs, copies)
+        return self._write(*(one.delete().where(self._mine(one, copy_id=copy_id(place))) for one in tables)) > 0
 
 
 @repeatable
@@ -108,18 +85,3 @@ def copied_tasks(engine: sa.Engine) -> set[str]:
 def copy_id(place: str) -> str:
     """Of a place: a key of a table cannot be as long as a URL."""
     return hashlib.sha256(place.encode()).hexdigest()[:16]
-
-
-def _record(row: Mapping) -> CopyRecord:
-    with understood("a second copy cannot be read", f"task {row['task_id']}"):
-        copied, lsn, at = row["copied_at"], row["lsn"], row["snapshot_ts"]
-        return CopyRecord(
-            text_of(row["place"]),
-            text_of(row["encrypt"]),
-            row["started_at"].replace(tzinfo=UTC),
-            None if copied is None else copied.replace(tzinfo=UTC),
-            None if lsn is None else integer_of(lsn),
-            None if at is None else integer_of(at),
-            integer_of(row["attempts"]),
-            None if row["failure"] is None else Failure.from_text(row["failure"]),
-        )

@@ -19,7 +19,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -86,6 +85,9 @@ _SQLITE_FINAL = {
 # What SQLite says where its log, or the index of that, cannot grow: an error of input and output, or of opening.
 _SQLITE_OF_A_FULL_DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 _LEAST_FREE_BYTES = 1 << 20
+
+# What is raised where a stored value is not what this program would have written.
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 def create_engine(url: str) -> sa.Engine:
@@ -270,14 +272,12 @@ def understood(message: str, subject: str) -> Iterator[None]:
     """For parsing a stored row: errors about values that this program would not have written become StateUnreadable."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        remedy = "Restore the catalog database."
-        raise StateUnreadable(f"{message}: {error}", subject=subject, remedy=remedy) from error
+    except UNREADABLE as error:
+        raise unreadable(message, subject, error) from error
 
 
-def stored_time(when: datetime) -> datetime:
-    """A time as the columns store it: UTC, without a time zone."""
-    return when.astimezone(UTC).replace(tzinfo=None)
+def unreadable(message: str, subject: str, cause: Exception) -> StateUnreadable:
+    return StateUnreadable(f"{message}: {cause}", subject=subject, remedy="Restore the catalog database.")
 
 
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

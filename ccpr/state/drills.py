@@ -1,16 +1,15 @@
 """Drills, as rows of the catalog database: what was restored, and what it was found to be."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
-from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
+from ccpr.state.database import reading, repeatable, transaction
+from ccpr.state.records import FAILURE, Records, RowForm, texts_field
 from ccpr.state.tables import drills
 
 MOST_DRILLS = 200  # of a subscription; older ones are forgotten, but for the last good one
@@ -71,43 +70,32 @@ class Drill:
         }
 
 
-class DrillRecords:
-    """Those of one subscription."""
+_FORM = RowForm(
+    drills,
+    Drill,
+    "a drill cannot be read",
+    {"at": "snapshot_ts", "rows": "row_count", "differences": texts_field("differences"), "failure": FAILURE},
+)
 
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
-        self.engine, self.task_id = engine, task_id
 
-    @repeatable
+class DrillRecords(Records):
+    """The drills of one subscription."""
+
     def all(self) -> list[Drill]:
         """The newest first. Raises StateUnreadable."""
-        with reading(self.engine) as connection:
-            return [_drill(row._mapping) for row in fetch(connection, _ALL, task=self.task_id)]
+        return _FORM.values(self._rows(_ALL))
 
     def last(self) -> tuple[Drill | None, Drill | None]:
         """The last one, and the last good one."""
-        found = self.all()
-        return next(iter(found), None), next((one for one in found if one.good), None)
+        drills = self.all()
+        return next(iter(drills), None), next((drill for drill in drills if drill.good), None)
 
     @repeatable
     def add(self, drill: Drill) -> None:
-        values = {
-            "task_id": self.task_id,
-            "started_at": stored_time(drill.started_at),
-            "ended_at": stored_time(drill.ended_at),
-            "lsn": drill.lsn,
-            "snapshot_ts": drill.at,
-            "place": drill.place,
-            "tables": drill.tables,
-            "row_count": drill.rows,
-            "bytes": drill.bytes,
-            "compared": drill.compared,
-            "differences": json.dumps(dict(drill.differences), ensure_ascii=False),
-            "failure": None if drill.failure is None else drill.failure.to_text(),
-        }
-        mine = drills.c.task_id == self.task_id
+        mine = self._mine(drills)
         with transaction(self.engine) as connection:
-            connection.execute(drills.delete().where(mine, drills.c.started_at == values["started_at"]))
-            connection.execute(drills.insert().values(values))
+            connection.execute(drills.delete().where(self._mine(drills, started_at=drill.started_at)))
+            connection.execute(drills.insert().values(task_id=self.task_id, **_FORM.cells(drill)))
             good = sa.select(sa.func.max(drills.c.started_at)).where(
                 mine, drills.c.failure.is_(None), drills.c.differences == "{}"
             )
@@ -129,24 +117,3 @@ def drilled_tasks(engine: sa.Engine) -> set[str]:
 def last_drills(engine: sa.Engine) -> dict[str, tuple[Drill | None, Drill | None]]:
     """By task id, the last drill and the last good one. What cannot be read is left out."""
     return {task: DrillRecords(engine, task).last() for task in drilled_tasks(engine)}
-
-
-def _drill(row: Mapping) -> Drill:
-    with understood("a drill cannot be read", f"task {row['task_id']}"):
-        differences = json.loads(row["differences"])
-        if not isinstance(differences, dict):
-            raise TypeError("the differences are no JSON object")
-        started, ended = (row[key].replace(tzinfo=UTC) for key in ("started_at", "ended_at"))
-        return Drill(
-            started,
-            ended,
-            integer_of(row["lsn"]),
-            integer_of(row["snapshot_ts"]),
-            text_of(row["place"]),
-            tables=integer_of(row["tables"]),
-            rows=integer_of(row["row_count"]),
-            bytes=integer_of(row["bytes"]),
-            compared=integer_of(row["compared"]),
-            differences={text_of(table): text_of(how) for table, how in differences.items()},
-            failure=None if row["failure"] is None else Failure.from_text(row["failure"]),
-        )

@@ -6,10 +6,10 @@ is done there, so that whatever is interrupted is known (decision followers-are-
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import astuple, dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,11 @@ from sqlalchemy.exc import IntegrityError
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.schema import integer_of
-from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
+from ccpr.state.database import fetch, reading, repeatable, transaction
 from ccpr.state.errors import FollowerExists, FollowerLoginLost, FollowerMissing, KeyLost, StateUnreadable
+from ccpr.state.records import Records, RowForm, StoredField, converted
 from ccpr.state.tables import followers
-from ccpr.state.targets import Failing
+from ccpr.state.targets import FAILING, NOT_RETRYING, Failing, attempted
 
 if TYPE_CHECKING:
     from ccpr.state.credentials import Vault
@@ -142,25 +143,49 @@ def _lost_of(follower: Follower) -> Iterator[None]:
         ) from error
 
 
-class FollowerRecords:
-    """The rows of one subscription's followers. Thread-safe."""
+def _seen(asked: datetime | None, state: int, iterations: int, watermark: int, error: str | None) -> TaskSeen | None:
+    if asked is None:
+        return None
+    return TaskSeen(asked, integer_of(state), integer_of(iterations), integer_of(watermark), error or "")
 
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
-        self.engine, self.task_id = engine, task_id
 
-    @repeatable
+_FORM = RowForm(
+    followers,
+    Follower,
+    "its row cannot be read",
+    {
+        "name": "follower_name",
+        "database": "database_name",
+        "stage": converted("stage", Stage, str),
+        "seen": StoredField(
+            ("asked_at", "downstream_state", "iterations", "watermark", "downstream_error"),
+            _seen,
+            lambda seen: (None,) * 5 if seen is None else astuple(seen),
+        ),
+        "failing": FAILING,
+        "approved_lsn": converted(
+            "approved_lsn",
+            lambda cell: -1 if cell is None else integer_of(cell),
+            lambda lsn: None if lsn < 0 else lsn,
+        ),
+    },
+    lambda row: f"follower {row['follower_name']} of task {row['task_id']}",
+)
+
+
+class FollowerRecords(Records):
+    """The followers of one subscription."""
+
     def all(self) -> list[Follower]:
         """By name. Raises StateUnreadable."""
-        query = sa.select(followers).where(followers.c.task_id == self.task_id).order_by(followers.c.follower_name)
-        with reading(self.engine) as connection:
-            return [_follower(row._mapping) for row in fetch(connection, query)]
+        return _FORM.values(
+            self._rows(sa.select(followers).where(self._mine(followers)).order_by(followers.c.follower_name))
+        )
 
-    @repeatable
     def find(self, name: str) -> Follower | None:
         """Raises StateUnreadable for this one's row; that of another does not matter."""
-        query = sa.select(followers).where(followers.c.task_id == self.task_id, followers.c.follower_name == name)
-        with reading(self.engine) as connection:
-            return next((_follower(row._mapping) for row in fetch(connection, query)), None)
+        found = self._rows(sa.select(followers).where(self._mine(followers, follower_name=name)))
+        return _FORM.value(found[0]) if found else None
 
     def get(self, name: str) -> Follower:
         """Raises FollowerMissing, StateUnreadable."""
@@ -171,19 +196,7 @@ class FollowerRecords:
 
     def add(self, follower: Follower) -> None:
         """Raises FollowerExists."""
-        values = {
-            "task_id": self.task_id,
-            "follower_name": follower.name,
-            "uri": follower.uri,
-            "sealed_password": follower.sealed_password,
-            "sealed_login": follower.sealed_login,
-            "database_name": follower.database,
-            "relay_address": follower.relay_address,
-            "stage": follower.stage.value,
-            "created_at": stored_time(follower.created_at),
-            "resumes": 0,
-            "attempts": 0,
-        }
+        values = {**_FORM.cells(follower), "task_id": self.task_id}
         try:
             with transaction(self.engine) as connection:
                 connection.execute(followers.insert().values(values))
@@ -192,17 +205,11 @@ class FollowerRecords:
                 "the subscription has a follower of that name", subject=f"follower {follower.name}"
             ) from error
 
-    @repeatable
     def remove(self, name: str) -> None:
-        with transaction(self.engine) as connection:
-            connection.execute(
-                followers.delete().where(followers.c.task_id == self.task_id, followers.c.follower_name == name)
-            )
+        self._write(followers.delete().where(self._mine(followers, follower_name=name)))
 
-    @repeatable
     def remove_all(self) -> None:
-        with transaction(self.engine) as connection:
-            connection.execute(followers.delete().where(followers.c.task_id == self.task_id))
+        self._write(followers.delete().where(self._mine(followers)))
 
     def record_seen(self, follower: Follower, downstream_task: str, seen: TaskSeen, failure: Failure | None) -> None:
         """The cluster has answered; `failure` is what is wrong by its answer. Progress ends the count of resumes."""
@@ -211,7 +218,7 @@ class FollowerRecords:
         self.change(
             follower.name,
             downstream_task=downstream_task,
-            asked_at=stored_time(seen.asked_at),
+            asked_at=seen.asked_at,
             downstream_state=seen.state,
             iterations=seen.iterations,
             watermark=seen.watermark,
@@ -224,44 +231,23 @@ class FollowerRecords:
         """It could not be asked, or has no such subscription."""
         self.change(follower.name, **_failing(follower, failure, now))
 
-    @repeatable
     def claim_resume(self, follower: Follower, now: datetime) -> bool:
         """Record that its subscription is about to be resumed. False if another process has done so."""
-        with transaction(self.engine) as connection:
-            claimed = connection.execute(
-                followers.update()
-                .where(
-                    followers.c.task_id == self.task_id,
-                    followers.c.follower_name == follower.name,
-                    followers.c.resumes == follower.resumes,
-                )
-                .values(resumes=follower.resumes + 1, resumed_at=stored_time(now))
-            )
-        return claimed.rowcount == 1
+        same = self._mine(followers, follower_name=follower.name, resumes=follower.resumes)
+        return self._write(followers.update().where(same).values(resumes=follower.resumes + 1, resumed_at=now)) == 1
 
-    @repeatable
     def change(self, name: str, **values: Any) -> None:
         """Set columns of a follower's row. Nothing happens if there is none."""
-        with transaction(self.engine) as connection:
-            connection.execute(
-                followers.update()
-                .where(followers.c.task_id == self.task_id, followers.c.follower_name == name)
-                .values(**values)
-            )
+        self._write(followers.update().where(self._mine(followers, follower_name=name)).values(**values))
 
 
 def _failing(follower: Follower, failure: Failure | None, now: datetime) -> dict[str, Any]:
     """The columns of `Failing`. Another code begins a new count."""
     if failure is None:
-        return {"attempts": 0, "first_failed_at": None, "last_failed_at": None, "failure": None}
+        return {**NOT_RETRYING, "failure": None}
     before = follower.failing
     again = before is not None and before.failure.code == failure.code
-    return {
-        "attempts": before.attempts + 1 if before is not None and again else 1,
-        "first_failed_at": stored_time(before.first if before is not None and again else now),
-        "last_failed_at": stored_time(now),
-        "failure": failure.to_text(),
-    }
+    return {**attempted(before if again else None, now), "failure": failure.to_text()}
 
 
 @repeatable
@@ -273,42 +259,7 @@ def all_followers(engine: sa.Engine) -> tuple[list[Follower], list[StateUnreadab
     bad: list[StateUnreadable] = []
     for row in rows:
         try:
-            found.append(_follower(row._mapping))
+            found.append(_FORM.value(row))
         except StateUnreadable as error:
             bad.append(error)
     return found, bad
-
-
-def _follower(row: Mapping) -> Follower:
-    with understood("its row cannot be read", f"follower {row['follower_name']} of task {row['task_id']}"):
-        seen = failing = None
-        if row["asked_at"] is not None:
-            state, iterations, watermark = (
-                integer_of(row[name]) for name in ("downstream_state", "iterations", "watermark")
-            )
-            asked = row["asked_at"].replace(tzinfo=UTC)
-            seen = TaskSeen(asked, state, iterations, watermark, row["downstream_error"] or "")
-        if row["failure"] is not None:
-            first, last = (row[name].replace(tzinfo=UTC) for name in ("first_failed_at", "last_failed_at"))
-            failing = Failing(Failure.from_text(row["failure"]), integer_of(row["attempts"]), first, last)
-        resumed = row["resumed_at"]
-        return Follower(
-            task_id=row["task_id"],
-            name=row["follower_name"],
-            uri=row["uri"],
-            sealed_password=row["sealed_password"],
-            sealed_login=row["sealed_login"],
-            database=row["database_name"],
-            relay_address=row["relay_address"],
-            created_at=row["created_at"].replace(tzinfo=UTC),
-            stage=Stage(row["stage"]),
-            downstream_task=row["downstream_task"],
-            seen=seen,
-            resumes=integer_of(row["resumes"]),
-            resumed_at=None if resumed is None else resumed.replace(tzinfo=UTC),
-            failing=failing,
-            promoted_lsn=row["promoted_lsn"],
-            database_id=row["database_id"],
-            copy_id=row["copy_id"],
-            approved_lsn=-1 if row["approved_lsn"] is None else integer_of(row["approved_lsn"]),
-        )

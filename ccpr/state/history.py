@@ -8,18 +8,20 @@ writing a point costs what changed, and reading an older one is one query. Sourc
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.schema import Kind, integer_of, text_of
+from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 from ccpr.state.context import Context
-from ccpr.state.database import batches, fetch, reading, repeatable, stored_time
+from ccpr.state.database import batches, fetch, reading, repeatable, understood
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.point_rows import REF_COLUMNS, TablePoint, row_understood, table_point, table_refs
+from ccpr.state.point_rows import REF_COLUMNS, TablePoint, table_point, table_refs
+from ccpr.state.records import Records, RowForm, converted
 from ccpr.state.tables import figures, kept, kept_points, mo_ccpr_log, point_definitions, points, table_points
 
 if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
@@ -80,20 +82,26 @@ class GlobalPoint:
     file: str = ""
 
 
-class PointHistory:
+_FORM = RowForm(
+    points,
+    GlobalPoint,
+    "a stored point cannot be read",
+    {
+        "at": converted("snapshot_ts", lambda cell: Timestamp(integer_of(cell)), attrgetter("physical")),
+        "file": converted("file", lambda cell: text_of(cell or ""), lambda file: file or None),
+    },
+    lambda row: f"task {row['task_id']}, point {row['lsn']}",
+)
+
+
+class PointHistory(Records):
     """The points of one subscription."""
 
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
-        self.engine = engine
-        self.task_id = task_id
-
-    @repeatable
     def head(self) -> "Head":
         """The committed state. Read by one statement, so that it is of one moment."""
         from ccpr.mirror.head import Head
 
-        with reading(self.engine) as connection:
-            found = fetch(connection, _HEAD, task=self.task_id)
+        found = self._rows(_HEAD)
         if not found:
             raise StateUnreadable(
                 "mo_ccpr_log has no row of it",
@@ -105,11 +113,9 @@ class PointHistory:
         taken = tuple(ref for ref in (context.current, context.previous) if ref is not None)
         return Head(oldest_lsn, newest_lsn, iteration_lsn, watermark, path or "", taken, besides or "")
 
-    @repeatable
     def watermark(self) -> int:
         """Up to which time the replica is complete: nanoseconds, by the upstream's clock."""
-        with reading(self.engine) as connection:
-            return int(connection.scalar(_WATERMARK, {"task": self.task_id}) or 0)
+        return int(self._scalar(_WATERMARK) or 0)
 
     def files(self) -> "list[PointFile]":
         """The files of all points, newest first."""
@@ -119,63 +125,48 @@ class PointHistory:
         """Those of the points that are linked with the newest, newest first."""
         return self._files(points.c.lsn >= _chain_from(points.c.task_id))
 
-    @repeatable
     def _files(self, *where: sa.ColumnElement[bool]) -> "list[PointFile]":
         from ccpr.mirror.point_files import PointFile
 
-        mine = (points.c.task_id == self.task_id, *where)
-        query = sa.select(points.c.file, points.c.lsn, points.c.snapshot_ts).where(*mine)
-        with reading(self.engine) as connection:
-            rows = fetch(connection, query.order_by(points.c.lsn.desc()))
+        query = sa.select(points.c.file, points.c.lsn, points.c.snapshot_ts).where(self._mine(points), *where)
+        rows = self._rows(query.order_by(points.c.lsn.desc()))
         return [PointFile(path or "", lsn, at) for path, lsn, at in rows]
 
     def set_files(self, connection: sa.Connection, files: "Iterable[PointFile]") -> None:
         """The files of points were written again."""
-        key = (points.c.task_id == self.task_id, points.c.lsn == sa.bindparam("of_lsn"))
+        key = self._mine(points, lsn=sa.bindparam("of_lsn"))
         rows = [{"of_lsn": file.lsn, "path": file.path} for file in files]
         for batch in batches(rows, _INSERT_ROWS):
-            connection.execute(points.update().where(*key).values(file=sa.bindparam("path")), batch)
+            connection.execute(points.update().where(key).values(file=sa.bindparam("path")), batch)
 
-    @repeatable
     def global_points(self, after: int = -1) -> list[GlobalPoint]:
         """The points of a greater lsn than `after`, oldest first."""
-        with reading(self.engine) as connection:
-            rows = fetch(connection, _AFTER, task=self.task_id, of=after)
-        return [_global_point(row._mapping) for row in rows]
+        return _FORM.values(self._rows(_AFTER, of=after))
 
-    @repeatable
     def points_later_than(self, snapshot_ts: int) -> list[GlobalPoint]:
         """The points of a later time than that, nanoseconds by the upstream's clock; oldest first."""
-        with reading(self.engine) as connection:
-            rows = fetch(connection, _LATER, task=self.task_id, of=snapshot_ts)
-        return [_global_point(row._mapping) for row in rows]
+        return _FORM.values(self._rows(_LATER, of=snapshot_ts))
 
-    @repeatable
     def point(self, lsn: int) -> GlobalPoint | None:
         """None if there is no such point, or no more."""
         return self._first(_POINT, of=lsn)
 
-    @repeatable
     def point_of(self, snapshot_ts: int) -> GlobalPoint | None:
         """The point of exactly this time; None if there is none, or no more."""
-        return self._first(sa.select(points).where(points.c.snapshot_ts == snapshot_ts))
+        return self._first(_POINTS.where(points.c.snapshot_ts == snapshot_ts))
 
-    @repeatable
     def newest(self) -> GlobalPoint | None:
         """None before the first point."""
         return self._first(_NEWEST)
 
-    @repeatable
     def next_after(self, lsn: int) -> GlobalPoint | None:
         """The oldest point that is later than one; None if there is none."""
         return self._first(_AFTER.limit(1), of=lsn)
 
     def _first(self, query: sa.Select, **parameters: object) -> GlobalPoint | None:
-        with reading(self.engine) as connection:
-            found = fetch(connection, query, task=self.task_id, **parameters)
-        return _global_point(found[0]._mapping) if found else None
+        found = self._rows(query, **parameters)
+        return _FORM.value(found[0]) if found else None
 
-    @repeatable
     def tables(self, at_lsn: int, *, only: Sequence[int] | None = None) -> dict[int, TablePoint]:
         """The tables that exist at a point, by id; `only`: of these ids."""
         if only is not None:
@@ -192,22 +183,15 @@ class PointHistory:
     ) -> list[sa.Row]:
         newest = (
             sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
-            .where(table_points.c.task_id == self.task_id, table_points.c.lsn <= at_lsn, *where)
+            .where(self._mine(table_points), table_points.c.lsn <= at_lsn, *where)
             .group_by(table_points.c.table_id)
             .subquery()
         )
         join = table_points.join(
             newest, (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
         )
-        query = (
-            sa.select(*columns)
-            .select_from(join)
-            .where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
-        )
-        with reading(self.engine) as connection:
-            return fetch(connection, query)
+        return self._rows(sa.select(*columns).select_from(join).where(self._mine(table_points, gone=False)))
 
-    @repeatable
     def refs(self, at_lsn: int) -> tuple[dict[int, TableRef], dict[int, int]]:
         """The tables that exist at a point, by id, as points name them: without their definitions. And of those that
         have live appendable objects, how many."""
@@ -215,63 +199,47 @@ class PointHistory:
         counted = {ref.table_id: count for ref, count in zip(refs, appendable, strict=True) if count}
         return {ref.table_id: ref for ref in refs}, counted
 
-    @repeatable
     def states(self) -> Iterator[TablePoint]:
         """Every table point that has a manifest, by table and point."""
-        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
-        with reading(self.engine) as connection:
-            rows = fetch(connection, query.order_by(table_points.c.table_id, table_points.c.lsn))
+        query = sa.select(table_points).where(self._mine(table_points, gone=False))
+        rows = self._rows(query.order_by(table_points.c.table_id, table_points.c.lsn))
         return (table_point(row._mapping) for row in rows)
 
-    @repeatable
     def all_refs(self) -> Iterator[TableRef]:
         """The tables of all points, as points name them: each once for every point that changed it."""
-        query = sa.select(*REF_COLUMNS).where(table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
-        with reading(self.engine) as connection:
-            rows = fetch(connection, query)
+        rows = self._rows(sa.select(*REF_COLUMNS).where(self._mine(table_points, gone=False)))
         return (ref for page in batches(rows, _PARSED_ROWS) for ref in table_refs(page)[0])
 
-    @repeatable
     def changed(self, lsn: int) -> dict[int, TablePoint]:
         """The table points of one iteration by table id, those of tables that are gone included."""
-        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn == lsn)
-        with reading(self.engine) as connection:
-            rows = fetch(connection, query)
+        rows = self._rows(sa.select(table_points).where(self._mine(table_points, lsn=lsn)))
         return {row.table_id: table_point(row._mapping) for row in rows}
 
-    @repeatable
     def after(self, lsn: int, table_id: int, most: int) -> list[TablePoint]:
         """The present state of up to `most` tables, in the order of the points that changed them and of their ids, from
         behind a place in this order. Tables that are gone are not among them."""
         place = sa.tuple_(table_points.c.lsn, table_points.c.table_id)
-        mine = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False), ~_replaced())
-        query = sa.select(table_points).where(*mine, place > sa.tuple_(lsn, table_id))
-        with reading(self.engine) as connection:
-            rows = fetch(connection, query.order_by(table_points.c.lsn, table_points.c.table_id).limit(most))
+        mine = self._mine(table_points, gone=False) & ~_replaced()
+        query = sa.select(table_points).where(mine, place > sa.tuple_(lsn, table_id))
+        rows = self._rows(query.order_by(table_points.c.lsn, table_points.c.table_id).limit(most))
         return [table_point(row._mapping) for row in rows]
 
-    @repeatable
     def count_tables(self) -> int:
         """How many tables there are now, without index tables."""
         newest = (
             sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
-            .where(table_points.c.task_id == self.task_id)
+            .where(self._mine(table_points))
             .group_by(table_points.c.table_id)
             .subquery()
         )
         same = (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
-        live = (table_points.c.task_id == self.task_id, table_points.c.gone.is_(False))
-        counted = (*live, table_points.c.kind != Kind.INDEX.value)
-        query = sa.select(sa.func.count()).select_from(table_points.join(newest, same)).where(*counted)
-        with reading(self.engine) as connection:
-            return int(connection.scalar(query) or 0)
+        counted = self._mine(table_points, gone=False) & (table_points.c.kind != Kind.INDEX.value)
+        return int(self._scalar(sa.select(sa.func.count()).select_from(table_points.join(newest, same)).where(counted)))
 
     def changed_after(self, lsn: int) -> list[TablePoint]:
         """The table points of all later iterations, oldest first, those of tables that are gone included."""
-        query = sa.select(table_points).where(table_points.c.task_id == self.task_id, table_points.c.lsn > lsn)
-        with reading(self.engine) as connection:
-            rows = fetch(connection, query.order_by(table_points.c.lsn))
-        return [table_point(row._mapping) for row in rows]
+        query = sa.select(table_points).where(self._mine(table_points), table_points.c.lsn > lsn)
+        return [table_point(row._mapping) for row in self._rows(query.order_by(table_points.c.lsn))]
 
     def drop_between(self, connection: sa.Connection, until: int, after: int = -1) -> list[str]:
         """Delete the points between two that stay, and what no remaining point shows: table points and definitions.
@@ -280,7 +248,7 @@ class PointHistory:
         of_table = (other.c.task_id == table_points.c.task_id, other.c.table_id == table_points.c.table_id)
         shown_before = sa.select(other.c.lsn).where(*of_table, other.c.lsn <= after).exists()
         unseen = (
-            table_points.c.task_id == self.task_id,
+            self._mine(table_points),
             table_points.c.lsn > after,
             table_points.c.lsn <= until,
             _replaced(until=until) | (table_points.c.gone.is_(True) & ~shown_before),
@@ -289,10 +257,9 @@ class PointHistory:
         rows = connection.execute(sa.select(*columns).where(*unseen)).all()
         key = sa.tuple_(table_points.c.table_id, table_points.c.lsn)
         for batch in batches([(row.table_id, row.lsn) for row in rows], _DELETE_ROWS):
-            connection.execute(table_points.delete().where(table_points.c.task_id == self.task_id, key.in_(batch)))
+            connection.execute(table_points.delete().where(self._mine(table_points), key.in_(batch)))
         for table in (points, kept_points, figures):
-            between = (table.c.task_id == self.task_id, table.c.lsn > after, table.c.lsn < until)
-            connection.execute(table.delete().where(*between))
+            connection.execute(table.delete().where(self._mine(table), table.c.lsn > after, table.c.lsn < until))
         definitions = self._drop_definitions_between(connection, until, after)
         return sorted(self._not_shared(connection, rows)) + definitions
 
@@ -301,15 +268,15 @@ class PointHistory:
         earlier files."""
         files, divided = _files(dropped), {row.table_id for row in dropped if row.parts}
         for tables in batches(sorted({row.table_id for row in dropped}), _DELETE_ROWS):
-            mine = (table_points.c.task_id == self.task_id, table_points.c.table_id.in_(tables))
+            mine = self._mine(table_points) & table_points.c.table_id.in_(tables)
             shares = table_points.c.parts.is_not(None) | table_points.c.table_id.in_(divided.intersection(tables))
-            query = sa.select(table_points.c.manifest, table_points.c.parts).where(*mine, shares)
+            query = sa.select(table_points.c.manifest, table_points.c.parts).where(mine, shares)
             files -= _files(connection.execute(query).all())
         return files
 
     def _drop_definitions_between(self, connection: sa.Connection, until: int, after: int) -> list[str]:
         """Returns the files that no remaining point names."""
-        mine, file = point_definitions.c.task_id == self.task_id, point_definitions.c.file
+        mine, file = self._mine(point_definitions), point_definitions.c.file
         old = (point_definitions.c.lsn > after) & (point_definitions.c.lsn < until)
         dropped = set(connection.scalars(sa.select(file).where(mine, old)))
         if not dropped:
@@ -317,20 +284,22 @@ class PointHistory:
         connection.execute(point_definitions.delete().where(mine, old))
         return sorted(dropped - set(connection.scalars(sa.select(file).where(mine).distinct())))
 
-    @repeatable
     def definitions(self) -> dict[int, str]:
         """The files of what the points have besides tables, by the points' lsn."""
         columns = (point_definitions.c.lsn, point_definitions.c.file)
-        with reading(self.engine) as connection:
-            rows = fetch(connection, sa.select(*columns).where(point_definitions.c.task_id == self.task_id))
+        rows = self._rows(sa.select(*columns).where(self._mine(point_definitions)))
         return {lsn: text_of(file) for lsn, file in rows}
 
-    @repeatable
     def definitions_of(self, lsn: int) -> str:
         """That of one point; empty if there is none."""
-        mine = (point_definitions.c.task_id == self.task_id, point_definitions.c.lsn == lsn)
-        with reading(self.engine) as connection:
-            return connection.scalar(sa.select(point_definitions.c.file).where(*mine)) or ""
+        query = sa.select(point_definitions.c.file).where(self._mine(point_definitions, lsn=lsn))
+        return self._scalar(query) or ""
+
+    def known_definitions(self) -> list[Table]:
+        """Every definition of a table that a point has, each once. Raises StateUnreadable."""
+        rows = self._rows(sa.select(table_points.c.table_schema).where(self._mine(table_points)).distinct())
+        with understood("a stored definition cannot be read", f"task {self.task_id}"):
+            return [Table.from_json(json.loads(row.table_schema)) for row in rows]
 
     def write(
         self, connection: sa.Connection, point: GlobalPoint, tables: Iterable[TablePoint], definitions: str = ""
@@ -342,19 +311,7 @@ class PointHistory:
         rows = [self._table_values(table) for table in tables]
         for batch in batches(rows, _INSERT_ROWS):
             connection.execute(table_points.insert(), batch)
-        values = {
-            "task_id": self.task_id,
-            "lsn": point.lsn,
-            "snapshot_ts": point.at.physical,
-            "snapshot": point.snapshot,
-            "committed_at": stored_time(point.committed_at),
-            "ledger": point.ledger,
-            "file": point.file or None,
-            "tables_changed": point.tables_changed,
-            "objects_copied": point.objects_copied,
-            "bytes_copied": point.bytes_copied,
-        }
-        connection.execute(points.insert().values(values))
+        connection.execute(points.insert().values(task_id=self.task_id, **_FORM.cells(point)))
 
     def _table_values(self, point: TablePoint) -> dict[str, object]:
         table, ref = point.table, point.ref
@@ -390,26 +347,6 @@ def as_mirror_point(
     """The point as the mirror publishes it. It does not show lagging tables."""
     refs = {number: ref for number, ref in tables.items() if number not in behind}
     return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs, behind, definitions)
-
-
-def _global_point(row: Mapping) -> GlobalPoint:
-    with row_understood(row):
-        committed_at = row["committed_at"].replace(tzinfo=UTC)
-        numbers = (
-            integer_of(row["tables_changed"]),
-            integer_of(row["objects_copied"]),
-            integer_of(row["bytes_copied"]),
-        )
-        at = Timestamp(integer_of(row["snapshot_ts"]))
-        return GlobalPoint(
-            integer_of(row["lsn"]),
-            at,
-            text_of(row["snapshot"]),
-            committed_at,
-            text_of(row["ledger"]),
-            *numbers,
-            text_of(row["file"] or ""),
-        )
 
 
 def _replaced(until: int | None = None) -> sa.ColumnElement[bool]:

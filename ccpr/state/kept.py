@@ -9,7 +9,6 @@ told apart by it. Source: decision kept-points-are-listed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC
 from itertools import pairwise
 
 import sqlalchemy as sa
@@ -17,8 +16,9 @@ from sqlalchemy.exc import IntegrityError
 
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.kept_points import HOLD_NAME, Hold, KeptPoint, KeptPoints
-from ccpr.state.database import batches, fetch, reading, repeatable, stored_time, understood
+from ccpr.state.database import batches, fetch, reading, repeatable, understood
 from ccpr.state.history import GlobalPoint
+from ccpr.state.records import Records, RowForm, converted
 from ccpr.state.tables import holds, kept, kept_points
 
 _ROWS = 400  # of one statement
@@ -61,11 +61,23 @@ class KeptState:
         return KeptPoints(tuple(found), self.holds)
 
 
-class KeptRecords:
-    """The rows of one subscription."""
+def _hold_name(cell: object) -> str:
+    name = text_of(cell)
+    if not HOLD_NAME.fullmatch(name):
+        raise ValueError(f"{name!r:.80} is not the name of a held point")
+    return name
 
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
-        self.engine, self.task_id = engine, task_id
+
+_HOLD = RowForm(
+    holds,
+    Hold,
+    "a held point cannot be read",
+    {"name": converted("hold_name", _hold_name, str), "until": "held_until"},
+)
+
+
+class KeptRecords(Records):
+    """What is kept of one subscription."""
 
     @repeatable
     def state(self) -> KeptState:
@@ -80,17 +92,13 @@ class KeptRecords:
                 integer_of(row["revision"]),
                 text_of(row["file"]),
                 integer_of(row["chain_from"]),
-                tuple(sorted((_hold(one._mapping) for one in held), key=lambda hold: hold.name)),
+                tuple(sorted(_HOLD.values(held), key=lambda hold: hold.name)),
                 {integer_of(one.lsn): (integer_of(one.next_lsn), integer_of(one.next_ts)) for one in listed},
             )
 
-    @repeatable
     def holds(self) -> list[Hold]:
         """By name. Raises StateUnreadable."""
-        with reading(self.engine) as connection:
-            rows = fetch(connection, _HOLDS, task=self.task_id)
-        with understood("a held point cannot be read", f"task {self.task_id}"):
-            return [_hold(row._mapping) for row in rows]
+        return _HOLD.values(self._rows(_HOLDS))
 
     def write(self, connection: sa.Connection, before: KeptState, after: KeptState) -> None:
         """Replace what is kept, in the caller's transaction. Raises KeptChanged if it is not as before any more."""
@@ -101,25 +109,16 @@ class KeptRecords:
             except IntegrityError as error:
                 raise KeptChanged from error
         else:
-            mine = (kept.c.task_id == self.task_id, kept.c.revision == before.revision)
+            mine = self._mine(kept, revision=before.revision)
             values = {"revision": after.revision, "file": after.file, "chain_from": after.chain_from}
-            if connection.execute(kept.update().where(*mine).values(**values)).rowcount != 1:
+            if connection.execute(kept.update().where(mine).values(**values)).rowcount != 1:
                 raise KeptChanged
         if before.holds != after.holds:
-            connection.execute(holds.delete().where(holds.c.task_id == self.task_id))
+            connection.execute(holds.delete().where(self._mine(holds)))
             self.write_holds(connection, after.holds)
 
     def write_holds(self, connection: sa.Connection, held: Sequence[Hold]) -> None:
-        rows = [
-            {
-                "task_id": self.task_id,
-                "hold_name": hold.name,
-                "lsn": hold.lsn,
-                "held_until": hold.until,
-                "created_at": stored_time(hold.created_at),
-            }
-            for hold in held
-        ]
+        rows = [{"task_id": self.task_id, **_HOLD.cells(hold)} for hold in held]
         if rows:
             connection.execute(holds.insert(), rows)
 
@@ -135,14 +134,6 @@ class KeptRecords:
     def check(self, connection: sa.Connection, before: KeptState) -> None:
         """In the transaction that is about to drop points. Raises KeptChanged if another process has changed what is
         kept."""
-        revision = sa.select(kept.c.revision).where(kept.c.task_id == self.task_id).with_for_update()
+        revision = sa.select(kept.c.revision).where(self._mine(kept)).with_for_update()
         if (connection.scalar(revision) or 0) != before.revision:
             raise KeptChanged
-
-
-def _hold(row: Mapping) -> Hold:
-    name, until = text_of(row["hold_name"]), row["held_until"]
-    if not HOLD_NAME.fullmatch(name):
-        raise ValueError(f"{name!r:.80} is not the name of a held point")
-    created = row["created_at"].replace(tzinfo=UTC)
-    return Hold(name, integer_of(row["lsn"]), None if until is None else integer_of(until), created)

@@ -8,7 +8,6 @@ owner is dead and does not have to wait until the lease expires. An executor els
 
 import stat
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ccpr.base.clock import wall_clock
 from ccpr.base.file_lock import is_locked, lock_file
 from ccpr.base.file_modes import make_folder
 from ccpr.base.loops import Guard
@@ -94,7 +94,7 @@ class Executor:
         self._file.close()
         for path in self._folder.glob("*.lock"):
             with suppress(OSError):
-                if time.time() - path.stat().st_mtime > _KEPT_SECONDS and not is_locked(path):
+                if wall_clock() - path.stat().st_mtime > _KEPT_SECONDS and not is_locked(path):
                     path.unlink()
 
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.object_rows import ObjectDiff
 from ccpr.state.database import batches, reading, transaction
+from ccpr.state.records import Records
 from ccpr.state.settings import GRACE_SECONDS
 from ccpr.state.tables import garbage, objects, references
 
@@ -52,12 +53,8 @@ def due_time(watermark: int) -> int:
     return watermark // 10**9 + GRACE_SECONDS
 
 
-class Ledger:
+class Ledger(Records):
     """The ledger of one subscription."""
-
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
-        self.engine = engine
-        self.task_id = task_id
 
     def record(
         self,
@@ -116,10 +113,8 @@ class Ledger:
             # An object that is copied again is neither an old one nor garbage.
             for page in batches(names, _NAMES) if has_any else ():
                 paths = [object_path(name) for name in page]
-                connection.execute(
-                    objects.delete().where(objects.c.task_id == self.task_id, objects.c.object_name.in_(page))
-                )
-                connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path.in_(paths)))
+                connection.execute(objects.delete().where(self._mine(objects), objects.c.object_name.in_(page)))
+                connection.execute(garbage.delete().where(self._mine(garbage), garbage.c.path.in_(paths)))
             rows = [
                 {"task_id": self.task_id, "object_name": name, "size": size, "sha256": sha256}
                 for name, size, sha256 in zip(names, sizes, sums, strict=True)
@@ -130,12 +125,8 @@ class Ledger:
         self, connection: sa.Connection, lsn: int, removed: pa.Table, kept: Collection[int], gone: Iterable[int]
     ) -> None:
         def end(table_id: int, *also: sa.ColumnElement[bool]) -> None:
-            of_table = (
-                references.c.task_id == self.task_id,
-                references.c.table_id == table_id,
-                references.c.until_lsn.is_(None),
-            )
-            connection.execute(references.update().where(*of_table, *also).values(until_lsn=lsn))
+            of_table = self._mine(references, table_id=table_id, until_lsn=None)
+            connection.execute(references.update().where(of_table, *also).values(until_lsn=lsn))
 
         for table_id, names in _names_by_table(removed, kept).items():
             for page in batches(names, _NAMES):
@@ -146,7 +137,6 @@ class Ledger:
     def spans(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of each object its bytes, the point from which on a table has it, and from which on none has; -1 if one still
         has it."""
-        mine = (references.c.task_id == self.task_id, objects.c.task_id == self.task_id)
         open_ended = sa.func.max(sa.case((references.c.until_lsn.is_(None), 1), else_=0))
         query = (
             sa.select(
@@ -155,7 +145,7 @@ class Ledger:
                 sa.case((open_ended == 1, -1), else_=sa.func.max(references.c.until_lsn)),
             )
             .join(objects, objects.c.object_name == references.c.object_name)
-            .where(*mine)
+            .where(self._mine(references), self._mine(objects))
             .group_by(references.c.object_name)
         )
         with reading(self.engine) as connection:
@@ -171,7 +161,7 @@ class Ledger:
         while True:
             query = (
                 sa.select(objects)
-                .where(objects.c.task_id == self.task_id, objects.c.object_name > last)
+                .where(self._mine(objects), objects.c.object_name > last)
                 .order_by(objects.c.object_name)
                 .limit(_ROWS)
             )
@@ -186,7 +176,7 @@ class Ledger:
         """The entries of those names that the ledger has."""
         found = {}
         for page in batches(names, _NAMES):
-            query = sa.select(objects).where(objects.c.task_id == self.task_id, objects.c.object_name.in_(page))
+            query = sa.select(objects).where(self._mine(objects), objects.c.object_name.in_(page))
             with reading(self.engine) as connection:
                 found |= {
                     row.object_name: LedgerEntry(row.object_name, row.size, row.sha256)
@@ -199,28 +189,23 @@ class Ledger:
         return {name: stored.sha256 for name, stored in self.look_up(names).items()}
 
     def stored_bytes(self) -> int:
-        with reading(self.engine) as connection:
-            return int(
-                connection.scalar(sa.select(sa.func.sum(objects.c.size)).where(objects.c.task_id == self.task_id)) or 0
-            )
+        return int(self._scalar(sa.select(sa.func.sum(objects.c.size)).where(self._mine(objects))) or 0)
 
     def references_to(self, name: str) -> list[Reference]:
-        query = sa.select(references).where(references.c.task_id == self.task_id, references.c.object_name == name)
-        with reading(self.engine) as connection:
-            return [Reference(name, row.table_id, row.from_lsn, row.until_lsn) for row in connection.execute(query)]
+        rows = self._rows(sa.select(references).where(self._mine(references, object_name=name)))
+        return [Reference(name, row.table_id, row.from_lsn, row.until_lsn) for row in rows]
 
     def kept_tables(self) -> set[int]:
         """The tables that refer to objects, or did until a point that is kept: an index table's objects are listed in
         manifests, and mostly not copied."""
-        query = sa.select(references.c.table_id).where(references.c.task_id == self.task_id).distinct()
-        with reading(self.engine) as connection:
-            return set(connection.scalars(query))
+        rows = self._rows(sa.select(references.c.table_id).where(self._mine(references)).distinct())
+        return {row.table_id for row in rows}
 
     def end_references(self, connection: sa.Connection, until: int, after: int = -1) -> list[str]:
         """Delete references that no point has any more, as those between two were dropped, or all before one. Returns
         objects that lost their last one."""
         between = (references.c.from_lsn > after, references.c.until_lsn > after, references.c.until_lsn <= until)
-        ended = (references.c.task_id == self.task_id, *between)
+        ended = (self._mine(references), *between)
         names = set(connection.scalars(sa.select(references.c.object_name).where(*ended)))
         connection.execute(references.delete().where(*ended))
         for page in batches(sorted(names), _NAMES):
@@ -231,7 +216,7 @@ class Ledger:
         """Record files to be deleted from `due_at` on, in seconds since 1970 by the upstream's clock. A file recorded
         before keeps its time."""
         for page in batches(sorted(set(paths)), _NAMES):
-            of_page = (garbage.c.task_id == self.task_id, garbage.c.path.in_(page))
+            of_page = (self._mine(garbage), garbage.c.path.in_(page))
             known = set(connection.scalars(sa.select(garbage.c.path).where(*of_page)))
             rows = [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in page if path not in known]
             if rows:
@@ -243,29 +228,26 @@ class Ledger:
         for page in batches(names, _NAMES):
             paths = [object_path(name) for name in sorted(set(page) - self._referenced(connection, page))]
             if paths:
-                connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path.in_(paths)))
+                connection.execute(garbage.delete().where(self._mine(garbage), garbage.c.path.in_(paths)))
                 connection.execute(
                     garbage.insert(), [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in paths]
                 )
 
     def _referenced(self, connection: sa.Connection, names: Sequence[str]) -> set[str]:
         """Those names that a table refers to."""
-        query = sa.select(references.c.object_name).where(
-            references.c.task_id == self.task_id, references.c.object_name.in_(names)
-        )
+        query = sa.select(references.c.object_name).where(self._mine(references), references.c.object_name.in_(names))
         return set(connection.scalars(query))
 
     def waiting(self) -> tuple[int, int, int]:
         """How many files are recorded for deletion, and when the first and the last of them are due."""
-        with reading(self.engine) as connection:
-            count, first, last = connection.execute(_WAITING, {"task": self.task_id}).one()
+        ((count, first, last),) = self._rows(_WAITING)
         return count, first or 0, last or 0
 
     def due_garbage(self, now: int, latest: int) -> tuple[list[str], int]:
         """Paths of a page of the files that may be deleted now (seconds since 1970 by the upstream's clock), and how
         many have to wait; the next page comes when these are forgotten. No file waits longer than until `latest`: a
         later time comes from a clock that was ahead."""
-        mine, due = garbage.c.task_id == self.task_id, garbage.c.due_at
+        mine, due = self._mine(garbage), garbage.c.due_at
         with transaction(self.engine) as connection:
             connection.execute(garbage.update().where(mine, due > latest).values(due_at=latest))
             paths = list(connection.scalars(sa.select(garbage.c.path).where(mine, due <= now).limit(_ROWS)))
@@ -282,10 +264,8 @@ class Ledger:
         found = []
         for page in batches(paths, _NAMES):
             names = [path.removeprefix(_OBJECTS) for path in page if path.startswith(_OBJECTS)]
-            waiting = sa.select(garbage.c.path).where(garbage.c.task_id == self.task_id, garbage.c.path.in_(page))
-            stored = sa.select(objects.c.object_name).where(
-                objects.c.task_id == self.task_id, objects.c.object_name.in_(names)
-            )
+            waiting = sa.select(garbage.c.path).where(self._mine(garbage), garbage.c.path.in_(page))
+            stored = sa.select(objects.c.object_name).where(self._mine(objects), objects.c.object_name.in_(names))
             with reading(self.engine) as connection:
                 known = set(connection.scalars(waiting))
                 known |= {object_path(name) for name in (connection.scalars(stored) if names else ())}
@@ -295,9 +275,10 @@ class Ledger:
     def forget(self, path: str) -> None:
         """Remove a file that has been deleted."""
         name = path.removeprefix(_OBJECTS)
-        with transaction(self.engine) as connection:
-            connection.execute(objects.delete().where(objects.c.task_id == self.task_id, objects.c.object_name == name))
-            connection.execute(garbage.delete().where(garbage.c.task_id == self.task_id, garbage.c.path == path))
+        self._write(
+            objects.delete().where(self._mine(objects, object_name=name)),
+            garbage.delete().where(self._mine(garbage, path=path)),
+        )
 
 
 def _names_by_table(rows: pa.Table, kept: Collection[int]) -> dict[int, list[str]]:

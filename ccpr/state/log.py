@@ -4,21 +4,21 @@ The rows as values are in `ccpr.state.log_rows`. Which state may follow which is
 `ccpr.state.states`. Source: docs/requirements.md N1, O3, O4, O5, B10; decision guarded-commit.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from ccpr.base.clock import Clock, utc_now, wall_clock
 from ccpr.base.wording import meant
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.context import Context
-from ccpr.state.database import exclusive, reading, repeatable, stored_time, transaction
+from ccpr.state.database import exclusive, reading, repeatable, transaction
 from ccpr.state.errors import (
     CommitOutcomeUnknown,
     LeaseLost,
@@ -30,6 +30,7 @@ from ccpr.state.errors import (
 )
 from ccpr.state.log_rows import BadRow, Failures, LogRow, read_latest_dropped, read_row, read_rows, values_of
 from ccpr.state.states import Event, IterationState, Pair, State, after
+from ccpr.state.subscription_records import SubscriptionRecords
 from ccpr.state.tables import mo_ccpr_log
 
 _LONGEST_MESSAGE = 5000  # characters of `error_message`
@@ -60,9 +61,13 @@ class CcprLog:
     clock : seconds since 1970; a parameter so that tests can set it.
     """
 
-    def __init__(self, engine: sa.Engine, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, engine: sa.Engine, clock: Clock = wall_clock) -> None:
         self.engine = engine
         self._clock = clock
+
+    def of(self, task_id: str) -> SubscriptionRecords:
+        """What else is recorded of a subscription."""
+        return SubscriptionRecords(self.engine, task_id)
 
     def insert(self, row: LogRow, check: Callable[[list[LogRow]], None] | None = None) -> None:
         """Add a subscription. `check` is called with the rows of the others and may raise; none can be added meanwhile.
@@ -400,7 +405,7 @@ class CcprLog:
         return {**values, "updated_at": self._utc()}
 
     def _utc(self) -> datetime:
-        return stored_time(datetime.fromtimestamp(self._clock(), UTC))
+        return utc_now(self._clock)
 
     def _now(self) -> int:
         return round(self._clock() * 1000)

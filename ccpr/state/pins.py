@@ -4,18 +4,19 @@ A pin is written in a transaction that locks the row of its point, and retention
 drops points, after it has locked their rows: so no point goes while a client pins it (docs/decisions/relay.md).
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from ccpr.base.wording import first_names
 from ccpr.mirror.errors import PointGone
-from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
+from ccpr.state.database import fetch, reading, repeatable, transaction
 from ccpr.state.errors import FollowerMissing, PointsPinned, RelayPinned, RelayPins
 from ccpr.state.followers import SERVED, publication_of
+from ccpr.state.records import Records, RowForm, StoredField
 from ccpr.state.tables import followers, mo_ccpr_log, pins, points
 
 MOST_PINS = 1000  # of one owner in one subscription: so that no login can fill the database, or keep others from theirs
@@ -51,8 +52,30 @@ class Pin:
         return (now - self.seen_at).total_seconds() > seconds
 
 
-class Pins:
-    """The pins of one subscription. Thread-safe.
+def _owner(login: str | None, name: str) -> str | None:
+    return login or (OURS if name.startswith(_OURS_BEFORE) else None)
+
+
+_FORM = RowForm(
+    pins,
+    Pin,
+    "its row cannot be read",
+    {
+        "name": "snapshot_name",
+        "at": "snapshot_ts",
+        "table": StoredField(
+            ("scope", "table_name"),
+            lambda scope, name: name if scope == "table" else None,
+            lambda table: ("database" if table is None else "table", table or ""),
+        ),
+        "owner": StoredField(("login_name", "snapshot_name"), _owner, lambda owner: (owner,)),
+    },
+    lambda row: f"snapshot {row['snapshot_name']} of task {row['task_id']}",
+)
+
+
+class Pins(Records):
+    """The pins of one subscription.
 
     Parameters
     ----------
@@ -62,13 +85,14 @@ class Pins:
     """
 
     def __init__(self, engine: sa.Engine, task_id: str, follower: str | None = None, login: str | None = None) -> None:
-        self.engine, self.task_id, self.follower, self.login = engine, task_id, follower, login
+        super().__init__(engine, task_id)
+        self.follower, self.login = follower, login
 
     def seen_by(self, login: str) -> "Pins":
         return Pins(self.engine, self.task_id, self.follower, login)
 
-    def _mine(self) -> sa.ColumnElement[bool]:
-        here = pins.c.task_id == self.task_id
+    def _seen(self) -> sa.ColumnElement[bool]:
+        here = self._mine(pins)
         if self.login is None:
             return here
         mine = pins.c.login_name == self.login
@@ -77,47 +101,26 @@ class Pins:
         ours = sa.or_(*(pins.c.snapshot_name.startswith(prefix, autoescape=True) for prefix in _OURS_BEFORE))
         return here & (mine | (pins.c.login_name.is_(None) & ~ours))
 
-    @repeatable
     def all(self) -> list[Pin]:
         """The oldest point first. Raises StateUnreadable."""
-        query = sa.select(pins).where(self._mine()).order_by(pins.c.lsn, pins.c.snapshot_name)
-        with reading(self.engine) as connection:
-            return [_pin(row._mapping) for row in fetch(connection, query)]
+        query = sa.select(pins).where(self._seen()).order_by(pins.c.lsn, pins.c.snapshot_name)
+        return _FORM.values(self._rows(query))
 
-    @repeatable
     def find(self, name: str) -> Pin | None:
-        query = sa.select(pins).where(self._mine(), pins.c.snapshot_name == name)
-        with reading(self.engine) as connection:
-            found = fetch(connection, query)
-        return _pin(found[0]._mapping) if found else None
+        found = self._rows(sa.select(pins).where(self._seen(), pins.c.snapshot_name == name))
+        return _FORM.value(found[0]) if found else None
 
     def add(self, pin: Pin) -> None:
         """Raises PointGone if the point or the subscription is not there, RelayPinned for a name that is taken,
         RelayPins for too many, FollowerMissing if the follower has ended: what ended it has dropped its pins, or is
         about to.
         """
-        point = sa.select(points.c.snapshot_ts).where(points.c.task_id == self.task_id, points.c.lsn == pin.lsn)
-        dropped_at = sa.select(mo_ccpr_log.c.drop_at).where(mo_ccpr_log.c.task_id == self.task_id)
+        point = sa.select(points.c.snapshot_ts).where(self._mine(points, lsn=pin.lsn))
+        dropped_at = sa.select(mo_ccpr_log.c.drop_at).where(self._mine(mo_ccpr_log))
         owner = self.login or OURS
-        count = (
-            sa.select(sa.func.count())
-            .select_from(pins)
-            .where(pins.c.task_id == self.task_id, pins.c.login_name == owner)
-        )
-        stage = sa.select(followers.c.stage).where(
-            followers.c.task_id == self.task_id, followers.c.follower_name == self.follower
-        )
-        values = {
-            "task_id": self.task_id,
-            "snapshot_name": pin.name,
-            "lsn": pin.lsn,
-            "snapshot_ts": pin.at,
-            "scope": "database" if pin.table is None else "table",
-            "table_name": pin.table or "",
-            "created_at": stored_time(pin.created_at),
-            "seen_at": stored_time(pin.seen_at),
-            "login_name": owner,
-        }
+        count = sa.select(sa.func.count()).select_from(pins).where(self._mine(pins, login_name=owner))
+        stage = sa.select(followers.c.stage).where(self._mine(followers, follower_name=self.follower))
+        values = {"task_id": self.task_id, **_FORM.cells(replace(pin, owner=owner))}
         subject = f"snapshot {pin.name}"
         try:
             with transaction(self.engine) as connection:
@@ -133,20 +136,13 @@ class Pins:
         except IntegrityError as error:
             raise RelayPinned("there is a snapshot of that name", subject=subject) from error
 
-    @repeatable
     def drop(self, name: str) -> bool:
         """Whether there was one."""
-        with transaction(self.engine) as connection:
-            done = connection.execute(pins.delete().where(self._mine(), pins.c.snapshot_name == name))
-        return done.rowcount > 0
+        return self._write(pins.delete().where(self._seen(), pins.c.snapshot_name == name)) > 0
 
-    @repeatable
     def seen(self, name: str, now: datetime) -> None:
         """Its owner asks for something now."""
-        with transaction(self.engine) as connection:
-            connection.execute(
-                pins.update().where(self._mine(), pins.c.snapshot_name == name).values(seen_at=stored_time(now))
-            )
+        self._write(pins.update().where(self._seen(), pins.c.snapshot_name == name).values(seen_at=now))
 
 
 @repeatable
@@ -170,7 +166,7 @@ def end_pins(connection: sa.Connection, task_id: str, *, force: bool) -> None:
     lock_points(connection, task_id)
     query = sa.select(pins).where(pins.c.task_id == task_id).order_by(pins.c.lsn, pins.c.snapshot_name)
     if not force:
-        check_unpinned([_pin(row._mapping) for row in fetch(connection, query)])
+        check_unpinned(_FORM.values(fetch(connection, query)))
     connection.execute(pins.delete().where(pins.c.task_id == task_id))
 
 
@@ -194,11 +190,3 @@ def give_to_followers(connection: sa.Connection) -> None:
         taken = pins.c.snapshot_name.startswith(f"ccpr_{task}_", autoescape=True)
         mine = pins.update().where(pins.c.task_id == task_id, pins.c.login_name.is_(None), taken)
         connection.execute(mine.values(login_name=publication_of(task_id, name)))
-
-
-def _pin(row: Mapping) -> Pin:
-    with understood("its row cannot be read", f"snapshot {row['snapshot_name']} of task {row['task_id']}"):
-        created, seen = (row[key].replace(tzinfo=UTC) for key in ("created_at", "seen_at"))
-        table, name = row["table_name"] if row["scope"] == "table" else None, row["snapshot_name"]
-        owner = row["login_name"] or (OURS if name.startswith(_OURS_BEFORE) else None)
-        return Pin(name, int(row["lsn"]), int(row["snapshot_ts"]), table, created, seen, owner)

@@ -24,7 +24,7 @@ from ccpr.state.database import repeatable, together
 from ccpr.state.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, MirrorForeign, MirrorMissing, StateUnavailable
 from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
 from ccpr.state.kept import KeptChanged, KeptRecords, KeptState
-from ccpr.state.ledger import Ledger, due_time
+from ccpr.state.ledger import due_time
 from ccpr.state.log import CcprLog, Claim
 from ccpr.state.log_rows import LogRow
 from ccpr.state.point_rows import TablePoint
@@ -139,7 +139,7 @@ def mirror_url(mirror: Mirror) -> str:
 def check_agreement(log: CcprLog, row: LogRow, mirror: Mirror) -> None:
     """Raises what `publish_pending` does; writes nothing."""
     found = _Published.read(mirror)
-    history = PointHistory(log.engine, row.task_id)
+    history = log.of(row.task_id).history
     _check(_Committed.of(row, history, found), found, mirror)
 
 
@@ -148,7 +148,7 @@ def rewrite_points(
 ) -> None:
     """Write the files of all points from what the catalog database knows, and record their names, with other values of
     the subscription's row. The head that names the newest is yet to be published. Raises LeaseLost."""
-    before, records = [file.path for file in history.files()], KeptRecords(log.engine, claim.task_id)
+    before, records = [file.path for file in history.files()], log.of(claim.task_id).kept
     kept = records.state()
     files = _write_points(history, mirror, kept.chain_from)
     named = {file.path for file in files}
@@ -160,7 +160,7 @@ def rewrite_points(
         history.set_files(connection, files)
         if kept.revision:
             records.write(connection, kept, after)
-        Ledger(log.engine, claim.task_id).schedule_deletion(connection, [*old, *filter(None, [kept.file])], due)
+        log.of(claim.task_id).ledger.schedule_deletion(connection, [*old, *filter(None, [kept.file])], due)
 
     try:
         log.overwrite(claim, dict(values or {}), record)
@@ -199,7 +199,7 @@ def rewrite_damaged(log: CcprLog, name: str, mirror: Mirror, damaged: Collection
     Raises MirrorAhead if the mirror has the files of later iterations.
     """
     row = log.row(name)
-    committed = PointHistory(log.engine, row.task_id).head()
+    committed = log.of(row.task_id).history.head()
     newest = max((lsn for file in mirror.store.names("points") if (lsn := lsn_of_point(file)) is not None), default=0)
     if newest > committed.iteration_lsn:  # of the next iteration there may be one that was not committed
         message = f"the mirror has a point {newest}, the catalog database is at {committed.iteration_lsn}"
@@ -246,7 +246,7 @@ class _Committed:
     def read(cls, log: CcprLog, name: str, published: _Published) -> "_Committed":
         with together(log.engine):
             row = log.row(name)
-            return cls.of(row, PointHistory(log.engine, row.task_id), published)
+            return cls.of(row, log.of(row.task_id).history, published)
 
     @classmethod
     def of(cls, row: LogRow, history: PointHistory, published: _Published) -> "_Committed":

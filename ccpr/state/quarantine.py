@@ -7,15 +7,16 @@ written in the transaction of the commit. Source: docs/requirements.md B4; decis
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import astuple, dataclass
+from datetime import datetime
 
 import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.points import LaggingTable
-from ccpr.state.database import fetch, reading, repeatable, stored_time
+from ccpr.state.database import fetch, reading, repeatable
+from ccpr.state.records import Records, RowForm, StoredField
 from ccpr.state.tables import behind_tables, quarantine
 
 _TASK = sa.bindparam("task")
@@ -50,25 +51,29 @@ class QuarantineEntry:
         return f"{self.database}.{self.name}"
 
 
-class Quarantine:
+_FORM = RowForm(
+    quarantine,
+    QuarantineEntry,
+    "a table in quarantine cannot be read",
+    {
+        "database": "database_name",
+        "name": "table_name",
+        "failure": StoredField(("code", "message", "subject", "remedy"), Failure, astuple),
+    },
+)
+
+
+class Quarantine(Records):
     """The rows of one subscription in both tables."""
 
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
-        self.engine = engine
-        self.task_id = task_id
-
-    @repeatable
     def entries(self) -> list[QuarantineEntry]:
-        """The tables that are in quarantine now, by id."""
-        with reading(self.engine) as connection:
-            return [_entry(row._mapping) for row in fetch(connection, _QUARANTINE, task=self.task_id)]
+        """The tables that are in quarantine now, by id. Raises StateUnreadable."""
+        return _FORM.values(self._rows(_QUARANTINE))
 
-    @repeatable
     def behind(self, lsn: int) -> dict[int, LaggingTable]:
         """By id the tables that a point does not show."""
         return self._behind(_BEHIND_AT, of=lsn).get(lsn, {})
 
-    @repeatable
     def behind_by_point(self) -> dict[int, dict[int, LaggingTable]]:
         """By point and id, for all points that do not show all tables."""
         return self._behind(_BEHIND)
@@ -77,31 +82,24 @@ class Quarantine:
         self, connection: sa.Connection, lsn: int, now: datetime, failed: Mapping[int, tuple[Table, Failure]]
     ) -> None:
         """Replace the quarantine by the tables that failed in iteration `lsn`, in the caller's transaction."""
-        mine = quarantine.c.task_id == self.task_id
-        known = {row.table_id: row for row in fetch(connection, _QUARANTINE, task=self.task_id)}
-        stamp = stored_time(now)
-        if known:
-            connection.execute(quarantine.delete().where(mine))
-        rows = []
-        for table_id, (table, failure) in sorted(failed.items()):
-            before = known.get(table_id)
-            rows.append(
-                {
-                    "task_id": self.task_id,
-                    "table_id": table_id,
-                    "database_name": table.database,
-                    "table_name": table.name,
-                    "since_lsn": before.since_lsn if before else lsn,
-                    "first_failed_at": before.first_failed_at if before else stamp,
-                    "last_failed_at": stamp,
-                    "attempts": before.attempts + 1 if before else 1,
-                    "code": failure.code,
-                    "message": failure.message,
-                    "subject": failure.subject,
-                    "remedy": failure.remedy,
-                }
+        before = {entry.table_id: entry for entry in _FORM.values(fetch(connection, _QUARANTINE, task=self.task_id))}
+        if before:
+            connection.execute(quarantine.delete().where(self._mine(quarantine)))
+        entries = [
+            QuarantineEntry(
+                table_id,
+                table.database,
+                table.name,
+                before[table_id].since_lsn if table_id in before else lsn,
+                before[table_id].first_failed_at if table_id in before else now,
+                now,
+                before[table_id].attempts + 1 if table_id in before else 1,
+                failure,
             )
-        if rows:
+            for table_id, (table, failure) in sorted(failed.items())
+        ]
+        if entries:
+            rows = [{"task_id": self.task_id, **_FORM.cells(entry)} for entry in entries]
             connection.execute(quarantine.insert(), rows)
 
     def write_behind(self, connection: sa.Connection, lsn: int, behind: Mapping[int, LaggingTable]) -> None:
@@ -123,29 +121,14 @@ class Quarantine:
     def drop_between(self, connection: sa.Connection, until: int, after: int = -1) -> None:
         """Delete what was recorded of points between two, in the caller's transaction."""
         between = (behind_tables.c.lsn > after, behind_tables.c.lsn < until)
-        connection.execute(behind_tables.delete().where(behind_tables.c.task_id == self.task_id, *between))
+        connection.execute(behind_tables.delete().where(self._mine(behind_tables), *between))
 
     def _behind(self, query: sa.Select, **parameters: object) -> dict[int, dict[int, LaggingTable]]:
         found: dict[int, dict[int, LaggingTable]] = {}
-        with reading(self.engine) as connection:
-            for row in fetch(connection, query, task=self.task_id, **parameters):
-                found.setdefault(row.lsn, {})[row.table_id] = LaggingTable(
-                    row.database_name, row.table_name, row.stands_at
-                )
+        for row in self._rows(query, **parameters):
+            lagging = LaggingTable(row.database_name, row.table_name, row.stands_at)
+            found.setdefault(row.lsn, {})[row.table_id] = lagging
         return found
-
-
-def _entry(row: Mapping) -> QuarantineEntry:
-    return QuarantineEntry(
-        row["table_id"],
-        row["database_name"],
-        row["table_name"],
-        row["since_lsn"],
-        row["first_failed_at"].replace(tzinfo=UTC),
-        row["last_failed_at"].replace(tzinfo=UTC),
-        row["attempts"],
-        Failure(row["code"], row["message"], row["subject"], row["remedy"]),
-    )
 
 
 @repeatable

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from ccpr.state.credentials import Vault
-from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction
+from ccpr.state.database import fetch, reading, repeatable, transaction
 from ccpr.state.errors import RelayUserExists, RelayUserMissing
 from ccpr.state.subscription import check_subscription_name
 from ccpr.state.tables import relay_users
@@ -56,7 +56,7 @@ class RelayUsers:
                 values = {
                     "user_name": name.lower(),
                     "sealed_digest": sealed,
-                    "created_at": stored_time(now),
+                    "created_at": now,
                     "publications": _stored(publications),
                 }
                 connection.execute(relay_users.insert().values(values))

@@ -1,15 +1,14 @@
 """How far files of mirrors and second copies have been read again, as a row of the catalog database for each."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
 
 import sqlalchemy as sa
 
-from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.state.copies import copy_id
-from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
+from ccpr.state.records import Records, RowForm, texts_field
 from ccpr.state.tables import copy_scrubs, scrubs
 
 _MOST_DAMAGED = 1_000  # that are remembered one by one
@@ -34,52 +33,26 @@ class Scrub:
     damaged: Mapping[str, str] = field(default_factory=dict)
 
 
-class ScrubRecords:
-    """That of one subscription's mirror, or of its second copy at a place."""
-
-    def __init__(self, engine: sa.Engine, task_id: str, place: str = "") -> None:
-        self.engine, self.task_id = engine, task_id
-        self._table = copy_scrubs if place else scrubs
-        self._key = {"task_id": task_id, **({"copy_id": copy_id(place)} if place else {})}
-
-    @property
-    def _mine(self) -> list[sa.ColumnElement[bool]]:
-        return [self._table.c[name] == value for name, value in self._key.items()]
-
-    @repeatable
-    def get(self) -> Scrub | None:
-        """Raises StateUnreadable."""
-        with reading(self.engine) as connection:
-            found = fetch(connection, sa.select(self._table).where(*self._mine))
-        return _scrub(found[0]._mapping) if found else None
-
-    @repeatable
-    def put(self, scrub: Scrub) -> None:
-        last = scrub.last_began_at
-        damaged = dict(list(scrub.damaged.items())[:_MOST_DAMAGED])
-        values = {
-            **self._key,
-            "position": scrub.position,
-            "began_at": stored_time(scrub.began_at),
-            "last_began_at": None if last is None else stored_time(last),
-            "repaired": scrub.repaired,
-            "damaged": json.dumps(damaged, ensure_ascii=False),
-        }
-        with transaction(self.engine) as connection:
-            connection.execute(self._table.delete().where(*self._mine))
-            connection.execute(self._table.insert().values(values))
+_MESSAGE, _STORED = "how far files were read again cannot be read", {"damaged": texts_field("damaged")}
+_FORMS = {table: RowForm(table, Scrub, _MESSAGE, _STORED) for table in (scrubs, copy_scrubs)}
 
 
-def _scrub(row: Mapping) -> Scrub:
-    with understood("how far files were read again cannot be read", f"task {row['task_id']}"):
-        damaged = json.loads(row["damaged"])
-        if not isinstance(damaged, dict):
-            raise TypeError("the damaged files are no JSON object")
-        last = row["last_began_at"]
-        return Scrub(
-            text_of(row["position"]),
-            row["began_at"].replace(tzinfo=UTC),
-            None if last is None else last.replace(tzinfo=UTC),
-            integer_of(row["repaired"]),
-            {text_of(path): text_of(reason) for path, reason in damaged.items()},
+class ScrubRecords(Records):
+    """Those of one subscription's mirror, and of its second copies by their places."""
+
+    def get(self, place: str = "") -> Scrub | None:
+        """Of the copy at a place; of the mirror if none is named. Raises StateUnreadable."""
+        table, key = _row_of(place)
+        found = self._rows(sa.select(table).where(self._mine(table, **key)))
+        return _FORMS[table].value(found[0]) if found else None
+
+    def put(self, scrub: Scrub, place: str = "") -> None:
+        table, key = _row_of(place)
+        cells = _FORMS[table].cells(replace(scrub, damaged=dict(islice(scrub.damaged.items(), _MOST_DAMAGED))))
+        self._write(
+            table.delete().where(self._mine(table, **key)), table.insert().values(task_id=self.task_id, **key, **cells)
         )
+
+
+def _row_of(place: str) -> tuple[sa.Table, dict[str, str]]:
+    return (copy_scrubs, {"copy_id": copy_id(place)}) if place else (scrubs, {})

@@ -14,7 +14,6 @@ from ccpr.matrixone.schema import SYSTEM_DATABASES, Kind, Table
 from ccpr.mirror.errors import BadName
 from ccpr.mirror.points import TableRef
 from ccpr.state.context import Context
-from ccpr.state.database import stored_time
 from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
 from ccpr.state.log_rows import LogRow
 from ccpr.state.patterns import NamePatterns
@@ -143,7 +142,6 @@ class Subscription:
 
     def to_row(self, now: datetime, capabilities: Capabilities | None = None) -> LogRow:
         """The row of a new subscription: no iteration yet, no owner."""
-        stamp = stored_time(now)
         return LogRow(
             task_id=self.task_id,
             subscription_name=self.name,
@@ -161,9 +159,9 @@ class Subscription:
             context=Context(capabilities=capabilities).to_text(),
             cn_uuid=None,
             error_message=None,
-            created_at=stamp,
+            created_at=now,
             drop_at=None,
-            updated_at=stamp,
+            updated_at=now,
             publication_name=self.publication.name,
             fence=0,
             lease_expires_at=0,

@@ -5,6 +5,7 @@ The meaning of the columns is described where rows become values: `log_rows`, `h
 """
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,7 +29,7 @@ class LongText(sa.TypeDecorator):
 
 
 class UtcTime(sa.TypeDecorator):
-    """A time to the microsecond."""
+    """A time to the microsecond; in the database UTC, without a time zone."""
 
     impl = sa.DateTime
     cache_ok = True
@@ -39,6 +40,16 @@ class UtcTime(sa.TypeDecorator):
         from sqlalchemy.dialects.mysql import DATETIME
 
         return dialect.type_descriptor(DATETIME(fsp=6))
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone")
+        return value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        return None if value is None else value.replace(tzinfo=UTC)
 
 
 # The same in all databases: text without a length (five VARCHAR(5000) are more than a row of MySQL may have), times to

@@ -8,7 +8,7 @@ target has committed, so it is never ahead of the target.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -17,11 +17,12 @@ from sqlalchemy.exc import IntegrityError
 
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
-from ccpr.matrixone.schema import Table, integer_of, text_of
+from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.schema.dialects import Dialect
-from ccpr.state.database import fetch, reading, repeatable, stored_time, transaction, understood
+from ccpr.state.database import fetch, reading, repeatable, transaction
 from ccpr.state.errors import TargetExists, TargetMissing
-from ccpr.state.tables import points, table_points, targets
+from ccpr.state.records import Records, RowForm, StoredField, converted, time_of
+from ccpr.state.tables import points, targets
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 
 _MOST_DOUBLINGS = 20
@@ -184,21 +185,65 @@ class Target:
         return self.source_database in ("", database)
 
 
-class TargetRecords:
-    """The rows of one subscription's targets in the catalog database."""
+def _behind(text: str) -> tuple[LaggingTargetTable, ...]:
+    return tuple(map(LaggingTargetTable.from_json, json.loads(text)))
 
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
-        self.engine = engine
-        self.task_id = task_id
 
-    @repeatable
+def _behind_text(behind: Sequence[LaggingTargetTable]) -> str:
+    return json.dumps([table.to_json() for table in behind], ensure_ascii=False)
+
+
+def _retrying(attempts: int, first: object, last: object) -> Retrying | None:
+    return None if last is None else Retrying(integer_of(attempts), time_of(first), time_of(last))
+
+
+def _failing(failure: str | None, attempts: int, first: object, last: object) -> Failing | None:
+    if failure is None:
+        return None
+    return Failing(Failure.from_text(failure), integer_of(attempts), time_of(first), time_of(last))
+
+
+def _failing_cells(failing: Failing | None) -> tuple[object, ...]:
+    if failing is None:
+        return None, 0, None, None
+    return failing.failure.to_text(), failing.attempts, failing.first, failing.last
+
+
+FAILING = StoredField(("failure", "attempts", "first_failed_at", "last_failed_at"), _failing, _failing_cells)
+_FORM = RowForm(
+    targets,
+    Target,
+    "its row cannot be read",
+    {
+        "name": "target_name",
+        "dialect": StoredField(
+            ("dialect", "lake"),
+            lambda dialect, lake: Dialect(dialect) if lake is None else None,
+            lambda dialect: ("" if dialect is None else dialect.value,),
+        ),
+        "settings": StoredField(
+            tuple(TARGET_SETTINGS),
+            lambda *cells: TargetSettings.from_row(dict(zip(TARGET_SETTINGS, cells, strict=True))),
+            lambda settings: tuple(settings.columns(TARGET_SETTINGS).values()),
+        ),
+        "state": converted("state", TargetState, str),
+        "behind": converted("behind", _behind, _behind_text),
+        "failing": FAILING,
+        "retrying": StoredField(("attempts", "first_failed_at", "last_failed_at"), _retrying, lambda _: ()),
+        "source_database": converted(
+            "source_database", lambda cell: text_of(cell or ""), lambda database: database or None
+        ),
+    },
+    lambda row: f"target {row['target_name']} of task {row['task_id']}",
+)
+
+
+class TargetRecords(Records):
+    """The targets of one subscription."""
+
     def all(self) -> list[Target]:
         """All targets, by name. Raises StateUnreadable."""
-        with reading(self.engine) as connection:
-            rows = fetch(
-                connection, sa.select(targets).where(targets.c.task_id == self.task_id).order_by(targets.c.target_name)
-            )
-        return [_target(row._mapping) for row in rows]
+        return _FORM.values(self._rows(sa.select(targets).where(self._mine(targets)).order_by(targets.c.target_name)))
 
     def databases(self) -> list[Target]:
         """Those that are databases, by name. Raises StateUnreadable."""
@@ -228,20 +273,7 @@ class TargetRecords:
 
     def add(self, target: Target) -> None:
         """Add a target that has no point yet. Raises TargetExists."""
-        values = {
-            "task_id": self.task_id,
-            "target_name": target.name,
-            "uri": target.uri,
-            "sealed_password": target.sealed_password,
-            "dialect": target.dialect.value if target.dialect is not None else "",
-            **target.settings.columns(TARGET_SETTINGS),
-            "state": target.state.value,
-            "created_at": stored_time(target.created_at),
-            "behind": "[]",
-            "source_database": target.source_database or None,
-            "lake": target.lake,
-            "attempts": 0,
-        }
+        values = {**_FORM.cells(target), "task_id": self.task_id}
         try:
             with transaction(self.engine) as connection:
                 connection.execute(targets.insert().values(values))
@@ -249,8 +281,7 @@ class TargetRecords:
             raise TargetExists("the subscription has a target of that name", subject=f"target {target.name}") from error
 
     def remove(self, name: str) -> None:
-        with transaction(self.engine) as connection:
-            connection.execute(targets.delete().where(targets.c.task_id == self.task_id, targets.c.target_name == name))
+        self._write(targets.delete().where(self._mine(targets, target_name=name)))
 
     def record_sync(
         self,
@@ -270,38 +301,39 @@ class TargetRecords:
             lsn=lsn,
             snapshot_ts=snapshot_ts,
             needed_lsn=needed_lsn,
-            behind=json.dumps([table.to_json() for table in behind], ensure_ascii=False),
+            behind=_behind_text(behind),
             failure=None,
-            verified_at=stored_time(now),
-            **(_attempted(before, now) if again else NOT_RETRYING),
+            verified_at=now,
+            **(attempted(before, now) if again else NOT_RETRYING),
         )
 
     def record_verified(self, target: Target, now: datetime) -> None:
         """The target has said that it is where it is recorded."""
-        self.change(target.name, verified_at=stored_time(now))
+        self.change(target.name, verified_at=now)
 
     def record_failure(self, target: Target, failure: Failure, now: datetime) -> None:
         """The target as a whole could not be synced."""
-        self.change(target.name, failure=failure.to_text(), **_attempted(target.failing, now))
+        self.change(target.name, failure=failure.to_text(), **attempted(target.failing, now))
 
-    @repeatable
+    def lagging(self, now: datetime, interval: float, *, ask: bool = False) -> list[str]:
+        """Names of those that have to be synced now although nothing may have changed: they are not at the newest
+        point, or failed, as a whole or in tables, and their wait is over (`Retrying.next_attempt`), or all are to be
+        asked. Tables that require operator action do not count. A clock that was set back ends a wait.
+        """
+        return [row.target_name for row in self._rows(_ACTIVE if ask else _LAGGING) if not _waits(row, now, interval)]
+
     def change(self, name: str, **values: Any) -> None:
         """Set columns of a target's row. Nothing happens if there is no such target."""
-        with transaction(self.engine) as connection:
-            connection.execute(
-                targets.update()
-                .where(targets.c.task_id == self.task_id, targets.c.target_name == name)
-                .values(**values)
-            )
+        self._write(targets.update().where(self._mine(targets, target_name=name)).values(**values))
 
 
 NOT_RETRYING: dict[str, Any] = {"attempts": 0, "first_failed_at": None, "last_failed_at": None}
 
 
-def _attempted(before: Failing | Retrying | None, now: datetime) -> dict[str, Any]:
+def attempted(before: Failing | Retrying | None, now: datetime) -> dict[str, Any]:
     """The columns after one more attempt."""
     attempts, first = (before.attempts + 1, before.first) if before else (1, now)
-    return {"attempts": attempts, "first_failed_at": stored_time(first), "last_failed_at": stored_time(now)}
+    return {"attempts": attempts, "first_failed_at": first, "last_failed_at": now}
 
 
 @repeatable
@@ -309,16 +341,6 @@ def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
     """The lsn of the oldest point that each target still needs. Retention keeps these points and all later ones."""
     with reading(engine) as connection:
         return [row.needed_lsn for row in fetch(connection, _NEEDED, task=task_id)]
-
-
-@repeatable
-def known_definitions(engine: sa.Engine, task_id: str) -> list[Table]:
-    """Every definition of a table that a point of the subscription has, each once. Raises StateUnreadable."""
-    query = sa.select(table_points.c.table_schema).where(table_points.c.task_id == task_id).distinct()
-    with reading(engine) as connection:
-        rows = fetch(connection, query)
-    with understood("a stored definition cannot be read", f"task {task_id}"):
-        return [Table.from_json(json.loads(row.table_schema)) for row in rows]
 
 
 @repeatable
@@ -347,22 +369,6 @@ def may_be_restored(pause_seconds: float, interval: float) -> bool:
     return pause_seconds > max(_ASK_AFTER_SECONDS, _ASK_AFTER_INTERVALS * interval)
 
 
-def is_lagging(engine: sa.Engine, task_id: str, now: datetime, interval: float, *, ask: bool = False) -> bool:
-    """Whether a target has to be synced now although nothing may have changed, see `lagging_targets`."""
-    return bool(lagging_targets(engine, task_id, now, interval, ask=ask))
-
-
-@repeatable
-def lagging_targets(engine: sa.Engine, task_id: str, now: datetime, interval: float, *, ask: bool = False) -> list[str]:
-    """Names of the targets that have to be synced now although nothing may have changed: they are not at the newest
-    point, or failed, as a whole or in tables, and their wait is over (`Retrying.next_attempt`), or all are to be asked.
-    Tables that require operator action do not count. A clock that was set back ends a wait.
-    """
-    with reading(engine) as connection:
-        rows = fetch(connection, _ACTIVE if ask else _LAGGING, task=task_id)
-    return [row.target_name for row in rows if not _waits(row, now, interval)]
-
-
 @repeatable
 def tasks_to_try_again(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions with a target that is tried again after a failure, now or later."""
@@ -376,7 +382,7 @@ def targets_to_verify(engine: sa.Engine, now: datetime) -> dict[str, list[str]]:
     not among them: they are synced again."""
     until = now - timedelta(seconds=VERIFY_SECONDS)
     with reading(engine) as connection:
-        rows = fetch(connection, _QUIET, until=stored_time(until), now=stored_time(now))
+        rows = fetch(connection, _QUIET, until=until, now=now)
     found: dict[str, list[str]] = {}
     for row in rows:
         found.setdefault(row.task_id, []).append(row.target_name)
@@ -386,35 +392,5 @@ def targets_to_verify(engine: sa.Engine, now: datetime) -> dict[str, list[str]]:
 def _waits(row: sa.Row, now: datetime, interval: float) -> bool:
     if row.last_failed_at is None or (row.failure is None and row.lacks_a_point):
         return False  # a new point does not wait for the tables that failed
-    last = row.last_failed_at.replace(tzinfo=UTC)
+    last = row.last_failed_at
     return last <= now < Retrying(int(row.attempts), last, last).next_attempt(interval)
-
-
-def _target(row: Mapping) -> Target:
-    with understood("its row cannot be read", f"target {row['target_name']} of task {row['task_id']}"):
-        failing = retrying = None
-        if row["last_failed_at"] is not None:
-            first, last = (row[key].replace(tzinfo=UTC) for key in ("first_failed_at", "last_failed_at"))
-            retrying = Retrying(integer_of(row["attempts"]), first, last)
-        if row["failure"] is not None:
-            first, last = (row[key].replace(tzinfo=UTC) for key in ("first_failed_at", "last_failed_at"))
-            failing = Failing(Failure.from_text(row["failure"]), integer_of(row["attempts"]), first, last)
-        return Target(
-            task_id=row["task_id"],
-            name=row["target_name"],
-            uri=row["uri"],
-            sealed_password=row["sealed_password"],
-            dialect=Dialect(row["dialect"]) if row["lake"] is None else None,
-            settings=TargetSettings.from_row(row),
-            created_at=row["created_at"].replace(tzinfo=UTC),
-            state=TargetState(row["state"]),
-            lsn=row["lsn"],
-            snapshot_ts=row["snapshot_ts"],
-            needed_lsn=row["needed_lsn"],
-            behind=tuple(map(LaggingTargetTable.from_json, json.loads(row["behind"]))),
-            failing=failing,
-            source_database=text_of(row["source_database"] or ""),
-            retrying=retrying,
-            lake=None if row["lake"] is None else text_of(row["lake"]),
-            verified_at=None if row["verified_at"] is None else row["verified_at"].replace(tzinfo=UTC),
-        )

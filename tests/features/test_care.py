@@ -301,7 +301,7 @@ def test_a_copy_that_was_begun_nowhere_is_late_and_one_that_is_forgotten_is_not_
 ) -> None:
     place = str(home / "second")
     command("alter", "s", "--copy-to", place, "--copy-every", "1h")
-    made = workspace.log.row("s").created_at.replace(tzinfo=UTC).timestamp()
+    made = workspace.log.row("s").created_at.timestamp()
     clock.now = made + 3 * 3600
     assert "not brought up to date for 3 h" in status(workspace)["copies"][0]["trouble"]
     assert command("copy", "s")["newest_point"] == 5

@@ -15,7 +15,8 @@ from ccpr.mirror.row_sums import Summing
 from ccpr.service import drilling
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
-from ccpr.state.figures import FigureRecords
+from ccpr.state.pins import Pins
+from ccpr.state.recorded_sums import RowSumRecords
 from ccpr.state.tables import figures
 from tests.support.mariadb import MariaDb
 from tests.support.one_table import DATABASE, OneTable
@@ -122,7 +123,7 @@ class Killed(BaseException):
 def test_what_a_killed_drill_leaves_goes_with_the_next(shop: OneTable) -> None:
     with (
         patch.object(drilling.shutil, "rmtree"),
-        patch.object(drilling.Pins, "drop"),
+        patch.object(Pins, "drop"),
         patch.object(drilling._Work, "_through_parquet", side_effect=Killed),
         pytest.raises(Killed),
     ):
@@ -173,7 +174,7 @@ def test_a_target_that_loads_a_table_records_its_sum(shop: OneTable, server: Mar
 def test_figures_of_another_history_are_forgotten(shop: OneTable) -> None:
     with closing(Workspace()) as workspace:
         task_id = workspace.log.row("s").task_id
-        assert FigureRecords(workspace.log.engine, task_id).at(2)
+        assert RowSumRecords(workspace.log.engine, task_id).at(2)
     command("state", "adopt", "s")
     assert recorded(2) == {}
     assert drill("--at", "2")["compared"] == 0

@@ -26,7 +26,6 @@ from ccpr.service.targets import records_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
 from ccpr.state.tables import targets
-from ccpr.state.targets import is_lagging
 from ccpr_emulator.engine.storage import Storage
 from tests.support.mariadb import uri_from
 from tests.support.shop import DATABASE, NAME, TARGET, Shop, shop
@@ -346,11 +345,10 @@ def test_a_failing_target_that_gets_another_address_is_not_waited_for(shop: Shop
     with Workspace() as workspace:
         records = records_of(workspace, NAME)
         records.record_failure(records.get(TARGET), Failure("X", "it fails", "target", "look"), datetime.now(UTC))
-        task_id = workspace.log.row(NAME).task_id
-        assert not is_lagging(records.engine, task_id, datetime.now(UTC), 3600)
+        assert not records.lagging(datetime.now(UTC), 3600)
         to = uri_from(shop.place.uri, "TARGET_PASSWORD")
         shop.command("target", "alter", NAME, TARGET, "--to", to)
-        assert is_lagging(records.engine, task_id, datetime.now(UTC), 3600)
+        assert records.lagging(datetime.now(UTC), 3600)
 
 
 def test_a_target_has_zero_dates_as_they_are(shop: Shop) -> None:

@@ -36,7 +36,7 @@ def a_document() -> dict[str, Any]:
     """Two points of a table; its first object is garbage."""
     engine = open_database("sqlite://")
     subscription = a_subscription()
-    mine, stamp = {"task_id": subscription.task_id}, NOW.replace(tzinfo=None)
+    mine, stamp = {"task_id": subscription.task_id}, NOW
     refs = [SnapshotRef(f"xr_{subscription.uid}_{lsn}_0", lsn, 0, 10 + lsn, 20.0 + lsn) for lsn in range(3)]
     context = Context(
         open=refs[2], current=refs[1], previous=refs[0], to_drop=(f"xr_{subscription.uid}_1_1",), attempts=1

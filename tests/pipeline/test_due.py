@@ -31,7 +31,7 @@ def a_row(began: float | None = None, task_id: str = ZERO, **columns: object) ->
 
 
 def after(seconds: float) -> datetime:
-    return datetime.fromtimestamp(CREATED + seconds, UTC).replace(tzinfo=None)
+    return datetime.fromtimestamp(CREATED + seconds, UTC)
 
 
 def test_what_has_never_run_is_due_at_once() -> None:

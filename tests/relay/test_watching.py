@@ -172,7 +172,7 @@ def test_a_cluster_that_does_not_answer_is_unreachable(relayed: Relayed, monkeyp
 def test_status_says_when_nobody_looks_after_followers(
     relayed: Relayed, task: NativeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records(relayed).change("b", created_at=datetime(2026, 1, 2))
+    records(relayed).change("b", created_at=datetime(2026, 1, 2, tzinfo=UTC))
     assert any("`ccpr relay serve` run?" in warning for warning in status(relayed)["warnings"])
     asked(relayed)
     assert not any("`ccpr relay serve` run?" in warning for warning in status(relayed)["warnings"])

@@ -54,13 +54,13 @@ def all_changed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def ago(seconds: float) -> datetime:
-    return datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=seconds)
+    return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
 def ran(seconds_ago: float, watermark: int = 1) -> dict[str, object]:
     """Columns of a subscription whose last iteration began then; the subscription was created at the same time."""
     created = ago(seconds_ago)
-    current = SnapshotRef("xr_a_0_0", 0, 0, physical=watermark, taken_at=created.replace(tzinfo=UTC).timestamp())
+    current = SnapshotRef("xr_a_0_0", 0, 0, physical=watermark, taken_at=created.timestamp())
     return {"watermark": watermark, "context": Context(current=current).to_text(), "created_at": created}
 
 

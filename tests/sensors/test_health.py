@@ -131,7 +131,7 @@ def test_a_target_that_is_away_is_red_for_its_subscription_and_for_all(
     assert "target report: TARGET_UNAVAILABLE: the target does not answer now. Wait." in (checks[0].description or "")
     assert not tick().asset_events
     long_ago = now - timedelta(days=1)
-    records.change("report", first_failed_at=long_ago.replace(tzinfo=None))
+    records.change("report", first_failed_at=long_ago)
     found = health_of(workspace, row)
     assert (found.current, found.grave) == (False, True), "it is older than the objective"
     assert not tick().asset_events, "time alone is no news"

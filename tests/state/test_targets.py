@@ -23,7 +23,6 @@ from ccpr.state.targets import (
     Target,
     TargetRecords,
     TargetState,
-    is_lagging,
     needed_points,
     targets_to_verify,
     tasks_to_try_again,
@@ -85,16 +84,16 @@ def test_points_are_needed_and_lag_counts_while_a_target_is_active(records: Targ
     for name in ("one", "two"):
         records.add(target(name))
     assert needed_points(records.engine, "task") == []
-    assert is_lagging(records.engine, "task", LATER, 60)
+    assert records.lagging(LATER, 60)
     records.record_sync(records.get("one"), 7, 700, 3, [LaggingTargetTable("db.t", FAILURE)], NOW)
     records.record_sync(records.get("two"), 6, 600, 6, [], NOW)
     assert sorted(needed_points(records.engine, "task")) == [3, 6]
-    assert is_lagging(records.engine, "task", LATER, 60)
+    assert records.lagging(LATER, 60)
     records.change("two", state=TargetState.RELEASED.value)
     assert needed_points(records.engine, "task") == [3]
-    assert not is_lagging(records.engine, "task", LATER, 60), "a table that requires operator action does not count"
+    assert not records.lagging(LATER, 60), "a table that requires operator action does not count"
     records.record_failure(records.get("one"), FAILURE, NOW)
-    assert is_lagging(records.engine, "task", LATER, 60)
+    assert records.lagging(LATER, 60)
 
 
 def test_a_target_that_fails_for_good_is_tried_more_and_more_rarely(records: TargetRecords) -> None:
@@ -105,7 +104,7 @@ def test_a_target_that_fails_for_good_is_tried_more_and_more_rarely(records: Tar
     minutes, tried = 0, []
     for minutes in range(3 * 24 * 60):
         now = NOW + timedelta(minutes=minutes)
-        if is_lagging(records.engine, "task", now, 60):
+        if records.lagging(now, 60):
             records.record_failure(records.get("report"), FAILURE, now)
             tried.append(minutes)
     assert tried[:4] == [0, 1, 3, 7]
@@ -113,9 +112,9 @@ def test_a_target_that_fails_for_good_is_tried_more_and_more_rarely(records: Tar
     assert waits == sorted(waits)
     assert 60 * waits[-1] == BACK_OFF.longest
     set_back = NOW - timedelta(days=1)
-    assert is_lagging(records.engine, "task", set_back, 60), "a clock that was set back does not stop it"
+    assert records.lagging(set_back, 60), "a clock that was set back does not stop it"
     records.record_sync(records.get("report"), 7, 700, 7, [], NOW)
-    assert not is_lagging(records.engine, "task", now, 60)
+    assert not records.lagging(now, 60)
 
 
 def test_tables_that_may_pass_are_tried_again_without_a_new_point_and_a_new_point_does_not_wait(
@@ -129,7 +128,7 @@ def test_tables_that_may_pass_are_tried_again_without_a_new_point_and_a_new_poin
     tried = []
     for minutes in range(24 * 60):
         now = NOW + timedelta(minutes=minutes)
-        if is_lagging(records.engine, "task", now, 86400):
+        if records.lagging(now, 86400):
             records.record_sync(records.get("report"), 7, 700, 3, [refused], now)
             tried.append(minutes)
     assert tried[:5] == [0, 1, 3, 7, 12], "a long interval does not make the first pauses long"
@@ -141,10 +140,10 @@ def test_tables_that_may_pass_are_tried_again_without_a_new_point_and_a_new_poin
     assert tasks_to_try_again(records.engine) == {"task"}
     with transaction(records.engine) as connection:
         history.write(connection, GlobalPoint(8, Timestamp(800), "xr", NOW, "", 0, 0, 0), [])
-    assert is_lagging(records.engine, "task", NOW + timedelta(minutes=tried[-1]), 86400)
+    assert records.lagging(NOW + timedelta(minutes=tried[-1]), 86400)
     records.record_sync(records.get("report"), 8, 800, 8, [LaggingTargetTable("db.t", FAILURE)], LATER)
     assert records.get("report").retrying is None
-    assert not is_lagging(records.engine, "task", LATER + timedelta(days=1), 60)
+    assert not records.lagging(LATER + timedelta(days=1), 60)
     assert tasks_to_try_again(records.engine) == set()
 
 

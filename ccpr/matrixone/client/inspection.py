@@ -3,7 +3,6 @@
 What a server cannot answer is None: the answers are for messages, and replication needs none of them.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -61,7 +60,7 @@ def current_role(session: Session) -> str | None:
     return _word(session, upstream_sql.current_role())
 
 
-def read_clock(session: Session, clock: Callable[[], float] = time.time) -> ClockReading | None:
+def read_clock(session: Session, clock: Callable[[], float]) -> ClockReading | None:
     """The upstream's clock compared with ours (`clock`, seconds since 1970)."""
     before = clock()
     found = _word(session, upstream_sql.server_time())

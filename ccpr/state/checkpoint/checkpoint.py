@@ -17,7 +17,6 @@ their own.
 """
 
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
+from ccpr.base.clock import Clock, wall_clock
 from ccpr.matrixone.schema import Table
 from ccpr.state.checkpoint.checkpoint_store import (
     NOWHERE,
@@ -79,7 +79,7 @@ class Checkpoint:
     clock : seconds since 1970.
     """
 
-    def __init__(self, bind: sa.Engine | sa.Connection, id: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, bind: sa.Engine | sa.Connection, id: str, clock: Clock = wall_clock) -> None:
         self._store, self._clock = CheckpointStore(bind, id, clock), clock
         self._lock = threading.RLock()  # re-entrant: `extra_sql` of a flush may read the points
         self._loaded = False

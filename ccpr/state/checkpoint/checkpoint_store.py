@@ -6,18 +6,18 @@ catalog database, for a target in the target's database. Nothing here depends on
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from ccpr.base.clock import Clock, utc_now
 from ccpr.matrixone.errors import CcprError
-from ccpr.state.database import batches, fetch, repeatable, stored_time, transaction, typed
+from ccpr.state.database import batches, fetch, repeatable, transaction, typed
 from ccpr.state.errors import CheckpointNotLoaded, CheckpointUnknown, StateUnreadable
 from ccpr.state.tables import checkpoints
 
@@ -130,7 +130,7 @@ class CheckpointStore:
     clock : seconds since 1970.
     """
 
-    def __init__(self, bind: sa.Engine | sa.Connection, id: str, clock: Callable[[], float]) -> None:
+    def __init__(self, bind: sa.Engine | sa.Connection, id: str, clock: Clock) -> None:
         self._bind, self._clock = bind, clock
         self.id = id
 
@@ -227,7 +227,7 @@ class CheckpointStore:
             yield self._bind
 
     def _row(self, table_id: int, location: Location, **values: object) -> dict[str, object]:
-        now = stored_time(datetime.fromtimestamp(self._clock(), UTC))
+        now = utc_now(self._clock)
         return {
             "table_schema": "",
             "table_name": "",

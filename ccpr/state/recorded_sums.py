@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.state.database import batches, fetch, reading, repeatable, stored_time, transaction, understood
+from ccpr.state.database import batches, repeatable, transaction, understood
+from ccpr.state.records import Records
 from ccpr.state.tables import figures
 
 if TYPE_CHECKING:  # it imports numpy
@@ -26,19 +27,14 @@ class MadeBy(StrEnum):
     VERIFY = "verify"
 
 
-class FigureRecords:
-    """Those of one subscription."""
+class RowSumRecords(Records):
+    """The figures of one subscription's tables."""
 
-    def __init__(self, engine: sa.Engine, task_id: str) -> None:
-        self.engine, self.task_id = engine, task_id
-
-    @repeatable
     def at(self, lsn: int) -> "dict[int, RowSum]":
         """By table id, what was recorded of a point. Raises StateUnreadable."""
         from ccpr.mirror.row_sums import RowSum
 
-        with reading(self.engine) as connection:
-            rows = fetch(connection, _AT, task=self.task_id, of=lsn)
+        rows = self._rows(_AT, of=lsn)
         with understood("recorded figures cannot be read", f"task {self.task_id}, point {lsn}"):
             return {
                 integer_of(row.table_id): RowSum(integer_of(row.row_count), text_of(row.row_sum), text_of(row.basis))
@@ -49,7 +45,7 @@ class FigureRecords:
         self, connection: sa.Connection, lsn: int, found: "Mapping[int, RowSum]", made_by: MadeBy, now: datetime
     ) -> None:
         """In the caller's transaction; what was recorded of these tables before is replaced."""
-        mine = (figures.c.task_id == self.task_id, figures.c.lsn == lsn)
+        mine = self._mine(figures, lsn=lsn)
         rows = [
             {
                 "task_id": self.task_id,
@@ -59,13 +55,13 @@ class FigureRecords:
                 "row_sum": one.total,
                 "basis": one.basis,
                 "made_by": made_by.value,
-                "made_at": stored_time(now),
+                "made_at": now,
             }
             for table_id, one in sorted(found.items())
         ]
         for batch in batches(rows, _ROWS):
             ids = [row["table_id"] for row in batch]
-            connection.execute(figures.delete().where(*mine, figures.c.table_id.in_(ids)))
+            connection.execute(figures.delete().where(mine, figures.c.table_id.in_(ids)))
             connection.execute(figures.insert(), batch)
 
     @repeatable
