@@ -12,6 +12,7 @@ from ccpr.matrixone.ddl.definition import (
     ColumnDefinition,
     ColumnType,
     CreateTable,
+    ForeignKey,
     Index,
     IndexKind,
     KeyPart,
@@ -48,11 +49,10 @@ INT, BIGINT = ColumnType("int"), ColumnType("bigint")
 A, B, C = (ColumnDefinition(name, INT) for name in "abc")
 
 
-def applied(before: CreateTable, changes: tuple[DefinitionChange, ...]) -> CreateTable:
-    """An oracle that knows what each change says, and nothing of how it was found."""
-    columns, table = list(before.columns), before
-    renames = {change.before: change.after for change in changes if isinstance(change, ColumnRenamed)}
-    gone = {change.column.name for change in changes if isinstance(change, ColumnDropped)}
+def _left(
+    before: CreateTable, changes: tuple[DefinitionChange, ...]
+) -> tuple[list[Index], list[ForeignKey | CheckConstraint]]:
+    """The indexes and constraints that are not dropped."""
     indexes_, constraints = list(before.indexes), [*before.foreign_keys, *before.checks]
     for change in changes:
         match change:
@@ -60,6 +60,15 @@ def applied(before: CreateTable, changes: tuple[DefinitionChange, ...]) -> Creat
                 indexes_.remove(index)
             case ConstraintDropped(constraint):
                 constraints.remove(constraint)
+    return indexes_, constraints
+
+
+def applied(before: CreateTable, changes: tuple[DefinitionChange, ...]) -> CreateTable:
+    """An oracle that knows what each change says, and nothing of how it was found."""
+    columns, table = list(before.columns), before
+    renames = {change.before: change.after for change in changes if isinstance(change, ColumnRenamed)}
+    gone = {change.column.name for change in changes if isinstance(change, ColumnDropped)}
+    indexes_, constraints = _left(before, changes)
 
     def renamed(name: str) -> str:
         return renames.get(name, name)

@@ -243,6 +243,25 @@ class Plain:
     rows: dict[str, LogRow] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)
+    fails: Counter[str] = field(default_factory=Counter)
+
+    def end(self, task_id: str, *, failed: bool) -> LogRow:
+        """The row that an iteration leaves that ends now."""
+        began, row = self.began.pop(task_id), self.rows[task_id]
+        if failed:
+            self.fails[task_id] += 1
+            row = failed_at(row, self.clock.now, self.fails[task_id])
+            self.not_before[task_id] = self.clock.steady + back_off(row, self.fails[task_id])
+        else:
+            row = began_at(row, self.clock.now - (self.clock.steady - began))
+            self.not_before.pop(task_id, None)
+            self.fails[task_id] = 0
+        return row
+
+    def put(self, row: LogRow, dues: dict[str, float | None]) -> None:
+        if self.rows.get(row.task_id) != row:
+            self.rows[row.task_id] = row
+            dues[row.task_id] = self.due_of(row)
 
     def due_of(self, row: LogRow) -> float | None:
         return due_at(row, self.clock.now) if row.state == State.RUNNING else None
@@ -293,13 +312,8 @@ class Plain:
 @pytest.mark.parametrize("seed", range(6))
 def test_heaps_find_what_a_look_at_every_subscription_finds(vault: Vault, seed: int) -> None:
     chance, clock = random.Random(seed), Clock()
-    plain, dues, fails = Plain(clock), dict[str, float | None](), Counter[str]()
+    plain, dues = Plain(clock), dict[str, float | None]()
     schedule = Schedule(2, lambda: clock.now, lambda: clock.steady)
-
-    def put(row: LogRow) -> None:
-        if plain.rows.get(row.task_id) != row:
-            plain.rows[row.task_id] = row
-            dues[row.task_id] = plain.due_of(row)
 
     def update(rows: list[LogRow], gone: list[str]) -> None:
         for task_id in gone:
@@ -308,7 +322,7 @@ def test_heaps_find_what_a_look_at_every_subscription_finds(vault: Vault, seed: 
         for row in rows:
             if (before := plain.rows.get(row.task_id)) and before.error_message and not row.error_message:
                 plain.not_before.pop(row.task_id, None)
-            put(row)
+            plain.put(row, dues)
         schedule.update(rows, gone)
 
     update([began_at(new_row(vault, number, chance.choice((1, 5, 30))), START - 40) for number in range(15)], [])
@@ -332,16 +346,8 @@ def test_heaps_find_what_a_look_at_every_subscription_finds(vault: Vault, seed: 
             update([], [task_id])
         elif kind in ("end", "fail") and plain.began:
             task_id = chance.choice(list(plain.began))
-            began, row = plain.began.pop(task_id), plain.rows[task_id]
-            if kind == "end":
-                row = began_at(row, clock.now - (clock.steady - began))
-                plain.not_before.pop(task_id, None)
-                fails[task_id] = 0
-            else:
-                fails[task_id] += 1
-                row = failed_at(row, clock.now, fails[task_id])
-                plain.not_before[task_id] = clock.steady + back_off(row, fails[task_id])
-            put(row)
+            row = plain.end(task_id, failed=kind == "fail")
+            plain.put(row, dues)
             schedule.ended(task_id, row, failed=kind == "fail")
         expected = plain.due(2, dues)
         assert [row.task_id for row in schedule.due()] == expected
