@@ -37,7 +37,7 @@ def _checked(options: Mapping[str, str]) -> dict[str, str]:
         raise BadOption(
             "it is not a dict", subject=_SUBJECT, remedy='Write {"access_key_id": …, "secret_access_key": …}.'
         )
-    found: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     for name, value in options.items():
         short = str(name).lower().removeprefix("aws_")
         if short not in _KNOWN:
@@ -45,9 +45,9 @@ def _checked(options: Mapping[str, str]) -> dict[str, str]:
             raise BadOption(f"there is no option {name!r:.60}", subject=_SUBJECT, remedy=remedy)
         if not isinstance(value, str) or not value:
             raise BadOption(f"{name} is not a text", subject=_SUBJECT, remedy="Give texts; omit unknown options.")
-        if found.setdefault(short, value) != value:
+        if checked.setdefault(short, value) != value:
             raise BadOption(f"{short} is given twice", subject=_SUBJECT, remedy="Give it once.")
-    return found
+    return checked
 
 
 def _placed(url: str, places: Mapping[str, str]) -> str:

@@ -91,9 +91,9 @@ def adopt(lease: Lease, mirror: Mirror, values: Mapping[str, str] | None = None)
     head = head or Head(None, None, 0, 0)  # it is as it was before the first point
     if identity is not None:
         check_owner(identity, claim.task_id, mirror)
-    found = _read(mirror, head)
+    rows = _read(mirror, head)
     history = log.of(claim.task_id).history
-    before, newest = history.newest(), found.points[-1] if found.points else None
+    before, newest = history.newest(), rows.points[-1] if rows.points else None
     lsn = max(claim.row.iteration_lsn, head.iteration_lsn)
     recorded = Context.from_text(claim.row.context)
     snapshots = [*(head.snapshots or ([] if newest is None else [_snapshot(newest)])), None, None]
@@ -113,10 +113,10 @@ def adopt(lease: Lease, mirror: Mirror, values: Mapping[str, str] | None = None)
     }
     lease.confirm()
     forget_later(mirror, head)
-    log.overwrite(claim, row, lambda connection: _write(connection, lease, found, head))
+    log.overwrite(claim, row, lambda connection: _write(connection, lease, rows, head))
     mirror.write_identity(identity)
     publish_pending(log, claim.name, mirror, claim)
-    return Adopted(len(found.points), head.newest_point, before and before.lsn, lsn)
+    return Adopted(len(rows.points), head.newest_point, before and before.lsn, lsn)
 
 
 # ---- what the mirror has
@@ -137,17 +137,17 @@ class _MirrorRows:
 
 def _read(mirror: Mirror, head: Head) -> _MirrorRows:
     files = mirror.point_files()
-    found, shown = _MirrorRows(files.kept), _Shown(mirror)
+    rows, tables = _MirrorRows(files.kept), _Shown(mirror)
     for file in reversed(list(files.all())):
         point = files.load(file)
-        found.points.append(point)
-        found.files.append(file)
-        found.changes.append(shown.move_to(point))
+        rows.points.append(point)
+        rows.files.append(file)
+        rows.changes.append(tables.move_to(point))
         empty = LEDGER_SCHEMA.empty_table()
-        found.ledgers.append(mirror.files.read_arrow(point.ledger, LEDGER_SCHEMA) if point.ledger else empty)
-    found.references.extend(shown.references())
-    found.objects.update(shown.objects(found.ledgers))
-    return found
+        rows.ledgers.append(mirror.files.read_arrow(point.ledger, LEDGER_SCHEMA) if point.ledger else empty)
+    rows.references.extend(tables.references())
+    rows.objects.update(tables.objects(rows.ledgers))
+    return rows
 
 
 class _Shown:

@@ -60,7 +60,7 @@ class CopyVerifier:
             if there is None:
                 return [Damage(name, "it is missing")]
         mending = Mirror(self._copy.store)
-        mending.files = found = _Mending(self._copy.store, self._sources)
+        mending.files = files_read = _Mending(self._copy.store, self._sources)
         others, seen = list[Damage](), set[str]()
         with suppress(MirrorDamaged):  # it is among the damages
             files = mending.point_files()
@@ -68,7 +68,7 @@ class CopyVerifier:
                 point = files.load(file)
                 self._points += 1
                 others += self._of_point(mending, point, seen)
-        return [*found.damages.values(), *others]
+        return [*files_read.damages.values(), *others]
 
     def _of_point(self, mending: Mirror, point: Point, seen: set[str]) -> Iterator[Damage]:
         for name in {point.ledger, point.definitions} - seen - {""}:

@@ -63,7 +63,7 @@ def export_state(engine: sa.Engine, name: str, now: datetime) -> dict[str, Any]:
                 "rows": [[_written(cell) for cell in one] for one in rows],
             }
     endpoint, sealed = parse_uri(row["upstream_conn"])
-    kept = {
+    exported = {
         one.name: _written(row[one.name])
         for one in mo_ccpr_log.columns
         if one.name not in NOT_EXPORTED and one.name != "live_name"
@@ -73,7 +73,7 @@ def export_state(engine: sa.Engine, name: str, now: datetime) -> dict[str, Any]:
         "version": VERSION,
         "catalog_version": SCHEMA_VERSION,
         "exported_at": now.astimezone(UTC).isoformat(),
-        "subscription": {**kept, "upstream": format_uri(endpoint)},
+        "subscription": {**exported, "upstream": format_uri(endpoint)},
         "sealed_password": sealed or "",
         "tables": tables,
     }

@@ -244,18 +244,18 @@ class Verifier:
 
     def _head(self) -> list[Damage]:
         """Head and identity."""
-        found = []
+        damages = []
         for path, read in ((IDENTITY, self._mirror.identity), (HEAD, self._mirror.published_head)):
             try:
                 read()
             except MirrorDamaged as error:
                 if self._sources is None:
-                    return [*found, Damage(path, error.message, points=self._shown())]
-                found.append(Damage(path, error.message, repaired=True))
-        if found:
-            rewrite_damaged(self._log, self._name, self._mirror, [damage.path for damage in found])
+                    return [*damages, Damage(path, error.message, points=self._shown())]
+                damages.append(Damage(path, error.message, repaired=True))
+        if damages:
+            rewrite_damaged(self._log, self._name, self._mirror, [damage.path for damage in damages])
         check_agreement(self._log, self._log.row(self._name), self._mirror)
-        return found
+        return damages
 
     def _orphans(self) -> int:
         row = self._log.row(self._name)
@@ -317,19 +317,19 @@ class Verifier:
 
     def _manifests(self, states: list[TablePoint], points: list[GlobalPoint]) -> Iterable[Damage]:
         """One for each damaged file, which the manifests of several points may go on from."""
-        found: dict[str, Damage] = {}
+        damages: dict[str, Damage] = {}
         for state in states:
             assert state.ref is not None
             for path, problem in self._problems_of_manifest(state.ref):
-                damage = found.get(path) or self._fetched(path, problem)
+                damage = damages.get(path) or self._fetched(path, problem)
                 if not damage.repaired:
                     spoiled = {lsn: list(names) for lsn, names in damage.points.items()}
                     for point in points:
                         if self._shows(point, state):
                             spoiled.setdefault(point.lsn, []).append(state.table.qualified_name)
                     damage = replace(damage, points=spoiled)
-                found[path] = damage
-        return found.values()
+                damages[path] = damage
+        return damages.values()
 
     def _problems_of_manifest(self, ref: TableRef) -> list[tuple[str, str]]:
         """The damaged ones of its files, and what is wrong with each."""
@@ -348,7 +348,7 @@ class Verifier:
 
     def _unreadable(self, points: list[GlobalPoint], bad: set[str]) -> Iterator[Damage]:
         """Tables whose files are sound and whose rows cannot be read all the same, with the types that they have."""
-        shown: dict[str, list[GlobalPoint]] = {}
+        shown_at: dict[str, list[GlobalPoint]] = {}
         refs: dict[str, TableRef] = {}
         kept = self._ledger.kept_tables()
         for point in points:
@@ -356,10 +356,10 @@ class Verifier:
             for state in self._history.tables(point.lsn).values():
                 readable = state.table.id in kept and state.table.id not in behind
                 if state.ref is not None and readable and not bad.intersection(state.ref.files):
-                    shown.setdefault(state.ref.manifest, []).append(point)
+                    shown_at.setdefault(state.ref.manifest, []).append(point)
                     refs[state.ref.manifest] = state.ref
         read = DecodedObjects(self._mirror)
-        for manifest, at in reversed(shown.items()):
+        for manifest, at in reversed(shown_at.items()):
             problem = read.problem_of(refs[manifest], at[-1].at)
             if problem is not None:
                 yield Damage(manifest, problem, points={one.lsn: [refs[manifest].qualified_name] for one in at})

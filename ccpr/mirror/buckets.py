@@ -49,7 +49,7 @@ class Bucket:
 def open_bucket(url: str, credentials: Credentials | None = None) -> Bucket:
     """`credentials` are for S3 only. Raises BadName."""
     parts = urlsplit(url)
-    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    masked = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if any("@" in text for text in (parts.netloc, parts.query, *options.values())) or any(
         "key" in name or "token" in name for name in options
@@ -58,20 +58,20 @@ def open_bucket(url: str, credentials: Credentials | None = None) -> Bucket:
             "Remove them, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, "
             "or use the instance's role."
         )
-        raise BadName("credentials in a URL, which is shown and logged", subject=shown, remedy=remedy)
+        raise BadName("credentials in a URL, which is shown and logged", subject=masked, remedy=remedy)
     if "endpoint" in options:
         options.setdefault("endpoint_override", options.pop("endpoint"))
     if unknown := set(options) - set(_OPTIONS[parts.scheme]):
-        raise BadName(f"unknown options {', '.join(sorted(unknown))}", subject=shown, remedy=_REMEDY)
+        raise BadName(f"unknown options {', '.join(sorted(unknown))}", subject=masked, remedy=_REMEDY)
     prefix = unquote(parts.path).strip("/")
     if not parts.netloc or parts.fragment or ":" in parts.netloc:
-        raise BadName("not the URL of a bucket", subject=shown, remedy=_REMEDY)
+        raise BadName("not the URL of a bucket", subject=masked, remedy=_REMEDY)
     root = "/".join(check_name(part) for part in (parts.netloc, prefix) if part)
     endpoint = options.get("endpoint_override")
     if endpoint and "://" in endpoint:
         options["scheme"], _, options["endpoint_override"] = endpoint.partition("://")
     if options.get("scheme", "https") not in ("http", "https"):
-        raise BadName("a scheme that is neither http nor https", subject=shown, remedy=_REMEDY)
+        raise BadName("a scheme that is neither http nor https", subject=masked, remedy=_REMEDY)
     canonical = f"{parts.scheme}://{root}" + (f"?{urlencode(sorted(options.items()), safe=':')}" if options else "")
     try:
         return Bucket(_file_system(parts.scheme, options, credentials), root, canonical)

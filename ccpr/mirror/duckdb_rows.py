@@ -56,15 +56,15 @@ def _cell(number: int, kind: str) -> str:
 def unique_names(names: Sequence[str]) -> list[str]:
     """The names, with `_1`, `_2` and so on behind one that came before, in whatever letter case: as DuckDB calls the
     columns of a table that it makes of them."""
-    found, next_number = list[str](), dict[str, int]()
+    unique, next_number = list[str](), dict[str, int]()
     for name in names:
-        shown = name
-        while shown.lower() in next_number:
+        free = name
+        while free.lower() in next_number:
             number = next_number[name.lower()]
-            shown, next_number[name.lower()] = f"{name}_{number}", number + 1
-        next_number[shown.lower()] = 1
-        found.append(shown)
-    return found
+            free, next_number[name.lower()] = f"{name}_{number}", number + 1
+        next_number[free.lower()] = 1
+        unique.append(free)
+    return unique
 
 
 def quoted(name: str) -> str:

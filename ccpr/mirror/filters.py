@@ -278,7 +278,7 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[ColumnCondition
     """Raises BadFilter, which names the column, for one that the table does not have (hidden ones count) and for a
     value that it cannot be compared with."""
     by_name = {column.name: column for column in table.columns}
-    found = []
+    tests = []
     for filter_ in filters:
         subject = f"column {filter_.column} of table {table.qualified_name}"
         if filter_.column not in by_name:
@@ -288,8 +288,8 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[ColumnCondition
                 remedy=meant(filter_.column, (column.name for column in table.user_columns), "columns"),
             )
         column = by_name[filter_.column]
-        found.append(ColumnCondition(column, _mask_of(filter_, column, subject)))
-    return tuple(found)
+        tests.append(ColumnCondition(column, _mask_of(filter_, column, subject)))
+    return tuple(tests)
 
 
 def mask_of(tests: Sequence[ColumnCondition], values: Callable[[Column], pa.Array]) -> pa.BooleanArray:

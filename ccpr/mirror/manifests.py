@@ -111,15 +111,15 @@ def read_manifest(files: MirrorFiles, path: str, choose: Rows | None = None) -> 
     Raises MirrorDamaged, StoreFailed.
     """
     newest = _read(files, path, choose)
-    found, removed = [newest.added], newest.removed
+    added, removed = [newest.added], newest.removed
     for part in reversed(newest.parts):
         file = _read(files, part.path, choose)
         if file.rows != part.rows:
             text = f"it has {file.rows} rows, and {path} was written when it had {part.rows}"
             raise MirrorDamaged(text, subject=files.subject(part.path))
-        found.append(_without(file.added, removed))
+        added.append(_without(file.added, removed))
         removed = pa.concat_tables([file.removed, removed])
-    objects = found[0] if len(found) == 1 else pa.concat_tables(found[::-1])
+    objects = added[0] if len(added) == 1 else pa.concat_tables(added[::-1])
     if choose is None and objects.num_rows != newest.objects:
         text = f"its files have {objects.num_rows} objects, and it was written with {newest.objects}"
         raise MirrorDamaged(text, subject=files.subject(path))

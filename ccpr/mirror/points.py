@@ -144,9 +144,9 @@ class Point:
     def table(self, qualified_name: str) -> TableRef:
         """The table `db.t`; letter case counts. Raises TableMissingInMirror, PointNotReached for a table that is
         behind."""
-        found = self._by_name.get(qualified_name, ())
+        refs = self._by_name.get(qualified_name, ())
         late = next((entry for entry in self.behind.values() if entry.qualified_name == qualified_name), None)
-        if late is not None and not found:
+        if late is not None and not refs:
             state = "has no point yet" if late.lsn is None else f"is at point {late.lsn}"
             raise PointNotReached(
                 f"the table is in quarantine and {state}",
@@ -155,13 +155,13 @@ class Point:
                 + ("" if late.lsn is None else f" It can be read with --at {late.lsn}."),
             )
         subject = f"table {qualified_name} at point {self.lsn}"
-        if not found:
+        if not refs:
             remedy = meant(qualified_name, self.names(), "tables")
             raise TableMissingInMirror("no such table in the point", subject=subject, remedy=remedy)
-        if len(found) > 1:
+        if len(refs) > 1:
             text = "several tables are written this way; a dot in a name makes it ambiguous"
             raise TableMissingInMirror(text, subject=subject)
-        return found[0]
+        return refs[0]
 
     def knows(self, qualified_name: str) -> bool:
         """Whether a table has that name, be it one of an index, or one that lags."""

@@ -145,9 +145,9 @@ class PointDatabase:
             return
         self._check_case(name, sql)
         database, _, table = name.partition(".")
-        self._known[name] = shown = PointTable(self._mirror, name, self.point.lsn, self._reading)
-        inner = f"__ccpr_{self.point.lsn}_{shown.table_id}"
-        self.connection.register(inner, shown)
+        self._known[name] = rows = PointTable(self._mirror, name, self.point.lsn, self._reading)
+        inner = f"__ccpr_{self.point.lsn}_{rows.table_id}"
+        self.connection.register(inner, rows)
         if database not in self._schemas:
             self._schemas.add(database)
             self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(database)}")
@@ -156,7 +156,7 @@ class PointDatabase:
             places.append(f"main.{quoted(table)}")
         for place in places:
             self.connection.execute(
-                f"CREATE OR REPLACE VIEW {place} AS SELECT * EXCLUDE ({quoted(shown.row)}) FROM {quoted(inner)}"
+                f"CREATE OR REPLACE VIEW {place} AS SELECT * EXCLUDE ({quoted(rows.row)}) FROM {quoted(inner)}"
             )
 
     def _table_of_tables(self) -> pa.Table:

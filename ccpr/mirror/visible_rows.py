@@ -29,17 +29,17 @@ def count_rows(
     without a filter are not looked at, so what is wrong with them is no error.
     """
     tests, pruning = conditions(filters, manifest.table), prune(filters, manifest.table.columns)
-    found = 0
+    count = 0
     with files_of(manifest.table.qualified_name):
         part = mirror.part_for(manifest, filters)
         for visible in visible_blocks(part.listed_objects(), mirror.open_object, at, choose=pruning.blocks):
-            if limit is not None and found >= limit:
+            if limit is not None and count >= limit:
                 return limit
             if pruning.covers(visible.file, visible.blocks[0]):
-                found += visible.count
+                count += visible.count
             else:
-                found += mask_of(tests, cache(visible.column)).true_count
-    return found if limit is None else min(found, limit)
+                count += mask_of(tests, cache(visible.column)).true_count
+    return count if limit is None else min(count, limit)
 
 
 def count_visible(

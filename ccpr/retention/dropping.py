@@ -160,14 +160,14 @@ def _check_unchanged(
 
 
 def _gaps(points: Sequence[GlobalPoint], dropped: Collection[int]) -> Iterator[_Gap]:
-    after, found = -1, False
+    after, dropping = -1, False
     for point in points:
         if point.lsn in dropped:
-            found = True
+            dropping = True
             continue
-        if found:
+        if dropping:
             yield _Gap(after, point.lsn)
-        after, found = point.lsn, False
+        after, dropping = point.lsn, False
 
 
 def _drop_between(connection: sa.Connection, replica: Replica, gap: _Gap) -> list[str]:

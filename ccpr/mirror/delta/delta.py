@@ -180,13 +180,13 @@ class _Plan:
         objects += [_Changed(listed, _Place.ADDED, listed.stats.rows) for listed in added if not listed.tombstone]
         return objects + (self._kept(removed, added, kept) if kept.num_rows else [])
 
-    def _kept(self, removed: list[ListedObject], added: list[ListedObject], kept: pa.Table) -> list[_Changed]:
+    def _kept(self, removed: list[ListedObject], added: list[ListedObject], staying: pa.Table) -> list[_Changed]:
         """Data objects of both points whose visible rows may differ: because a tombstone was added or removed, or
         because a row was committed between the points."""
         counts: dict[bytes, int] = {}
         later = []  # tombstone objects of both points
-        appendable = stats_columns(kept.column("stats").combine_chunks()).column("appendable")
-        for listed in Manifest(self.table, kept.filter(appendable)).listed_objects():
+        appendable = stats_columns(staying.column("stats").combine_chunks()).column("appendable")
+        for listed in Manifest(self.table, staying.filter(appendable)).listed_objects():
             if listed.tombstone:
                 later.append(listed)
             elif self._holds_later_rows(listed):
@@ -197,8 +197,8 @@ class _Plan:
             (later, self.at, self.since),
         ]
         if any(objects for objects, _, _ in changes):
-            kept = kept.filter(pc.invert(kept.column("is_tombstone")))
-            ids = frozenset(raw[:OBJECT_ID_SIZE] for raw in kept.column("stats").to_pylist())
+            staying = staying.filter(pc.invert(staying.column("is_tombstone")))
+            ids = frozenset(raw[:OBJECT_ID_SIZE] for raw in staying.column("stats").to_pylist())
             for objects, at, since in changes:
                 for object_id, count in count_deletions(
                     objects, self.mirror.open_object, at, of=ids, since=since
@@ -210,10 +210,10 @@ class _Plan:
             if not np.array_equal(then, now):
                 counts[object_id] = counts.get(object_id, 0) + len(np.setxor1d(then, now))
         touched = pc.is_in(
-            stats_columns(kept.column("stats").combine_chunks()).column("name"),
+            stats_columns(staying.column("stats").combine_chunks()).column("name"),
             pa.array(map(object_name, counts), pa.string()),
         )
-        listed = Manifest(self.table, kept.filter(touched)).listed_objects()
+        listed = Manifest(self.table, staying.filter(touched)).listed_objects()
         return [_Changed(one, _Place.KEPT, min(counts[one.stats.object_id], one.stats.rows)) for one in listed]
 
     def _holds_later_rows(self, listed: ListedObject) -> bool:

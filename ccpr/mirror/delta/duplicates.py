@@ -81,7 +81,7 @@ def _visible(mirror: Mirror, manifest: Manifest, key: RowKey, at: Timestamp) -> 
     data = sorted((one for one in listed if not one.tombstone), key=lambda one: rowid_order(one.stats.object_id))
     ids = [one.stats.object_id for one in data]
     dead = deleted_rows([one for one in listed if one.tombstone], mirror.open_object, at, of=ids)
-    found = []
+    visible = []
     for one in data:
         file, deletions = open_listed(one, mirror.open_object), dead.get(one.stats.object_id)
         check_deletions(one, file, deletions)
@@ -98,8 +98,8 @@ def _visible(mirror: Mirror, manifest: Manifest, key: RowKey, at: Timestamp) -> 
             times[1] = one.created.logical if stored is None else stored["logical"][rows]
             keys = file.column(block.number, key.match, rows)
             places = np.uint64(block.number) << np.uint64(ROW_BITS) | rows.astype(np.uint64)
-            found.append(_Rows(one, keys, places, times))
-    return found
+            visible.append(_Rows(one, keys, places, times))
+    return visible
 
 
 def _without_last(mirror: Mirror, key: RowKey, pieces: list[_Rows], codes: np.ndarray, rows: np.ndarray) -> Duplicates:

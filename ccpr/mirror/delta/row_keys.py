@@ -126,9 +126,9 @@ def partners(before: Sequence[pa.Array], after: Sequence[pa.Array], column: Colu
     """
     pieces = [*before, *after]
     first_after, rows = sum(map(len, before)), sum(map(len, pieces))
-    found = np.full(rows - first_after, -1, np.int64)
+    partner = np.full(rows - first_after, -1, np.int64)
     if first_after in (0, rows):
-        return found
+        return partner
     codes = key_codes(pieces, column, subject)
     order = np.argsort(codes, kind="stable")  # keys of sorted objects are sorted runs, which a stable sort only merges
     ranked = codes[order]
@@ -136,8 +136,8 @@ def partners(before: Sequence[pa.Array], after: Sequence[pa.Array], column: Colu
     left, right = order[pairs], order[pairs + 1]
     if np.any(left >= first_after) or np.any(right < first_after):
         raise KeysNotUnique("two visible rows have the same key", subject=subject)
-    found[right - first_after] = left
-    return found
+    partner[right - first_after] = left
+    return partner
 
 
 def key_codes(pieces: Sequence[pa.Array], column: Column, subject: str) -> np.ndarray:

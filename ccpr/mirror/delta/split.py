@@ -399,7 +399,7 @@ class SplitRun:
         differ = partner < 0
         matched = np.flatnonzero(~differ)
         matched = matched[np.argsort(partner[matched], kind="stable")]
-        found = np.zeros(len(self.shape.columns), np.int64)  # differences by column
+        differences = np.zeros(len(self.shape.columns), np.int64)  # differences by column
         for chunk, part, picked in before.pieces(partner[matched]):
             open_rows = matched[part]
             for number in self.texts:
@@ -411,11 +411,11 @@ class SplitRun:
             for number in self.compared:
                 equal = self._equal(chunk, picked, values, open_rows, number)
                 differ[open_rows[~equal]] = True
-                found[number] += np.count_nonzero(~equal)
+                differences[number] += np.count_nonzero(~equal)
                 open_rows, picked = open_rows[equal], picked[equal]
                 if len(open_rows) == 0:
                     break
-            self.compared.sort(key=lambda number: -found[number])
+            self.compared.sort(key=lambda number: -differences[number])
         return differ
 
     def _equal(
