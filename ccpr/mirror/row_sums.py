@@ -88,13 +88,6 @@ def basis_of(schema: pa.Schema) -> str:
     return hashlib.sha256(repr(described).encode()).hexdigest()[:16]
 
 
-def row_sum_of(batches: Sequence[pa.RecordBatch | pa.Table], schema: pa.Schema) -> RowSum:
-    summing = Summing(schema)
-    for batch in batches:
-        summing.add(batch)
-    return summing.row_sum()
-
-
 def _mixed(values: np.ndarray) -> np.ndarray:
     """The finalizer of splitmix64."""
     values = (values ^ (values >> _S30)) * _TWO

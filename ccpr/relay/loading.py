@@ -12,11 +12,10 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ccpr.base.clock import Clock, utc_now, wall_clock
+from ccpr.base.clock import Clock, wall_clock
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import ObjectStats
@@ -30,11 +29,11 @@ from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, Task, TaskState
 from ccpr.relay.errors import DownstreamFailed, DownstreamHasDatabase, DownstreamSilent, RelayAddress
 from ccpr.relay.mirror_publication import MirrorPublication
-from ccpr.relay.pins import PinsInMemory, PinStore
 from ccpr.relay.served_points import ServedPoint
 from ccpr.relay.server import Listen, Relay
+from ccpr.retention.pinning import PinsInMemory, PinStore, pinned
 from ccpr.state.ledger import LedgerEntry
-from ccpr.state.pins import OURS, Pin
+from ccpr.state.pins import OURS
 
 LOGIN = "restore"
 POLL_SECONDS = 1.0
@@ -134,7 +133,8 @@ def load(
         )
     name = publication_name(source, point.lsn, database)
     clear(downstream, database, name, source.pins)
-    with _pinned(source.pins, name, point.lsn, point.at.physical, clock):
+    source.pins.drop(name)  # an interrupted attempt left it
+    with pinned(source.pins, point, clock, name=name):
         published = MirrorPublication(
             name,
             source.mirror,
@@ -254,18 +254,6 @@ def publication_name(source: Source, lsn: int, database: str) -> str:
 
 def _is_near(host: str) -> bool:
     return Listen(host).is_loopback
-
-
-@contextmanager
-def _pinned(pins: PinStore, name: str, lsn: int, at: int, clock: Clock) -> Iterator[None]:
-    """The point stays for the time of the copy."""
-    now = utc_now(clock)
-    pins.drop(name)  # an interrupted attempt left it
-    pins.add(Pin(name, lsn, at, None, now, now))
-    try:
-        yield
-    finally:
-        pins.drop(name)
 
 
 def _release(pins: PinStore, downstream: Downstream, publication: str) -> None:

@@ -40,8 +40,8 @@ from ccpr.relay.brake import gone_at_once
 from ccpr.relay.catalog import served_catalog
 from ccpr.relay.content import Content
 from ccpr.relay.counters import next_number
-from ccpr.relay.pins import PinStore
 from ccpr.relay.served_points import ServedPoint, ServedPoints, bearable
+from ccpr.retention.pinning import PinStore
 from ccpr.state.errors import RelayPinned
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.pins import Pin

@@ -12,7 +12,7 @@ WHOLE_SECONDS = 60.0  # between two times that all are read whole: who writes th
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangedLogRows:
     """Since the read before.
 
     Attributes
@@ -44,7 +44,7 @@ class WatchedRows:
         self._marks: dict[str, Mark] = {}
         self._whole_at = float("-inf")
 
-    def read(self) -> Changes:
+    def read(self) -> ChangedLogRows:
         """What has changed. Raises StateUnavailable, StateUnreadable; then nothing is forgotten."""
         whole = self._steady() - self._whole_at >= WHOLE_SECONDS
         marks, found, bad = self._read(whole)
@@ -58,7 +58,7 @@ class WatchedRows:
         self.rows.update((row.task_id, row) for row in changed)
         # What was written, or could not be read, since its mark was read is read again next time.
         self._marks = {task_id: mark for task_id, mark in marks.items() if task_id in self.rows}
-        return Changes(changed, gone, bad)
+        return ChangedLogRows(changed, gone, bad)
 
     @repeatable
     def _read(self, whole: bool) -> tuple[dict[str, Mark], list[LogRow], list[BadRow]]:

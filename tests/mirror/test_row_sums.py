@@ -2,6 +2,7 @@
 
 import datetime
 import random
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.mirror.row_sums import RowSum, Summing, row_sum_of
+from ccpr.mirror.row_sums import RowSum, Summing
 
 TYPES: dict[pa.DataType, st.SearchStrategy] = {
     pa.int8(): st.integers(-128, 127),
@@ -41,6 +42,13 @@ def tables(draw: st.DrawFn) -> pa.Table:
         values = draw(st.lists(st.none() | TYPES[kind], min_size=count, max_size=count))
         columns[f"c{number}"] = pa.array(values, kind)
     return pa.table(columns)
+
+
+def row_sum_of(batches: Sequence[pa.RecordBatch | pa.Table], schema: pa.Schema) -> RowSum:
+    summing = Summing(schema)
+    for batch in batches:
+        summing.add(batch)
+    return summing.row_sum()
 
 
 def row_sum(table: pa.Table) -> RowSum:

@@ -26,8 +26,8 @@ from ccpr.relay.backing import StateFolder
 from ccpr.relay.logins import Logins
 from ccpr.relay.mirror_publication import MirrorPublication
 from ccpr.relay.offers import Offers
-from ccpr.relay.pins import PinsInMemory
 from ccpr.relay.server import Listen, Relay
+from ccpr.retention.pinning import PinsInMemory
 from ccpr.service.workspace import Workspace
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.subscription import Subscription
