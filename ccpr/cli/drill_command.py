@@ -14,7 +14,7 @@ from ccpr.cli.shown_times import AT_HELP, at_option, clock_text, time_text
 
 if TYPE_CHECKING:
     from ccpr.mirror.points import Point
-    from ccpr.service.drilling import Place
+    from ccpr.service.drilling import DrillTo
     from ccpr.service.workspace import Workspace
     from ccpr.state.drills import Drill
 
@@ -75,7 +75,7 @@ def drill(
         raise typer.Exit(1)
 
 
-def _place(workspace: "Workspace", name: str, into: str | None, password_file: Path | None) -> "Place":
+def _place(workspace: "Workspace", name: str, into: str | None, password_file: Path | None) -> "DrillTo":
     """Raises BadUri, BadTargetUri."""
     from ccpr.service.drilling import place_of
     from ccpr.state.subscription import Subscription
@@ -83,11 +83,11 @@ def _place(workspace: "Workspace", name: str, into: str | None, password_file: P
     settings = Subscription.from_row(workspace.log.row(name)).settings
     if into is not None and into.startswith("mysql://"):
         from ccpr.cli.login_options import read_login
-        from ccpr.service.drilling import Place
+        from ccpr.service.drilling import DrillTo
         from ccpr.targets.address import Address
 
         endpoint, password = read_login(into, password_file)
-        return Place(server=Address(endpoint, ""), password=password)
+        return DrillTo(server=Address(endpoint, ""), password=password)
     return place_of(workspace, settings.drill_into if into is None else into)
 
 

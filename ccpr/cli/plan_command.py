@@ -14,7 +14,7 @@ from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
 from ccpr.cli.shown_times import clock_text
 
 if TYPE_CHECKING:
-    from ccpr.pipeline.plan import Plan
+    from ccpr.pipeline.plan import IterationPlan
     from ccpr.service.room import Room
 
 
@@ -80,11 +80,11 @@ def room_trouble(room: "Room", size: int) -> str:
     return room.trouble
 
 
-def plan_json(found: "Plan") -> dict[str, Any]:
+def plan_json(found: "IterationPlan") -> dict[str, Any]:
     return {**asdict(found), "at": found.at.physical, "destructive": [asdict(change) for change in found.destructive]}
 
 
-def show_plan(found: "Plan", *, whole: bool = False, ddl: bool = False) -> None:
+def show_plan(found: "IterationPlan", *, whole: bool = False, ddl: bool = False) -> None:
     """`whole`: index tables too; `ddl`: what differs in definitions."""
     out.print(
         f"plan {found.id} for point {found.lsn}, snapshot {found.snapshot}, upstream's clock {clock_text(found.at)}",
@@ -106,7 +106,7 @@ def show_plan(found: "Plan", *, whole: bool = False, ddl: bool = False) -> None:
         out.print(f"not replicated: {names}", style="dim")
 
 
-def _show_tables(found: "Plan", *, whole: bool) -> None:
+def _show_tables(found: "IterationPlan", *, whole: bool) -> None:
     """With their sum, which is of all tables whose objects are copied."""
     shown = [entry for entry in found.tables if whole or entry.kind != _INDEX]
     copied = [entry for entry in found.tables if entry.copied]
@@ -131,7 +131,7 @@ def _show_tables(found: "Plan", *, whole: bool) -> None:
     show_table(("table", "objects added", "objects removed", "bytes added"), cells, empty="", right=(1, 2, 3))
 
 
-def _show_changes(found: "Plan", *, whole: bool, ddl: bool) -> None:
+def _show_changes(found: "IterationPlan", *, whole: bool, ddl: bool) -> None:
     """`ddl`: each with what differs in its definition."""
     changes = [entry for entry in found.changes if whole or not entry.index]
     if changes:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID, TextColumn
 
-    from ccpr.pipeline.spark.choice import Choice
+    from ccpr.pipeline.spark.choice import CopierChoice
 
 
 def byte_bars(*more: "TextColumn") -> "Bars":
@@ -73,7 +73,7 @@ class Display:
         self._iteration = self._bars.add_task("", total=None, rows="", visible=False)
         self._targets = self._bars.add_task("", total=None, rows="", visible=False)
         self._rows, self._lock = 0, Lock()
-        self.choices: list[Choice] = []
+        self.choices: list[CopierChoice] = []
         self._log: CopyLog | None = None
         self.callbacks = Progress(
             on_step=lambda step: self._bars.update(self._iteration, description=step.title, visible=True),

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ccpr.pipeline.committing import Outcome
+    from ccpr.pipeline.committing import IterationOutcome
     from ccpr.pipeline.copying import CopyJob
     from ccpr.pipeline.iteration import Iteration
-    from ccpr.pipeline.spark.choice import Choice
+    from ccpr.pipeline.spark.choice import CopierChoice
     from ccpr.service.target_sync import TargetOutcome
     from ccpr.service.workspace import Workspace
 
@@ -155,7 +155,7 @@ def resync(
         raise typer.Exit(NOT_CONFIRMED)
 
 
-def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]" = ()) -> None:
+def show_outcome(outcome: "IterationOutcome", seconds: float, choices: "Sequence[CopierChoice]" = ()) -> None:
     for choice in choices:
         if not choice.usual:
             out.print(choice.text, style="dim")
@@ -173,12 +173,12 @@ def show_outcome(outcome: "Outcome", seconds: float, choices: "Sequence[Choice]"
         out.tell("quarantined:", "bold yellow", f"{', '.join(outcome.quarantined)}; see ccpr status")
 
 
-def run_stages(workspace: "Workspace", iteration: "Iteration", engine: str, display: Display) -> "Outcome":
+def run_stages(workspace: "Workspace", iteration: "Iteration", engine: str, display: Display) -> "IterationOutcome":
     """The whole iteration, with progress on standard error."""
     from ccpr.pipeline.copying import copy_in_process
     from ccpr.pipeline.driver import drive
 
-    def chosen(choice: "Choice") -> None:
+    def chosen(choice: "CopierChoice") -> None:
         display.choices.append(choice)
         iteration.note_copier(choice.text)
 

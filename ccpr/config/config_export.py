@@ -16,7 +16,7 @@ from ccpr.service.subscriptions import overlapping
 from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.followers import Follower, Stage
+from ccpr.state.followers import Follower, FollowerStage
 from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.settings import SETTINGS
 from ccpr.state.states import State
@@ -161,7 +161,7 @@ def _followers(followers: Iterable[Follower], one: Subscription, variables: _Nam
     """Those that follow, or are about to."""
     found: dict[str, Any] = {}
     for follower in followers:
-        if follower.stage not in (Stage.STARTING, Stage.FOLLOWING):
+        if follower.stage not in (FollowerStage.STARTING, FollowerStage.FOLLOWING):
             continue
         found[follower.name] = {
             "uri": _escaped(follower.uri),

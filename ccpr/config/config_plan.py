@@ -24,7 +24,7 @@ from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service import subscriptions, targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.followers import Follower, Stage
+from ccpr.state.followers import Follower, FollowerStage
 from ccpr.state.log_rows import LogRow
 from ccpr.state.setting_entry import Setting
 from ccpr.state.settings import SETTINGS
@@ -190,11 +190,11 @@ class _Comparison:
         do = partial(self._following.follow, name=subscription.name, one=one)
         check = partial(self._following.check, name=subscription.name, one=one, is_new=is_new)
         database = one.database or subscription.database
-        if known is None or known.stage is Stage.STARTING:
+        if known is None or known.stage is FollowerStage.STARTING:
             about = f"database {database} at {one.endpoint.masked()}"
             yield Action(Verb.FOLLOW, subscription.name, follower=one.name, about=about, do=do, check=check)
             return
-        if known.stage is not Stage.FOLLOWING:
+        if known.stage is not FollowerStage.FOLLOWING:
             self.problems.append(Problem(path, f"it is {known.stage}: type that command again, or remove it here"))
         before, _ = parse_uri(known.uri)
         fixed = {

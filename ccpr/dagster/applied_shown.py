@@ -10,12 +10,12 @@ from ccpr.matrixone.definitions import Definitions, Unreadable, Written
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 
 _LONGEST_STATEMENT = 2000  # in Dagster's event log; `ccpr tables --ddl` shows all
 
 
-def applied_metadata(outcome: Outcome, mirror: Mirror) -> dict[str, Any]:
+def applied_metadata(outcome: IterationOutcome, mirror: Mirror) -> dict[str, Any]:
     """Of an iteration that made a point."""
     point = mirror.point()
     return {
@@ -27,12 +27,12 @@ def applied_metadata(outcome: Outcome, mirror: Mirror) -> dict[str, Any]:
     }
 
 
-def idle_metadata(outcome: Outcome) -> dict[str, Any]:
+def idle_metadata(outcome: IterationOutcome) -> dict[str, Any]:
     """Of an iteration that found nothing new: the same figures. The tables are left out, as none has changed."""
     return _numbers(outcome)
 
 
-def _numbers(outcome: Outcome) -> dict[str, Any]:
+def _numbers(outcome: IterationOutcome) -> dict[str, Any]:
     return {
         **metadata.ages(outcome),
         metadata.POINT_MADE: outcome.point,
@@ -71,7 +71,7 @@ def definitions_metadata(found: Sequence[Definitions]) -> dict[str, dg.TableMeta
     return {metadata.DEFINITIONS: metadata.table(records, dict.fromkeys(records[0], "string"))} if records else {}
 
 
-def zero_dates_metadata(outcome: Outcome) -> dict[str, dg.TableMetadataValue]:
+def zero_dates_metadata(outcome: IterationOutcome) -> dict[str, dg.TableMetadataValue]:
     """How often columns have the zero date; nothing where none has. Stored values, as stored rows are."""
     rows = [
         {"table": table, "column": column, "values": count}

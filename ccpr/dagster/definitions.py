@@ -13,7 +13,7 @@ from ccpr.dagster.health import longest_silence
 from ccpr.dagster.health_assets import all_health_check, build_all_health
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.dagster.table_specs import Loaded
+from ccpr.dagster.table_specs import TableDefinitions
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -33,7 +33,7 @@ def build_definitions(
     *,
     steps: Sequence[dg.AssetsDefinition],
     others: Sequence[dg.AssetSpec],
-    loaded: Loaded,
+    loaded: TableDefinitions,
     jobs: "Sequence[UnresolvedAssetJobDefinition]",
     sensors: Sequence[dg.SensorDefinition],
     replication: Replication,
@@ -51,7 +51,7 @@ def build_definitions(
             return spec.replace_attributes(description=f"{spec.description} {loaded.left_out_text()}")
         return spec
 
-    whole = Loaded(prefix=loaded.prefix)
+    whole = TableDefinitions(prefix=loaded.prefix)
     whole.add(build_all_health(loaded.subscriptions))
     return dg.Definitions(
         assets=dg.map_asset_specs(completed, [*others, *steps, *whole.assets, *loaded.assets]),

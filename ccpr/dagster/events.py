@@ -19,7 +19,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import ObjectDiff
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.plan import sums_by_table
 from ccpr.schema.table_changes import ChangeKind
@@ -156,11 +156,11 @@ def objects_copied(record: IterationRecord) -> StepEvent:
     return StepEvent(COPIED_OBJECTS, snapshot.lsn, snapshot.at, shown, [checks.objects_stored(report)])
 
 
-def applied(outcome: Outcome, mirror: Mirror) -> StepEvent:
+def applied(outcome: IterationOutcome, mirror: Mirror) -> StepEvent:
     return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, applied_metadata(outcome, mirror))
 
 
-def mirror_made(outcome: Outcome) -> list[StepEvent]:
+def mirror_made(outcome: IterationOutcome) -> list[StepEvent]:
     """The mirror, if there is a new point in it."""
     if not outcome.point:
         return []
@@ -174,7 +174,7 @@ def mirror_made(outcome: Outcome) -> list[StepEvent]:
     return [StepEvent(MIRROR, outcome.lsn, outcome.at, shown)]
 
 
-def idle(outcome: Outcome) -> StepEvent:
+def idle(outcome: IterationOutcome) -> StepEvent:
     """An iteration that found nothing new: the tables are those of the upstream at a later time. It is a
     materialization of the same data version: what is observed would be mixed with the figures of another iteration, and
     would not count as fresh."""

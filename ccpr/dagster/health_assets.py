@@ -16,7 +16,7 @@ from ccpr.dagster.health import (
     health_key,
     longest_silence,
 )
-from ccpr.dagster.inventory import Destination
+from ccpr.dagster.inventory import KnownTarget
 from ccpr.dagster.keys import prefixed
 from ccpr.dagster.replica_health import DESCRIPTION, read_health
 from ccpr.dagster.replication import Replication, as_failure
@@ -61,7 +61,7 @@ def health_asset(subscription: str, interval: float) -> dg.AssetSpec:
     )
 
 
-def target_asset(subscription: str, target: Destination) -> dg.AssetSpec:
+def target_asset(subscription: str, target: KnownTarget) -> dg.AssetSpec:
     return dg.AssetSpec(
         health_key(subscription, target.name),
         deps=[health_key(subscription), MIRROR],

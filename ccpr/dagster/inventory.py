@@ -20,7 +20,7 @@ from ccpr.state.targets import Target, TargetState
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class KnownTarget:
     """A target. `kind`: its dialect, or `delta`; `uri`: without a password."""
 
     name: str
@@ -68,7 +68,7 @@ class KnownSubscription:
     name: str
     interval: float
     mirror: str
-    destinations: tuple[Destination, ...]
+    destinations: tuple[KnownTarget, ...]
     followers: tuple[tuple[str, str], ...]
     tables: tuple[KnownTable, ...] = ()
     left_out: int = 0
@@ -84,7 +84,7 @@ class KnownSubscription:
             float(value["interval"]),
             text_of(value["mirror"]),
             tuple(
-                Destination(text_of(one["name"]), text_of(one["kind"]), bool(one["is_lake"]), text_of(one["uri"]))
+                KnownTarget(text_of(one["name"]), text_of(one["kind"]), bool(one["is_lake"]), text_of(one["uri"]))
                 for one in value["destinations"]
             ),
             tuple((text_of(name), text_of(database)) for name, database in value["followers"]),
@@ -151,10 +151,10 @@ def _subscription(workspace: Workspace, row: LogRow, targets: list[Target], *, h
     )
 
 
-def _destination(target: Target) -> Destination:
+def _destination(target: Target) -> KnownTarget:
     if target.dialect is None:
-        return Destination(target.name, "delta", True, printable(target.uri))
-    return Destination(target.name, target.dialect.server, False, printable(address_of(target).masked()))
+        return KnownTarget(target.name, "delta", True, printable(target.uri))
+    return KnownTarget(target.name, target.dialect.server, False, printable(address_of(target).masked()))
 
 
 def _with_tables(

@@ -33,7 +33,7 @@ from ccpr.matrixone.client.errors import HistoryUnreadable, NotFlushedYet, Stale
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.due import back_off, due_at
 from ccpr.pipeline.options import IterationOptions, Timeouts
@@ -277,7 +277,7 @@ def _serve(
             tick.events.extend(idle(outcome).runless(name))
 
 
-def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bool) -> Outcome | None:
+def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bool) -> IterationOutcome | None:
     """None if there is work for a run: rows have changed, finding out takes more time than a tick has, or `in_run`."""
     if not row.watermark:
         return None  # the first iteration lists and copies everything

@@ -14,7 +14,7 @@ import dagster as dg
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 from ccpr.schema.table_changes import CatalogChange
 
 SYNC_JOB = "ccpr_sync_job"  # the job that the sensor starts
@@ -110,7 +110,7 @@ def clock(at: Timestamp) -> dg.TimestampMetadataValue:
     return dg.MetadataValue.timestamp(datetime.fromtimestamp(at.physical / 1e9, UTC))
 
 
-def ages(outcome: Outcome) -> dict[str, Any]:
+def ages(outcome: IterationOutcome) -> dict[str, Any]:
     """When the state was the upstream's, by our clock; how old it was when the iteration ended; how far the clocks are
     apart. A lag would stand still here while it grows: `ccpr.dagster.health` has it."""
     skew = outcome.clock_skew_seconds

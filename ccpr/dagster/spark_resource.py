@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr
 from ccpr.base.copy_meter import CopyLog
 from ccpr.base.extras import require
 from ccpr.pipeline.copying import CopyEngine
-from ccpr.pipeline.spark.choice import Choice
+from ccpr.pipeline.spark.choice import CopierChoice
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, start_java, unavailable
 from ccpr.service.workspace import find_home
@@ -91,7 +91,7 @@ class _RunLog:
         self._write, self._note = write, note
         self._log: CopyLog | None = None
 
-    def on_choice(self, choice: Choice) -> None:
+    def on_choice(self, choice: CopierChoice) -> None:
         self._write(choice.text)
         self._note(choice.text)
         self._log = CopyLog(choice.size, self._write)

@@ -33,7 +33,7 @@ _TAG = re.compile(r"[\w.-]{1,63}", re.ASCII)
 
 
 @dataclass(slots=True)
-class Loaded:
+class TableDefinitions:
     """Definitions of all subscriptions.
 
     Attributes
@@ -63,14 +63,14 @@ class Loaded:
         )
 
 
-def load_subscriptions(workspace: Workspace | None = None, prefix: Sequence[str] = ()) -> Loaded:
+def load_subscriptions(workspace: Workspace | None = None, prefix: Sequence[str] = ()) -> TableDefinitions:
     """What there is to define now, by keys with a prefix."""
     return define(read_inventory(workspace, room=most_tables()), prefix)
 
 
-def define(known: Sequence[KnownSubscription], prefix: Sequence[str] = ()) -> Loaded:
+def define(known: Sequence[KnownSubscription], prefix: Sequence[str] = ()) -> TableDefinitions:
     """What is defined for what there is, by keys with a prefix."""
-    loaded = Loaded(prefix=tuple(prefix))
+    loaded = TableDefinitions(prefix=tuple(prefix))
     for one in known:
         loaded.subscriptions.append(one.name)
         loaded.intervals.append(one.interval)

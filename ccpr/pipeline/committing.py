@@ -44,7 +44,7 @@ from ccpr.state.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IterationOutcome:
     """How an iteration ended.
 
     Attributes

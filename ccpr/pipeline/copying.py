@@ -238,7 +238,7 @@ def copy_objects(job: CopyJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 def _looked_up(store: Store, batches: Iterable[pa.RecordBatch]) -> "Iterator[_UnderWay]":
     """The objects of the batches, and which of them have to be fetched. A loop over objects, not rows."""
     for stats in (ObjectStats.parse(cell.as_py()) for batch in batches for cell in batch.column("stats")):
-        path, found = object_path(stats.name), _Found()
+        path, found = object_path(stats.name), _CheckedObject()
         size = store.size(path)
         fetch = size != stats.size or not _is_sound(store, stats, found)
         if fetch and size is not None:
@@ -390,7 +390,7 @@ def _doubtful(rows: pa.Table, known: Collection[str]) -> dict[str, bytes]:
 
 
 @dataclass(slots=True)
-class _Found:
+class _CheckedObject:
     """Where the check of an object, on another thread, leaves what it found."""
 
     findings: Findings = field(default_factory=Findings)
@@ -400,7 +400,7 @@ class _Found:
 class _UnderWay:
     stats: ObjectStats
     fetched: bool
-    found: _Found
+    found: _CheckedObject
     direct: bool = False
     stored: Future[StoredFile] = field(default_factory=Future)
 
@@ -426,7 +426,7 @@ def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.Record
     return pa.RecordBatch.from_arrays(columns, schema=COPY_OUTPUT)
 
 
-def _is_sound(store: Store, stats: ObjectStats, found: _Found) -> bool:
+def _is_sound(store: Store, stats: ObjectStats, found: _CheckedObject) -> bool:
     """Whether what an earlier, interrupted run or another table brought is the object. What is not is fetched again."""
     try:
         _check(stats, found, store.open(object_path(stats.name)))
@@ -440,6 +440,6 @@ def _hash(store: Store, stats: ObjectStats) -> StoredFile:
     return StoredFile(stats.size, store.stored(object_path(stats.name)).sha256)
 
 
-def _check(stats: ObjectStats, found: _Found, content: Content) -> None:
+def _check(stats: ObjectStats, found: _CheckedObject, content: Content) -> None:
     """What this release does not read yet is copied as it is: a later one reads it from the same mirror."""
     found.findings = Findings.of(content, stats)

@@ -10,7 +10,7 @@ from ccpr.base.clock import Clock, wall_clock
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.catalog_diff import CatalogDiff
-from ccpr.pipeline.committing import Last, Outcome, PointCommitter
+from ccpr.pipeline.committing import IterationOutcome, Last, PointCommitter
 from ccpr.pipeline.copying import CopyReport
 from ccpr.pipeline.lag import LagMeter
 from ccpr.pipeline.memory import Memory
@@ -49,10 +49,10 @@ class IterationRecord:
     listed: Listed | None = None
     copied: CopyReport | None = None
     copy_seconds: float = 0.0
-    outcome: Outcome | None = None
+    outcome: IterationOutcome | None = None
 
     @property
-    def ended(self) -> Outcome:
+    def ended(self) -> IterationOutcome:
         """The outcome of an iteration that is not open any more."""
         assert self.outcome is not None
         return self.outcome

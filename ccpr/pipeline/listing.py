@@ -83,7 +83,7 @@ class Listing:
         rebuilt, sequences = frozenset(found.rebuilt - found.failures.keys()), frozenset(self.later.sequences.found)
         return Listed(diff, found.refetched, rebuilt, found.failures, found.base_lost, sequences)
 
-    def _found(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
+    def _found(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Listed":
         # A difference shows what was written since the base. A table that we do not know yet may hold older objects
         # (CLONE), one that lags was not moved by it: their part comes from a full list.
         new = {
@@ -115,7 +115,7 @@ class Listing:
 
     def _compare_patiently(
         self, ref: SnapshotRef, base: SnapshotRef, tables: set[int], resync: Resync | None
-    ) -> "_Found":
+    ) -> "_Listed":
         """`_compare`; while the upstream does not reach back to the base, it is asked again."""
         policy = self.temporary.options.timeouts.stale_read
         policy = NO_RETRY if policy is None else policy
@@ -126,10 +126,12 @@ class Listing:
         """The upstream does not reach back to the base. Of several databases, a missing one may have been dropped."""
         return (StaleRead, HistoryUnreadable) if self.subscription.of_account else (StaleRead, *PAST_UNREAD)
 
-    def _compare(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Found":
+    def _compare(
+        self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None
+    ) -> "_Listed":
         """The list of `ref`, against `base` or in full, compared with the manifests of these tables; of others nothing
         is looked at."""
-        catalog, found = self.catalog, _Found()
+        catalog, found = self.catalog, _Listed()
         names: dict[str, dict[str, int | None]] = {
             self.subscription.database: dict.fromkeys(name for name, _ in catalog.unreplicated)
         }
@@ -178,7 +180,7 @@ class Listing:
         )
         return found
 
-    def _check_shared(self, found: "_Found", subject: str) -> None:
+    def _check_shared(self, found: "_Listed", subject: str) -> None:
         """Objects that tables share (CLONE), with each other or with tables of earlier points. In isolated mode those
         tables fail that name one otherwise than others do.
         """
@@ -215,7 +217,7 @@ class Listing:
                 failures[table_id] = Failure.of(error)
         return pa.concat_tables(passed) if passed else LISTED_SCHEMA.empty_table()
 
-    def _known(self, touched: set[int], asked: set[int], found: "_Found", listed: pa.Table | None) -> pa.Table:
+    def _known(self, touched: set[int], asked: set[int], found: "_Listed", listed: pa.Table | None) -> pa.Table:
         """The live objects of tables as their manifests have them: all, or those that a difference names, as it says
         nothing of the others. A manifest that is lost fails its table, but for a resync of it."""
         parts = [LISTED_SCHEMA.empty_table()]
@@ -244,7 +246,7 @@ class Listing:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Listed:
     """What a comparison has come to so far; `known` has the objects of the tables that were looked at: of a full list
     all, of a difference those that it names."""
 
@@ -257,10 +259,10 @@ class _Found:
     rebuilt: set[int] = field(default_factory=set)
     base_lost: str = ""
 
-    def joined(self, other: "_Found") -> "_Found":
+    def joined(self, other: "_Listed") -> "_Listed":
         """With the tables of another comparison, too."""
         known = pa.concat_tables([self.known, other.known])
-        return _Found(
+        return _Listed(
             self.diff.joined(other.diff),
             known,
             failures=self.failures | other.failures,

@@ -77,7 +77,7 @@ class PlannedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IterationPlan:
     """
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Plan:
         return tuple(change for change in self.changes if change.destructive)
 
 
-def plan(iteration: Iteration) -> Plan:
+def plan(iteration: Iteration) -> IterationPlan:
     """Open the iteration, or take it up again, as far as its object list, and say what it is about to do. Nothing is
     copied, and the iteration stays open."""
     drive(iteration, until=Stage.SNAPSHOT)
@@ -125,7 +125,7 @@ def require_plan(iteration: Iteration, plan_id: str) -> None:
     iteration.allow_resync = True
 
 
-def _of_open(iteration: Iteration) -> Plan:
+def _of_open(iteration: Iteration) -> IterationPlan:
     listed, catalog, ref = listed_of(iteration), catalog_of(iteration), resume(iteration).snapshot
     objects = objects_to_copy(iteration.subscription, catalog, listed)
     size = pc.sum(objects.column("size")).as_py() or 0
@@ -134,10 +134,10 @@ def _of_open(iteration: Iteration) -> Plan:
 
 def make_plan(
     subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, listed: Listed, *, objects: int, size: int
-) -> Plan:
+) -> IterationPlan:
     names = {table.id: table.qualified_name for table in catalog.catalog.tables}
     filled = set(sums_by_table(listed.wanted.filter(pc.invert(listed.wanted.column("is_tombstone").fill_null(False)))))
-    return Plan(
+    return IterationPlan(
         id=_digest(subscription, ref, catalog, listed),
         subscription=subscription.name,
         lsn=ref.lsn,

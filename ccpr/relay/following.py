@@ -28,7 +28,7 @@ from ccpr.state.followers import (
     PROMOTING,
     Follower,
     FollowerRecords,
-    Stage,
+    FollowerStage,
     open_login,
     open_password,
     publication_of,
@@ -116,7 +116,7 @@ def follow(
         elif task.state in (TaskState.ERROR, TaskState.PAUSED):
             downstream.resume(task.id)
         number = downstream.database_id(database)
-        records.change(follower_name, stage=Stage.FOLLOWING.value, downstream_task=task.id, database_id=number)
+        records.change(follower_name, stage=FollowerStage.FOLLOWING.value, downstream_task=task.id, database_id=number)
     return Followed(records.get(follower_name), task, tried)
 
 
@@ -194,7 +194,7 @@ def _ended(
     if known is not None:
         task_id = known.downstream_task if task is None else task.id
         login = seal_login(workspace.vault, known.publication, secrets.token_urlsafe(24))
-        values = {"stage": Stage.STARTING.value, "downstream_task": task_id, "database_id": number}
+        values = {"stage": FollowerStage.STARTING.value, "downstream_task": task_id, "database_id": number}
         records.change(known.name, sealed_login=login, **values)
         known = records.get(known.name)
     if task is not None:
@@ -230,7 +230,7 @@ def unfollow(
             remedy=f"Type `ccpr follower promote {name} {follower_name}` again, so that it comes to its end. "
             "`--force` forgets it, and leaves everything there as it is.",
         )
-    records.change(follower_name, stage=Stage.LEAVING.value)  # from now on the relay does not know it
+    records.change(follower_name, stage=FollowerStage.LEAVING.value)  # from now on the relay does not know it
     left: str | None = None
     if not force:
         with open_downstream(workspace, follower) as downstream:
@@ -300,7 +300,11 @@ def _own_address(endpoint: Endpoint) -> str:
 
 def _check_same(known: Follower, endpoint: Endpoint, database: str) -> None:
     before, _ = parse_uri(known.uri)
-    if known.stage not in (Stage.STARTING, Stage.FOLLOWING, Stage.LOADING):  # a promotion may be given up until then
+    if known.stage not in (
+        FollowerStage.STARTING,
+        FollowerStage.FOLLOWING,
+        FollowerStage.LOADING,
+    ):  # a promotion may be given up until then
         raise FollowerExists(
             f"it is {known.stage}",
             subject=f"follower {known.name}",

@@ -28,7 +28,7 @@ from ccpr.service.follower_status import age
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import BadSetting
-from ccpr.state.followers import PROMOTING, Follower, FollowerRecords, Stage
+from ccpr.state.followers import PROMOTING, Follower, FollowerRecords, FollowerStage
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription
 
@@ -115,7 +115,7 @@ class Transition(NamedTuple):
     """
 
     work: Work
-    then: Stage | None
+    then: FollowerStage | None
     first: Look
 
 
@@ -154,14 +154,14 @@ def _begin(records: FollowerRecords, mirror: Mirror, name: str) -> tuple[Followe
     """The follower and the point that it becomes: the last whole one when the command was typed first, recorded."""
     follower = records.get(name)
     subject = f"follower {name}"
-    if follower.stage not in (Stage.FOLLOWING, *PROMOTING) or follower.downstream_task is None:
+    if follower.stage not in (FollowerStage.FOLLOWING, *PROMOTING) or follower.downstream_task is None:
         raise FollowUnfit(
             f"it is {follower.stage}",
             subject=subject,
             remedy="Type `ccpr follower add` or `ccpr follower remove` again, so that it comes to its end. "
             "`ccpr restore` makes a database of a point without a follower.",
         )
-    if follower.stage is not Stage.FOLLOWING and follower.promoted_lsn is not None:
+    if follower.stage is not FollowerStage.FOLLOWING and follower.promoted_lsn is not None:
         return follower, follower.promoted_lsn
     lsn = next((one for one in reversed(mirror.lsns()) if mirror.point(one).consistent), None)
     if lsn is None:
@@ -170,7 +170,7 @@ def _begin(records: FollowerRecords, mirror: Mirror, name: str) -> tuple[Followe
             subject=subject,
             remedy="Choose with `ccpr points NAME`, and load tables with `ccpr restore NAME --at LSN --table T`.",
         )
-    records.change(name, stage=Stage.LOADING.value, promoted_lsn=lsn)
+    records.change(name, stage=FollowerStage.LOADING.value, promoted_lsn=lsn)
     return records.get(name), lsn
 
 
@@ -186,7 +186,7 @@ def _with_database_id(promotion: Promotion, downstream: Downstream, follower: Fo
 def _go_on(promotion: Promotion, downstream: Downstream, follower: Follower) -> Loaded | None:
     """From the follower's stage to the end. What was loaded; None if the copy was whole before."""
     loaded: Loaded | None = None
-    stage: Stage | None = follower.stage
+    stage: FollowerStage | None = follower.stage
     TRANSITIONS[follower.stage].first(promotion, downstream, follower)
     while stage is not None:
         work, stage, _ = TRANSITIONS[stage]
@@ -265,12 +265,12 @@ def _check_copy(promotion: Promotion, downstream: Downstream, follower: Follower
         )
 
 
-TRANSITIONS: Mapping[Stage, Transition] = MappingProxyType(
+TRANSITIONS: Mapping[FollowerStage, Transition] = MappingProxyType(
     {
-        Stage.LOADING: Transition(_load, Stage.LOADED, _nothing),
-        Stage.LOADED: Transition(_clear, Stage.CLEARED, _check_copy),
-        Stage.CLEARED: Transition(_place, Stage.PLACED, _check_copy),
-        Stage.PLACED: Transition(_tidy, None, _nothing),
+        FollowerStage.LOADING: Transition(_load, FollowerStage.LOADED, _nothing),
+        FollowerStage.LOADED: Transition(_clear, FollowerStage.CLEARED, _check_copy),
+        FollowerStage.CLEARED: Transition(_place, FollowerStage.PLACED, _check_copy),
+        FollowerStage.PLACED: Transition(_tidy, None, _nothing),
     }
 )
 

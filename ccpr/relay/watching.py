@@ -19,7 +19,7 @@ from ccpr.relay.errors import FollowerFailing, FollowerGone, FollowerPaused, Fol
 from ccpr.relay.following import find_task, open_downstream
 from ccpr.relay.offers import Quiet
 from ccpr.service.workspace import Workspace
-from ccpr.state.followers import Follower, Stage, TaskSeen, all_followers
+from ccpr.state.followers import Follower, FollowerStage, TaskSeen, all_followers
 from ccpr.state.log_rows import LogRow
 
 ASK_SECONDS = 10.0
@@ -79,7 +79,7 @@ class Watcher:
         found, bad = all_followers(self._workspace.log.engine)
         for error in bad:
             self.loop.failed(f"{error.subject} is not looked after", error)
-        asked = [one for one in found if one.stage in (Stage.STARTING, Stage.FOLLOWING)]
+        asked = [one for one in found if one.stage in (FollowerStage.STARTING, FollowerStage.FOLLOWING)]
         rows = {row.task_id: row for row in self._workspace.log.all_rows()[0]} if asked else {}
         for follower in asked:
             if self.loop.ending.is_set():
@@ -119,15 +119,15 @@ def ask(workspace: Workspace, follower: Follower, quiet: Quiet | None = _ASKED) 
         with unexpected(), open_downstream(workspace, follower, _TIMEOUTS) as downstream:
             task = find_task(downstream, follower.publication)
             if task is None:
-                if follower.stage is Stage.FOLLOWING:
+                if follower.stage is FollowerStage.FOLLOWING:
                     raise FollowerGone("that cluster has no such subscription", subject=subject)
                 return
             seen = TaskSeen(now, task.state, task.iterations, task.watermark, task.error)
             failure = _failure(task, subject) or _until_progress(follower, seen)
             records.record_seen(follower, task.id, seen, failure or held_back(workspace, follower, seen))
             follower = records.get(follower.name)
-            if follower.stage is Stage.STARTING:
-                records.change(follower.name, stage=Stage.FOLLOWING.value)
+            if follower.stage is FollowerStage.STARTING:
+                records.change(follower.name, stage=FollowerStage.FOLLOWING.value)
             resumable = quiet is not None and helps(task, quiet) and _is_due(follower, now)
             if resumable and records.claim_resume(follower, now):
                 downstream.resume(task.id)

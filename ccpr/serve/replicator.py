@@ -23,7 +23,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.options import IterationOptions
-from ccpr.pipeline.spark.choice import Choice
+from ccpr.pipeline.spark.choice import CopierChoice
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.serve.holding import Holding
 from ccpr.serve.kept_sessions import KeptSessions
@@ -446,6 +446,6 @@ class Replicator:
             _log.info("subscription %s: target %s is not synced: %s", row.subscription_name, target, error)
 
 
-def _chosen(iteration: Iteration, choice: Choice) -> None:
+def _chosen(iteration: Iteration, choice: CopierChoice) -> None:
     _log.info("subscription %s: copying %d bytes: %s", iteration.subscription.name, choice.size, choice.text)
     iteration.note_copier(choice.text)

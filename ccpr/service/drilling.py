@@ -53,7 +53,7 @@ _PREFIX, _PIN = "ccpr_drill_", "ccpr_drill_"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DrillTo:
     """Where a drill restores to: a folder in which it makes one, or a server on which it makes databases.
 
     Attributes
@@ -78,7 +78,7 @@ class Place:
 def drill(
     workspace: Workspace,
     name: str,
-    place: Place,
+    place: DrillTo,
     *,
     at: int | datetime | str | None = None,
     tables: Sequence[str] = (),
@@ -132,11 +132,11 @@ def drill(
     return done
 
 
-def place_of(workspace: Workspace, text: str) -> Place:
+def place_of(workspace: Workspace, text: str) -> DrillTo:
     """What the setting `drill_into` says: a folder, or `mysql://user:env:NAME@host:port`, whose password is in the
     environment. Without it the state folder. Raises BadUri, BadSetting."""
     if not text.startswith("mysql://"):
-        return Place(Path(text) if text else workspace.home / FOLDER)
+        return DrillTo(Path(text) if text else workspace.home / FOLDER)
     endpoint, password = parse_uri(text)
     if password is None or not password.startswith("env:"):
         raise BadSetting("the password must be env:NAME", subject="drill_into")
@@ -144,7 +144,7 @@ def place_of(workspace: Workspace, text: str) -> Place:
     if variable not in os.environ:
         text = "the environment variable of the password is not set"
         raise BadUri(text, subject=f"env:{variable}", remedy=f"export {variable}=…")
-    return Place(server=Address(endpoint, ""), password=os.environ[variable])
+    return DrillTo(server=Address(endpoint, ""), password=os.environ[variable])
 
 
 @contextmanager
@@ -218,7 +218,7 @@ class _Work:
 
     # ---- into a folder
 
-    def into_folder(self, place: Place, found: dict[int, RowSum]) -> dict[str, str]:
+    def into_folder(self, place: DrillTo, found: dict[int, RowSum]) -> dict[str, str]:
         """Fills in the figures of what was read, by table. Returns how what was written differs from that."""
         assert place.folder is not None
         mine = f"{_PREFIX}{self.subscription.uid}_"
@@ -267,7 +267,7 @@ class _Work:
 
     # ---- into a server
 
-    def into_server(self, place: Place, found: dict[int, RowSum]) -> dict[str, str]:
+    def into_server(self, place: DrillTo, found: dict[int, RowSum]) -> dict[str, str]:
         """The same; a table that the server cannot have differs. What is otherwise there than was read is raised as
         RestoredDiffers."""
         assert place.server is not None

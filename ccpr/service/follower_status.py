@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.pipeline.lag import Lag
 from ccpr.service.last_error import LastError
-from ccpr.state.followers import Follower, Stage
+from ccpr.state.followers import Follower, FollowerStage
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import FORGET_SECONDS, Pin
@@ -21,7 +21,7 @@ class FollowerStatus:
     Attributes
     ----------
     state : following, loading (for the first time), paused, stopped, gone, unreachable; before and after that how far
-        a command has come with it (`ccpr.state.followers.Stage`).
+        a command has come with it (`ccpr.state.followers.FollowerStage`).
     task : id of its subscription there.
     watermark : time of the point that it shows, by the source's clock in nanoseconds; 0 before the first.
     lsn : that point; None before the first, and if the point is there no more.
@@ -47,7 +47,7 @@ class FollowerStatus:
 
     @property
     def is_unfinished(self) -> bool:
-        return self.state in set(Stage) - {Stage.FOLLOWING}
+        return self.state in set(FollowerStage) - {FollowerStage.FOLLOWING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def age(at: int, newest: GlobalPoint | None, row: LogRow, lag: Lag) -> float | N
 
 def _state(found: Follower) -> str:
     seen, failing = found.seen, found.failing
-    if found.stage is not Stage.FOLLOWING:
+    if found.stage is not FollowerStage.FOLLOWING:
         return found.stage.value
     if failing is not None and failing.failure.code == "FOLLOWER_GONE":
         return "gone"

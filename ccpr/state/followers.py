@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ccpr.state.credentials import Vault
 
 
-class Stage(StrEnum):
+class FollowerStage(StrEnum):
     """How far a command has come with a follower."""
 
     STARTING = "starting"  # its database may be there, or not yet
@@ -41,8 +41,10 @@ class Stage(StrEnum):
     PLACED = "placed"  # the copy has its name
 
 
-PROMOTING = (Stage.LOADING, Stage.LOADED, Stage.CLEARED, Stage.PLACED)
-SERVED = frozenset({Stage.STARTING, Stage.FOLLOWING, Stage.LOADING})  # in which the relay knows it
+PROMOTING = (FollowerStage.LOADING, FollowerStage.LOADED, FollowerStage.CLEARED, FollowerStage.PLACED)
+SERVED = frozenset(
+    {FollowerStage.STARTING, FollowerStage.FOLLOWING, FollowerStage.LOADING}
+)  # in which the relay knows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Follower:
     database: str
     relay_address: str
     created_at: datetime
-    stage: Stage = Stage.STARTING
+    stage: FollowerStage = FollowerStage.STARTING
     downstream_task: str | None = None
     seen: TaskSeen | None = None
     resumes: int = 0
@@ -156,7 +158,7 @@ _FORM = RowForm(
     {
         "name": "follower_name",
         "database": "database_name",
-        "stage": converted("stage", Stage, str),
+        "stage": converted("stage", FollowerStage, str),
         "seen": StoredField(
             ("asked_at", "downstream_state", "iterations", "watermark", "downstream_error"),
             _seen,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from ccpr.state.errors import BadSetting
-from ccpr.state.setting_kinds import Kind
+from ccpr.state.setting_kinds import SettingKind
 
 _ENTRY = "setting"
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Setting:
     empty : what the empty text is for.
     """
 
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     help: str
     name: str = ""
     default: Any = None
@@ -129,7 +129,7 @@ class Setting:
         return self.kind.plain(self.of(settings))
 
 
-def setting(default: T, kind: Kind[T], help: str, **more: Any) -> T:
+def setting(default: T, kind: SettingKind[T], help: str, **more: Any) -> T:
     """A field of a dataclass, with its entry. `more`: attributes of `Setting`."""
     return field(default=default, metadata={_ENTRY: Setting(default=default, kind=kind, help=help, **more)})
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _MOST = 10**9
 
 
-class Kind(ABC, Generic[T]):
+class SettingKind(ABC, Generic[T]):
     """
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Kind(ABC, Generic[T]):
         return value
 
 
-class Flag(Kind[bool]):
+class Flag(SettingKind[bool]):
     forms = (bool,)
     words = "true, false"
     schema: Mapping[str, Any] = {"type": "boolean"}
@@ -66,7 +66,7 @@ class Flag(Kind[bool]):
         return value
 
 
-class _Limited(Kind[T]):
+class _Limited(SettingKind[T]):
     """A number from `least` to `most`."""
 
     noun: ClassVar[str]
@@ -136,7 +136,7 @@ class Span(_Limited[int]):
         return value
 
 
-class Choice(Kind[T]):
+class Choice(SettingKind[T]):
     """One of some texts."""
 
     def __init__(self, values: Iterable[T]) -> None:
@@ -157,7 +157,7 @@ class Choice(Kind[T]):
         return str(value)
 
 
-class Text(Kind[str]):
+class Text(SettingKind[str]):
     def read(self, value: object) -> str:
         if not isinstance(value, str):
             raise ValueError("not text; put it in quotes")
@@ -237,7 +237,7 @@ class Patterns(Text):
         return text
 
 
-class Columns(Kind[tuple[str, ...]]):
+class Columns(SettingKind[tuple[str, ...]]):
     """Names of columns, each `table.column`."""
 
     multiple = True
@@ -255,7 +255,7 @@ class Columns(Kind[tuple[str, ...]]):
         return list(value)
 
 
-class Drops(Kind[MaxDrop]):
+class Drops(SettingKind[MaxDrop]):
     """A number of tables, or `half`."""
 
     forms = (int, str)

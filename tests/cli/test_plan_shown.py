@@ -4,7 +4,7 @@ import pytest
 
 from ccpr.cli.plan_command import show_plan
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.pipeline.plan import Plan, PlannedChange, PlannedTable
+from ccpr.pipeline.plan import IterationPlan, PlannedChange, PlannedTable
 
 TABLES = (
     PlannedTable(1, "shop.orders", 3, 1, 1_500_000),
@@ -22,7 +22,7 @@ CHANGES = (
 
 def shown(capsys: pytest.CaptureFixture[str], *, whole: bool, ddl: bool = False, tables: int = 0) -> list[str]:
     more = tuple(PlannedTable(10 + number, f"shop.t{number:03}", 1, 0, 10) for number in range(tables))
-    plan = Plan("id", "shop", 4, 0, "xr", Timestamp(10**18), 4, 2_000_000, TABLES + more, CHANGES, "", {}, ())
+    plan = IterationPlan("id", "shop", 4, 0, "xr", Timestamp(10**18), 4, 2_000_000, TABLES + more, CHANGES, "", {}, ())
     show_plan(plan, whole=whole, ddl=ddl)
     return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 

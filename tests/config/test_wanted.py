@@ -11,7 +11,7 @@ from ccpr.config.errors import ConfigInvalid
 from ccpr.config.model import PARTS, schema
 from ccpr.config.wanted import WantedConfig, read_file, read_text
 from ccpr.matrixone.client.publication import EVERYTHING
-from ccpr.state.setting_kinds import Flag, Kind, Number, Span, Whole
+from ccpr.state.setting_kinds import Flag, Number, SettingKind, Span, Whole
 from ccpr.state.settings import SETTINGS, Settings
 from tests.support.setting_values import OWN_PARTS
 
@@ -160,7 +160,7 @@ def test_scalars_are_those_of_yaml_1_2() -> None:
 
 
 @pytest.mark.parametrize("kind", [Whole, Span, Number, Flag])
-def test_each_setting_takes_such_numbers_as_they_are_and_refuses_such_texts(kind: type[Kind[Any]]) -> None:
+def test_each_setting_takes_such_numbers_as_they_are_and_refuses_such_texts(kind: type[SettingKind[Any]]) -> None:
     chosen = [one for one in SETTINGS.values() if type(one.kind) is kind and one.part in OWN_PARTS]
     assert chosen
     for one in chosen:

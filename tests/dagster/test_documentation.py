@@ -13,7 +13,7 @@ from ccpr.dagster.health_assets import health_asset
 from ccpr.dagster.iteration_assets import build_mirror, build_upstream_database
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.dagster.table_specs import Loaded
+from ccpr.dagster.table_specs import TableDefinitions
 from ccpr_assets.jobs import STEPS
 from tests.docs.pages import DOCS, anchors
 
@@ -49,7 +49,7 @@ def test_what_is_no_place_of_published_pages_makes_no_link(text: str, monkeypatc
 
 
 def test_all_assets_of_a_project_have_a_link() -> None:
-    loaded = Loaded()
+    loaded = TableDefinitions()
     loaded.add(health_asset("shop", 60.0), "shop")
     loaded.add(follower_asset("shop", "b", "db", "followers_shop"), "shop")
     others = [build_upstream_database(), build_mirror()]

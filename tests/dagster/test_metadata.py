@@ -9,7 +9,7 @@ from ccpr.matrixone.definitions import Definitions, Unreadable, View
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from ccpr.mirror.errors import TableMissingInMirror
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 from ccpr.schema.table_changes import CatalogChange, ChangeKind
 
 NAME = "a\x1b[2J\n```[x](javascript:y)"
@@ -31,11 +31,13 @@ def test_a_foreign_name_cannot_end_the_block_of_statements_nor_move_the_cursor()
 
 
 def test_columns_with_zero_dates_are_listed_and_nothing_is_shown_without_any() -> None:
-    outcome = Outcome(1, True, Timestamp(1), *(1 for _ in range(6)), 0.0, None, zero_dates={"d.t": {"a": 2, "b": 1}})
+    outcome = IterationOutcome(
+        1, True, Timestamp(1), *(1 for _ in range(6)), 0.0, None, zero_dates={"d.t": {"a": 2, "b": 1}}
+    )
     (shown,) = zero_dates_metadata(outcome).values()
     rows = [("d.t", "a", 2), ("d.t", "b", 1)]
     assert [tuple(record.data.values()) for record in shown.records] == rows
-    assert zero_dates_metadata(Outcome(1, True, Timestamp(1), *(1 for _ in range(6)), 0.0, None)) == {}
+    assert zero_dates_metadata(IterationOutcome(1, True, Timestamp(1), *(1 for _ in range(6)), 0.0, None)) == {}
 
 
 def test_what_a_point_has_besides_tables_is_listed_and_nothing_without_any() -> None:

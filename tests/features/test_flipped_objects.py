@@ -29,7 +29,7 @@ from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.spark.read import read_share
 from ccpr.relay.content import Content
 from ccpr.serve.caretaking import Caretaker
-from ccpr.service.drilling import Place, drill
+from ccpr.service.drilling import DrillTo, drill
 from ccpr.service.verifying import mend_readers, verifier_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.ledger import Ledger
@@ -116,7 +116,7 @@ class Readers:
         return counted(READERS["delta-rs"](str(published.folder / TABLE), result.tables[0].version))
 
     def drill(self) -> object:
-        place = Place(self.folder / "drills")
+        place = DrillTo(self.folder / "drills")
         done = drill(self.made.workspace, NAME, place, at=self.now.lsn)
         if done.failure is not None:
             raise MirrorDamaged(done.failure.message, subject=done.failure.subject)

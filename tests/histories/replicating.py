@@ -22,7 +22,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.points import Point
 from ccpr.pipeline import appendable
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.errors import ScopeConflict, TableChangedMeanwhile
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
@@ -90,7 +90,7 @@ def subscribed(
     return workspace
 
 
-def iterate(workspace: Workspace, *, allow_resync: bool = False, timeouts: Timeouts = ORDINARY) -> Outcome:
+def iterate(workspace: Workspace, *, allow_resync: bool = False, timeouts: Timeouts = ORDINARY) -> IterationOutcome:
     """One whole iteration, in this process."""
     return driving.iterate(workspace, NAME, IterationOptions(allow_resync=allow_resync, timeouts=timeouts))
 
@@ -131,7 +131,7 @@ class Replica:
         subscriptions.alter(self.workspace, NAME, subscriptions.SettingsChange(settings=patterns))
         self.history.note(f"  altered: {patterns}")
 
-    def iterate(self) -> Outcome | None:
+    def iterate(self) -> IterationOutcome | None:
         """Run the next iteration, and once more without faults if a fault struck it; returns the outcome. None if the
         one table of the subscription, or all tables that match, are missing, as they also are upstream.
         """
@@ -295,7 +295,7 @@ def play(
                 stack.enter_context(mock.patch.object(appendable, "SHORT_LIST", -1))
             if seed % 5 == _GOES_ON:
                 stack.enter_context(replica.going_on())
-            points: list[Outcome] = []
+            points: list[IterationOutcome] = []
             for _ in range(ITERATIONS):
                 for _ in range(history.rng.randint(0, STEPS)):
                     history.step()

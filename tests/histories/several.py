@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 from ccpr.service import subscriptions
 from ccpr.state.context import Context
 from ccpr_emulator.engine.entries import SUBSCRIPTION
@@ -191,11 +191,11 @@ class SeveralReplica(Replica):
         subscriptions.alter(self.workspace, NAME, subscriptions.SettingsChange(settings={"databases": pattern}))
         self.history.note(f"  altered: databases {pattern}")
 
-    def iterate(self) -> Outcome | None:
+    def iterate(self) -> IterationOutcome | None:
         with self._striking(self.rng.choice((0, 0, 1, 2, 4, 8))):
             return self.iterate_in_peace()
 
-    def iterate_in_peace(self) -> Outcome | None:
+    def iterate_in_peace(self) -> IterationOutcome | None:
         """As `iterate`, and nothing happens in between but faults."""
         self.started = self.history.storage.clock.last
         outcome = super().iterate()

@@ -16,7 +16,7 @@ from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import StatementFailed
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -43,7 +43,7 @@ class Shop:
         transaction.insert(DATABASE, TABLE, {"id": list(ids), "v": [str(number) for number in ids]})
         return transaction
 
-    def iterate(self) -> Outcome:
+    def iterate(self) -> IterationOutcome:
         """An iteration, after which the mirror equals the upstream."""
         outcome = iterate(self.workspace)
         mirror = self.workspace.mirror(NAME)

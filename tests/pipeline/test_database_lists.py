@@ -13,7 +13,7 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.errors import DatabaseMissing, SnapshotGone
 from ccpr.matrixone.schema import Kind
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.errors import BaseSnapshotLost, ScopeConflict, TableChangedMeanwhile
 from ccpr.pipeline.options import Timeouts
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
@@ -46,14 +46,14 @@ class Account:
         with self.storage.begin(self.name) as transaction:
             transaction.insert(database, table, {"id": list(ids), "v": [str(number) for number in ids]})
 
-    def iterate(self) -> Outcome:
+    def iterate(self) -> IterationOutcome:
         """An iteration, after which all tables of the chosen databases are as they were upstream at its time."""
         outcome = iterate(self.workspace)
         if outcome.point:
             self.compare(outcome)
         return outcome
 
-    def compare(self, outcome: Outcome) -> None:
+    def compare(self, outcome: IterationOutcome) -> None:
         point = self.workspace.mirror(NAME).point(outcome.lsn)
         wanted = {
             f"{entry.database.name}.{definition.name}": (entry.database.name, definition.name)

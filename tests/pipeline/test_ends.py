@@ -21,7 +21,7 @@ from ccpr.matrixone.client.errors import (
 )
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline import ends
-from ccpr.pipeline.committing import Outcome
+from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.errors import BaseSnapshotLost
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -53,7 +53,7 @@ class Shop:
         with self.storage.begin() as transaction:
             transaction.insert("shop", table, {"id": list(ids), "v": [str(number) for number in ids]})
 
-    def iterate(self) -> Outcome:
+    def iterate(self) -> IterationOutcome:
         """An iteration, after which the tables are as they were upstream at its time."""
         outcome = iterate(self.workspace, timeouts=TEST_TIMEOUTS)
         if outcome.point:

@@ -21,7 +21,7 @@ from ccpr.matrixone.client.errors import NotCovered
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.server.catalog import checksum_of
 from ccpr.pipeline.catalog_diff import CatalogDiff
-from ccpr.pipeline.committing import Last, Outcome
+from ccpr.pipeline.committing import IterationOutcome, Last
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.errors import ScopeConflict
 from ccpr.pipeline.iteration import Iteration, IterationRecord
@@ -240,7 +240,7 @@ class Machine(RuleBasedStateMachine):
                 return
             self.is_equal(workspace, outcome)
 
-    def is_equal(self, workspace: Workspace, outcome: Outcome) -> None:
+    def is_equal(self, workspace: Workspace, outcome: IterationOutcome) -> None:
         """The point shows what the upstream had then, row by row."""
         point = workspace.mirror(NAME).point(outcome.lsn)
         for ref in point.tables.values():

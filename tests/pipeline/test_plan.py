@@ -12,7 +12,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
 from ccpr.pipeline.catalog_diff import CatalogDiff
-from ccpr.pipeline.plan import Plan, make_plan
+from ccpr.pipeline.plan import IterationPlan, make_plan
 from ccpr.pipeline.results import Listed
 from ccpr.schema.table_changes import diff_catalogs
 from ccpr.state.settings import Settings
@@ -38,7 +38,7 @@ def catalog(before: list[Table], after: list[Table], others: tuple[Table, ...] =
 LISTED = Listed(ObjectDiff(rows((1, "a", 10), (1, "b", 20), (2, "c", 5)), rows((1, "z", 7))))
 
 
-def plan(**changed) -> Plan:
+def plan(**changed) -> IterationPlan:
     given = {
         "subscription": a_subscription(),
         "ref": REF,

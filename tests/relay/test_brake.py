@@ -15,7 +15,7 @@ from ccpr.relay.backing import StateFolder
 from ccpr.relay.brake import held_back
 from ccpr.relay.offers import Offers
 from ccpr.service.workspace import Workspace
-from ccpr.state.followers import Follower, FollowerRecords, Stage, TaskSeen
+from ccpr.state.followers import Follower, FollowerRecords, FollowerStage, TaskSeen
 from ccpr.state.settings import Settings
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
@@ -73,7 +73,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         task_id = workspace.log.row(NAME).task_id
         records, now = FollowerRecords(workspace.log.engine, task_id), datetime.now(UTC)
         to = "mysql://sys#root@127.0.0.1:6001"
-        records.add(Follower(task_id, "site_b", to, "", "", "d", "127.0.0.1:6002", now, Stage.FOLLOWING))
+        records.add(Follower(task_id, "site_b", to, "", "", "d", "127.0.0.1:6002", now, FollowerStage.FOLLOWING))
         yield Scene(storage, workspace, records)
 
 

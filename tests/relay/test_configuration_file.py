@@ -156,10 +156,10 @@ def test_an_interrupted_one_is_completed_by_the_same_command(
 
 def test_one_that_is_being_promoted_is_left_alone(setting: Setting, client: NativeClient) -> None:
     setting.apply(setting.file)
-    records(setting.relayed).change("b", stage=followers.Stage.LOADING.value)
+    records(setting.relayed).change("b", stage=followers.FollowerStage.LOADING.value)
     file = setting.file
     assert setting.apply(file, code=2)["error"]["code"] == "CONFIG_CONFLICT"
-    assert setting.follower.stage is followers.Stage.LOADING
+    assert setting.follower.stage is followers.FollowerStage.LOADING
 
 
 def test_without_a_point_it_is_the_step_that_is_left(

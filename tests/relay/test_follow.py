@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from ccpr.cli.main import app
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import FollowerMissing
-from ccpr.state.followers import FollowerRecords, Stage, open_login
+from ccpr.state.followers import FollowerRecords, FollowerStage, open_login
 from ccpr.state.pins import Pin, Pins
 from tests.relay.conftest import Relayed
 from tests.support.native_client import NativeClient, NativeTask
@@ -174,7 +174,7 @@ def test_a_snapshot_that_comes_too_late_is_not_taken(relayed: Relayed, client: N
     arrived(relayed, client, compared=False)
     log, point = relayed.workspace.log, relayed.workspace.mirror("replica").point()
     late, now = Pins(log.engine, log.row("replica").task_id, "b"), datetime.now(UTC)
-    records(relayed).change("b", stage=Stage.LEAVING.value)
+    records(relayed).change("b", stage=FollowerStage.LEAVING.value)
     with pytest.raises(FollowerMissing):
         late.add(Pin("late", point.lsn, point.at.physical, None, now, now))
     unfollow(relayed)

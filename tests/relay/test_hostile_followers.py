@@ -15,7 +15,7 @@ from ccpr.matrixone.server.server import Server
 from ccpr.relay.offers import Quiet
 from ccpr.relay.watching import Watcher
 from ccpr.service.workspace import Workspace
-from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
+from ccpr.state.followers import Follower, FollowerRecords, FollowerStage, publication_of, seal_login
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 
@@ -74,7 +74,7 @@ def clusters(workspace: Workspace) -> Iterator[tuple[Cluster, Cluster]]:
             uri = f"mysql://sys#root@127.0.0.1:{cluster.server.port}"
             sealed, login = vault.seal("x", parse_uri(uri)[0]), seal_login(vault, publication, "p")
             place = "127.0.0.1:1"
-            follower = Follower(task, name, uri, sealed, login, "d", place, datetime.now(UTC), Stage.FOLLOWING)
+            follower = Follower(task, name, uri, sealed, login, "d", place, datetime.now(UTC), FollowerStage.FOLLOWING)
             FollowerRecords(workspace.log.engine, task).add(follower)
             found.append(cluster)
         yield found[0], found[1]

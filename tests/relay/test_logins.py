@@ -16,7 +16,7 @@ from ccpr.relay.offers import Offers
 from ccpr.relay.server import Listen, Relay
 from ccpr.retention.pinning import pinned
 from ccpr.service.workspace import Workspace
-from ccpr.state.followers import Follower, FollowerRecords, Stage, publication_of, seal_login
+from ccpr.state.followers import Follower, FollowerRecords, FollowerStage, publication_of, seal_login
 from ccpr.state.pins import OURS, Pins
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
@@ -48,7 +48,7 @@ class Folder:
         made = Follower(task, name, "mysql://sys#root@127.0.0.1:1", *sealed, "there", "127.0.0.1:1", datetime.now(UTC))
         records = FollowerRecords(self.workspace.log.engine, task)
         records.add(made)
-        records.change(name, stage=Stage.FOLLOWING.value)
+        records.change(name, stage=FollowerStage.FOLLOWING.value)
         return self._connect(self.relay.port, user=f"sys#{publication}", password=PASSWORD), publication
 
     def pins(self, subscription: str) -> dict[str, str | None]:

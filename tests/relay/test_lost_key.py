@@ -8,7 +8,7 @@ import pytest
 from ccpr.relay.watching import ask
 from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import Vault
-from ccpr.state.followers import Stage, open_login
+from ccpr.state.followers import FollowerStage, open_login
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import arrived, follow, invoke, pins, records
 from tests.support.native_client import NativeClient
@@ -96,7 +96,7 @@ def test_a_cluster_that_was_forgotten_and_came_back_needs_a_new_login(relayed: R
     assert follow(relayed, client, code=1)["error"]["code"] == "FOLLOWER_LOGIN_LOST"
     follow(relayed, client, "--new-login", "--yes")
     arrived(relayed, client)
-    assert records(relayed).get("b").stage is Stage.FOLLOWING
+    assert records(relayed).get("b").stage is FollowerStage.FOLLOWING
 
 
 def test_doctor_lists_every_login_that_is_lost_and_how_it_is_given_again(

@@ -11,7 +11,7 @@ import pytest
 from ccpr.matrixone.schema import Kind
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.relay import loading
-from ccpr.state.followers import Stage
+from ccpr.state.followers import FollowerStage
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import AFTER, arrived, follow, pins, records, unfollow
 from tests.support.native_client import NativeClient
@@ -87,7 +87,7 @@ def test_the_follower_stays_if_the_copy_differs(
     monkeypatch.setattr(client, "count", lambda database, table: count(database, table) + 1)
     assert promote(followed, code=1)["error"]["code"] == "COPY_DIFFERS"
     assert "gd_dml" in client.databases
-    assert records(followed).get("b").stage is Stage.LOADING
+    assert records(followed).get("b").stage is FollowerStage.LOADING
     assert follow(followed, client)["stage"] == "following", "it may be given up"
     monkeypatch.setattr(client, "count", count)
     promote(followed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from ccpr.relay.promoting import TRANSITIONS
-from ccpr.state.followers import PROMOTING, Stage
+from ccpr.state.followers import PROMOTING, FollowerStage
 from tests.relay.conftest import Relayed
 from tests.relay.test_follow import AFTER, records
 from tests.relay.test_promote import assert_promoted, followed, promote
@@ -99,9 +99,9 @@ def test_killed_at_the_record_of_a_stage_the_next_command_does_what_is_left(
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize("stage", [Stage.LOADED, Stage.CLEARED])
+@pytest.mark.parametrize("stage", [FollowerStage.LOADED, FollowerStage.CLEARED])
 def test_a_copy_of_another_number_than_the_recorded_one_is_not_taken_for_it(
-    followed: Relayed, client: NativeClient, stage: Stage
+    followed: Relayed, client: NativeClient, stage: FollowerStage
 ) -> None:
     promoted = records(followed)
     promoted.change("b", stage=stage.value, promoted_lsn=followed.workspace.mirror("replica").point().lsn, copy_id=1)

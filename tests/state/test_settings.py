@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ccpr.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.state.errors import BadSetting
 from ccpr.state.setting_entry import FilePart, Setting
-from ccpr.state.setting_kinds import Flag, Kind, Url, seconds_of
+from ccpr.state.setting_kinds import Flag, SettingKind, Url, seconds_of
 from ccpr.state.settings import SETTINGS, Settings
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 from tests.support.setting_values import allowed, any_of, refused
@@ -48,7 +48,9 @@ def test_each_field_has_an_entry_with_its_default() -> None:
 
 
 @EACH_KIND
-def test_what_is_said_means_the_same_as_a_literal_an_option_and_read_again(kind: Kind[Any], tmp_path: Path) -> None:
+def test_what_is_said_means_the_same_as_a_literal_an_option_and_read_again(
+    kind: SettingKind[Any], tmp_path: Path
+) -> None:
     for said, meant in allowed(kind, tmp_path):
         as_option = said if isinstance(said, bool | list) else str(said)
         for value in (kind.read(said), kind.parse(as_option), kind.read(kind.plain(meant)), kind.read(meant)):
@@ -58,7 +60,7 @@ def test_what_is_said_means_the_same_as_a_literal_an_option_and_read_again(kind:
 
 
 @EACH_KIND
-def test_what_is_no_value_is_an_error_that_does_not_repeat_it(kind: Kind[Any]) -> None:
+def test_what_is_no_value_is_an_error_that_does_not_repeat_it(kind: SettingKind[Any]) -> None:
     if isinstance(kind, Url):
         return  # stores say which URLs there are
     for said in [*refused(kind), "s3cret,,", None, {"s3cret": 1}, ["s3cret"]]:

@@ -18,9 +18,9 @@ from ccpr.state.setting_kinds import (
     Flag,
     Keep,
     KeyPlace,
-    Kind,
     Number,
     Patterns,
+    SettingKind,
     Span,
     Url,
     Whole,
@@ -30,7 +30,7 @@ from ccpr.state.settings import SETTINGS
 OWN_PARTS = (FilePart.POLICY, FilePart.SUBSCRIPTION, FilePart.TARGET)  # whose keys stand where they are used
 
 
-def allowed(kind: Kind[Any], folder: Path) -> list[tuple[Any, Any]]:
+def allowed(kind: SettingKind[Any], folder: Path) -> list[tuple[Any, Any]]:
     """What is said and what it means, at the limits."""
     match kind:
         case Flag():
@@ -63,7 +63,7 @@ def allowed(kind: Kind[Any], folder: Path) -> list[tuple[Any, Any]]:
     raise AssertionError(kind)
 
 
-def refused(kind: Kind[Any]) -> list[Any]:
+def refused(kind: SettingKind[Any]) -> list[Any]:
     """What is no value of it, or beyond its limits."""
     match kind:
         case Flag():

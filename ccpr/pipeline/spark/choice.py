@@ -15,7 +15,7 @@ from ccpr.state.errors import BadSetting
 ENGINES: Final = ("auto", "process", "spark")
 
 
-class Place(StrEnum):
+class CopiedBy(StrEnum):
     """Who copies."""
 
     PROCESS = "process"
@@ -24,7 +24,7 @@ class Place(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CopierChoice:
     """What was chosen, and why.
 
     Attributes
@@ -33,7 +33,7 @@ class Choice:
     usual : what needs no telling: the process itself copies, and nobody has named a master or a server of Spark.
     """
 
-    place: Place
+    place: CopiedBy
     why: str
     size: int = 0
     usual: bool = False
@@ -44,9 +44,9 @@ class Choice:
 
 
 _NAMES = {
-    Place.PROCESS: "the process itself copies",
-    Place.COLD: "a Spark session that is started for it copies",
-    Place.CLUSTER: "Spark copies",
+    CopiedBy.PROCESS: "the process itself copies",
+    CopiedBy.COLD: "a Spark session that is started for it copies",
+    CopiedBy.CLUSTER: "Spark copies",
 }
 
 
@@ -66,7 +66,7 @@ def choose(
     upstream: str,
     *,
     installed: bool = True,
-) -> Choice:
+) -> CopierChoice:
     """Who copies `size` bytes.
 
     Parameters
@@ -76,24 +76,26 @@ def choose(
     upstream : ``host:port``, for which rates were measured.
     installed : the extra `spark` is. Without it ``spark`` is chosen nevertheless, and its session says what is missing.
     """
-    chosen = partial(Choice, size=size)
+    chosen = partial(CopierChoice, size=size)
     if asked == "process":
-        return chosen(Place.PROCESS, "it was asked for")
+        return chosen(CopiedBy.PROCESS, "it was asked for")
     if asked == "auto" and not installed:
-        return chosen(Place.PROCESS, "Spark is not installed", usual=not settings.is_elsewhere)
+        return chosen(CopiedBy.PROCESS, "Spark is not installed", usual=not settings.is_elsewhere)
     shared = not store_url.startswith("file:") or (settings.remote is None and is_here(settings.master))
     if settings.is_elsewhere and (asked == "spark" or shared or settings.remote is not None):
-        return chosen(Place.CLUSTER, f"it runs on {settings.place}")
+        return chosen(CopiedBy.CLUSTER, f"it runs on {settings.place}")
     if asked == "spark":
-        return chosen(Place.COLD, "it was asked for")
+        return chosen(CopiedBy.COLD, "it was asked for")
     if settings.is_elsewhere:
-        return chosen(Place.PROCESS, f"the mirror is a folder of this machine, which {settings.place} does not have")
+        return chosen(CopiedBy.PROCESS, f"the mirror is a folder of this machine, which {settings.place} does not have")
     process = size / rates.copy_rate("process", upstream)
     spark = rates.start_seconds() + size / rates.copy_rate("spark", upstream)
     shown = f"{size_text(size)} take it about"
     if process <= spark:
-        return chosen(Place.PROCESS, f"{shown} {_seconds(process)}, Spark with its start {_seconds(spark)}", usual=True)
-    return chosen(Place.COLD, f"{shown} {_seconds(spark)}, the process itself {_seconds(process)}")
+        return chosen(
+            CopiedBy.PROCESS, f"{shown} {_seconds(process)}, Spark with its start {_seconds(spark)}", usual=True
+        )
+    return chosen(CopiedBy.COLD, f"{shown} {_seconds(spark)}, the process itself {_seconds(process)}")
 
 
 def _seconds(seconds: float) -> str:

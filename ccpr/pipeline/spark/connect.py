@@ -50,7 +50,7 @@ def remote_connection(url: str) -> "SparkSession":
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
-    class Session(SparkSession):
+    class ConnectSession(SparkSession):
         """Spark's own, when it is collected, shuts down a pool of threads that all sessions share. It waits for a lock
         of that pool, for ever if the collector runs in the thread that has it."""
 
@@ -60,7 +60,7 @@ def remote_connection(url: str) -> "SparkSession":
     os.environ.setdefault(_FORK_HANDLERS, "false")
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # as its errors, which are raised
     logging.getLogger("SparkConnectClient").setLevel(logging.CRITICAL)
-    session: Any = Session(url)
+    session: Any = ConnectSession(url)
     policy = DefaultPolicy(max_retries=_RETRIES, initial_backoff=_FIRST_WAIT_MS, max_backoff=_LONGEST_WAIT_MS)
     session.client.set_retry_policies([policy])
     # Of Spark's machine learning: a job when this program ends, which hangs where the server has ended before.

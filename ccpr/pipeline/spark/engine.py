@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ccpr.base.errors import ExtraMissing
 from ccpr.base.extras import absent
 from ccpr.pipeline.copying import CopyEngine, CopyJob, copy_in_process
-from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
+from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice, check_engine, choose
 from ccpr.pipeline.spark.connect import check_server, remote_connection
 from ccpr.pipeline.spark.copy import copy_with_spark
 from ccpr.pipeline.spark.errors import (
@@ -73,7 +73,7 @@ class Copier:
         *,
         settings: SparkSettings | None = None,
         on_bytes: Callable[[int], None] = _ignore,
-        on_choice: Callable[[Choice], None] = _ignore,
+        on_choice: Callable[[CopierChoice], None] = _ignore,
         own_session: "Callable[[], SparkSession] | None" = None,
     ) -> None:
         self._asked = check_engine(asked)
@@ -87,14 +87,14 @@ class Copier:
     def __call__(self, job: CopyJob, objects: pa.Table) -> Iterator[pa.RecordBatch]:
         return self._copy(self._on_bytes, self._on_choice, job, objects)
 
-    def reporting(self, on_bytes: Callable[[int], None], on_choice: Callable[[Choice], None]) -> CopyEngine:
+    def reporting(self, on_bytes: Callable[[int], None], on_choice: Callable[[CopierChoice], None]) -> CopyEngine:
         """The same with other callbacks."""
         return partial(self._copy, on_bytes, on_choice)
 
     def _copy(
         self,
         on_bytes: Callable[[int], None],
-        on_choice: Callable[[Choice], None],
+        on_choice: Callable[[CopierChoice], None],
         job: CopyJob,
         objects: pa.Table,
     ) -> Iterator[pa.RecordBatch]:
@@ -109,7 +109,7 @@ class Copier:
             installed=not absent(*PACKAGES),
         )
         on_choice(choice)
-        if choice.place is Place.PROCESS:
+        if choice.place is CopiedBy.PROCESS:
             copied = copy_in_process(job, objects, on_progress=on_bytes)
             yield from self._measured("process", job.source, size, copied)
             return
@@ -126,7 +126,7 @@ class Copier:
             if self._asked == "spark":
                 raise
             _log.warning("Spark did not copy, the process goes on: %s: %s", error.code, error.message)
-            on_choice(Choice(Place.PROCESS, f"{error.code}, {error.message}", size))
+            on_choice(CopierChoice(CopiedBy.PROCESS, f"{error.code}, {error.message}", size))
             yield from copy_in_process(job, objects, on_progress=tally.again())
 
     def _measured(

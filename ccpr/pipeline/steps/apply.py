@@ -23,7 +23,7 @@ from ccpr.matrixone.schema import Kind, zero_dates_of
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.pipeline.building import PointBuilder
 from ccpr.pipeline.catalog_diff import CatalogDiff
-from ccpr.pipeline.committing import IterationResult, Outcome
+from ccpr.pipeline.committing import IterationOutcome, IterationResult
 from ccpr.pipeline.copying import COPY_OUTPUT, CopyReport
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.known import settled_by
@@ -38,7 +38,7 @@ _OBSERVED = 3  # new objects that are looked at until one says what the upstream
 
 def apply(
     iteration: Iteration, record: IterationRecord, catalog: CatalogDiff, listed: Listed, report: CopyReport
-) -> Outcome:
+) -> IterationOutcome:
     """Write the changed tables' manifests, commit the point and the outcome in one transaction, publish the point, drop
     what is due upstream."""
     _observe(iteration, listed, report)
@@ -48,7 +48,7 @@ def apply(
 
 def apply_if_idle(
     iteration: Iteration, record: IterationRecord, catalog: CatalogDiff, listed: Listed
-) -> Outcome | None:
+) -> IterationOutcome | None:
     """`apply` for an iteration in which nothing has changed; there is nothing to copy. None for another one, which
     stays open."""
     nothing = CopyReport(COPY_OUTPUT.empty_table())
@@ -113,7 +113,9 @@ def _observe(iteration: Iteration, listed: Listed, report: CopyReport) -> None:
         return
 
 
-def _end(iteration: Iteration, record: IterationRecord, catalog: CatalogDiff, result: IterationResult) -> Outcome:
+def _end(
+    iteration: Iteration, record: IterationRecord, catalog: CatalogDiff, result: IterationResult
+) -> IterationOutcome:
     """Commit, publish, clear away."""
     iteration.enter(Step.OUTCOME)
     memory, committer, last = iteration.memory, iteration.committer, iteration.last
@@ -161,7 +163,9 @@ def _definitions(
     return read_definitions(session, publication, databases, found.tables, catalog.relations(), ref.at, rules)
 
 
-def _outcome(iteration: Iteration, ref: SnapshotRef, result: IterationResult, settled: Settled | None) -> Outcome:
+def _outcome(
+    iteration: Iteration, ref: SnapshotRef, result: IterationResult, settled: Settled | None
+) -> IterationOutcome:
     last, report = iteration.last, result.report
     shown = last.tables.moved(iteration.lsn, result.points or ())
     refs = [table for number, table in shown.refs.items() if number not in result.behind]
@@ -170,7 +174,7 @@ def _outcome(iteration: Iteration, ref: SnapshotRef, result: IterationResult, se
     newest = None if last.point is None else (last.point.lsn, last.point.at)
     if result.points is not None:
         newest = iteration.lsn, ref.at
-    return Outcome(
+    return IterationOutcome(
         lsn=iteration.lsn,
         point=result.points is not None,
         at=ref.at,

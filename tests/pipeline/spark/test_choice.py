@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ccpr.mirror.local_store import LocalStore
-from ccpr.pipeline.spark.choice import Choice, Place, check_engine, choose
+from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice, check_engine, choose
 from ccpr.pipeline.spark.rates import START, Rates
 from ccpr.pipeline.spark.session import SparkSettings, settings_of
 from ccpr.pipeline.spark.tasks import is_here
@@ -36,7 +36,7 @@ def chosen(
     rates: Rates = USUAL,
     installed: bool = True,
     **settings: str,
-) -> Choice:
+) -> CopierChoice:
     where = SparkSettings(Path("java"), **settings)  # pyright: ignore[reportArgumentType]
     return choose(asked, size, store, where, rates, UPSTREAM, installed=installed)
 
@@ -44,20 +44,20 @@ def chosen(
 @pytest.mark.parametrize(
     ("size", "rates", "expected"),
     [
-        (6_000, USUAL, Place.PROCESS),
-        (9 * GB, USUAL, Place.PROCESS),  # as fast as the process, and it has to start
+        (6_000, USUAL, CopiedBy.PROCESS),
+        (9 * GB, USUAL, CopiedBy.PROCESS),  # as fast as the process, and it has to start
         (
             300 * MB,
             measured(start=15, process=100e6, spark=1e9),
-            Place.PROCESS,
+            CopiedBy.PROCESS,
         ),
-        (2 * GB, measured(start=15, process=100e6, spark=1e9), Place.COLD),
-        (2 * GB, measured(start=15, process=1e9, spark=1e9), Place.PROCESS),
-        (300 * MB, measured(start=15, process=10e6, spark=1e9), Place.COLD),
-        (300 * MB, measured(start=15, process=10e6, spark=10e6), Place.PROCESS),
+        (2 * GB, measured(start=15, process=100e6, spark=1e9), CopiedBy.COLD),
+        (2 * GB, measured(start=15, process=1e9, spark=1e9), CopiedBy.PROCESS),
+        (300 * MB, measured(start=15, process=10e6, spark=1e9), CopiedBy.COLD),
+        (300 * MB, measured(start=15, process=10e6, spark=10e6), CopiedBy.PROCESS),
     ],
 )
-def test_auto_takes_spark_where_it_is_through_sooner(size: int, rates: Rates, expected: Place) -> None:
+def test_auto_takes_spark_where_it_is_through_sooner(size: int, rates: Rates, expected: CopiedBy) -> None:
     found = chosen(size, rates=rates)
     assert found.place is expected
     assert found.size == size
@@ -82,16 +82,16 @@ def test_only_the_process_of_a_default_installation_is_usual() -> None:
 
 @pytest.mark.parametrize("size", [6_000, 9 * GB])
 def test_a_cluster_copies_whatever_there_is(size: int) -> None:
-    assert chosen(size, store=BUCKET, master="spark://far:7077").place is Place.CLUSTER
-    assert chosen(size, store=BUCKET, master="yarn").place is Place.CLUSTER
-    assert chosen(size, store=BUCKET, remote="sc://far:15002").place is Place.CLUSTER
-    assert chosen(size, store=BUCKET, master="k8s://far").place is Place.CLUSTER
+    assert chosen(size, store=BUCKET, master="spark://far:7077").place is CopiedBy.CLUSTER
+    assert chosen(size, store=BUCKET, master="yarn").place is CopiedBy.CLUSTER
+    assert chosen(size, store=BUCKET, remote="sc://far:15002").place is CopiedBy.CLUSTER
+    assert chosen(size, store=BUCKET, master="k8s://far").place is CopiedBy.CLUSTER
 
 
 def test_a_cluster_does_not_have_a_folder_of_this_machine() -> None:
     refused = chosen(9 * GB, master="spark://far:7077")
-    assert (refused.place, "folder of this machine" in refused.why) == (Place.PROCESS, True)
-    assert chosen(1, master="spark://127.0.0.1:7077").place is Place.CLUSTER
+    assert (refused.place, "folder of this machine" in refused.why) == (CopiedBy.PROCESS, True)
+    assert chosen(1, master="spark://127.0.0.1:7077").place is CopiedBy.CLUSTER
     assert is_here("local[*]")
     assert is_here("spark://localhost:7077")
     assert not is_here("spark://127.0.0.1.far:7077")
@@ -99,9 +99,9 @@ def test_a_cluster_does_not_have_a_folder_of_this_machine() -> None:
 
 
 def test_what_was_asked_for_is_taken() -> None:
-    assert chosen(9 * GB, asked="process", master="spark://far:7077").place is Place.PROCESS
-    assert chosen(1, asked="spark").place is Place.COLD
-    assert chosen(1, asked="spark", master="spark://far:7077").place is Place.CLUSTER
+    assert chosen(9 * GB, asked="process", master="spark://far:7077").place is CopiedBy.PROCESS
+    assert chosen(1, asked="spark").place is CopiedBy.COLD
+    assert chosen(1, asked="spark", master="spark://far:7077").place is CopiedBy.CLUSTER
     with pytest.raises(BadSetting):
         check_engine("fast")
 
@@ -109,8 +109,8 @@ def test_what_was_asked_for_is_taken() -> None:
 @pytest.mark.parametrize("where", [{}, {"master": "spark://127.0.0.1:7077"}, {"remote": "sc://far:15002"}])
 def test_without_spark_the_process_copies_unless_spark_was_asked_for(where: dict[str, str]) -> None:
     found = chosen(9 * GB, installed=False, store=BUCKET, **where)
-    assert (found.place, found.why) == (Place.PROCESS, "Spark is not installed")
-    assert chosen(9 * GB, asked="spark", installed=False, store=BUCKET, **where).place is not Place.PROCESS
+    assert (found.place, found.why) == (CopiedBy.PROCESS, "Spark is not installed")
+    assert chosen(9 * GB, asked="spark", installed=False, store=BUCKET, **where).place is not CopiedBy.PROCESS
 
 
 def test_a_token_is_not_shown() -> None:

@@ -21,7 +21,7 @@ from ccpr.matrixone.schema import Kind
 from ccpr.mirror.delta.change_rows import part_of
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy
-from ccpr.pipeline.spark.choice import Choice, Place
+from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice
 from ccpr.pipeline.spark.connect import remote_connection
 from ccpr.pipeline.spark.deltas import delta_with_spark
 from ccpr.pipeline.spark.engine import Copier
@@ -101,12 +101,12 @@ def test_executors_copy_and_read(
     recorded_mirror: RecordedMirror,
     tmp_path: Path,
 ) -> None:
-    objects, choices, seen = wanted(recordings), list[Choice](), list[int]()
+    objects, choices, seen = wanted(recordings), list[CopierChoice](), list[int]()
     copier = Copier(tmp_path, settings=settings, on_choice=choices.append, on_bytes=seen.append)
     with RecordedUpstream(recordings / "dml", password=PASSWORD) as emulator:
         report = copy(job_of(emulator, settings.key_file, tmp_path / "copied"), objects, copier)
         assert emulator.status().sessions_open == 0
-    assert [choice.place for choice in choices] == [Place.CLUSTER]
+    assert [choice.place for choice in choices] == [CopiedBy.CLUSTER]
     assert "sc://localhost" in choices[0].why
     assert report.objects_fetched == objects.num_rows
     assert sum(seen) == sum(objects.column("size").to_pylist())

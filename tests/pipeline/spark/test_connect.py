@@ -17,7 +17,7 @@ from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy
-from ccpr.pipeline.spark.choice import Choice, Place
+from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice
 from ccpr.pipeline.spark.connect import check_server, failure_of, remote_connection
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.errors import (
@@ -150,7 +150,7 @@ def test_the_engine_copies_with_the_server_and_reports_each_object(
         entry.stats for entries in Snapshot(recordings / "dml/snapshot-002").objects.values() for entry in entries
     ]
     columns = [[stats.name for stats in listed], [stats.size for stats in listed], [stats.raw for stats in listed]]
-    choices: list[Choice] = []
+    choices: list[CopierChoice] = []
     seen: list[int] = []
     copier = Copier(
         home,
@@ -167,7 +167,7 @@ def test_the_engine_copies_with_the_server_and_reports_each_object(
         report = copy(job, pa.table(columns, schema=COPY_INPUT), copier)
     assert report.objects_fetched == len(listed)
     assert sum(seen) == sum(stats.size for stats in listed)
-    assert [choice.place for choice in choices] == [Place.CLUSTER]
+    assert [choice.place for choice in choices] == [CopiedBy.CLUSTER]
 
 
 def test_an_error_of_who_watches_ends_the_job_and_nothing_else(

@@ -15,7 +15,7 @@ from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy, copy_in_process
 from ccpr.pipeline.spark import engine
-from ccpr.pipeline.spark.choice import Choice, Place
+from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice
 from ccpr.pipeline.spark.connect import require_client
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.errors import SparkJobFailed, SparkSessionLost, SparkUnavailable
@@ -74,7 +74,7 @@ class Failing:
         yield
 
 
-def copier(home: Path, spark: Failing, asked: str, choices: list[Choice], seen: list[int]) -> Copier:
+def copier(home: Path, spark: Failing, asked: str, choices: list[CopierChoice], seen: list[int]) -> Copier:
     """On a cluster that only this machine reaches, so that Spark is chosen for little."""
     settings = SparkSettings(home / "java", "spark://127.0.0.1:1", key_file=home / "key")
     return Copier(
@@ -105,7 +105,7 @@ def test_where_spark_fails_in_the_middle_the_process_copies_the_rest(
     assert report.rows.num_rows == objects.num_rows
     assert report.objects_fetched == objects.num_rows - 2
     assert sum(seen) == sum(objects.column("size").to_pylist())
-    assert [choice.place for choice in choices] == [Place.CLUSTER, Place.PROCESS]
+    assert [choice.place for choice in choices] == [CopiedBy.CLUSTER, CopiedBy.PROCESS]
     assert error.code in choices[1].why
     assert Rates.of(tmp_path / "spark").values.keys() <= {"start"}  # half a copy is no measurement
 
@@ -138,7 +138,7 @@ def test_where_spark_is_not_installed_the_process_copies_and_what_was_asked_for_
     job: CopyJob, objects: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    choices: list[Choice] = []
+    choices: list[CopierChoice] = []
     settings = SparkSettings(tmp_path / "java", "spark://127.0.0.1:1", key_file=tmp_path / "key")
     with pytest.raises(ExtraMissing, match=r"pyspark is not installed.*matrixone-ccpr\[spark\]"):
         copy(job, objects, Copier(tmp_path, "spark", settings=settings))
@@ -151,18 +151,18 @@ def test_a_spark_without_what_its_client_needs_leaves_it_to_the_process(
     job: CopyJob, objects: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
-    choices: list[Choice] = []
+    choices: list[CopierChoice] = []
     settings = SparkSettings(tmp_path / "java", "spark://127.0.0.1:1", key_file=tmp_path / "key")
     service = Copier(tmp_path, settings=settings, own_session=require_client, on_choice=choices.append)  # type: ignore[arg-type]
     assert copy(job, objects, service).objects_fetched == objects.num_rows
-    assert [choice.place for choice in choices] == [Place.CLUSTER, Place.PROCESS]
+    assert [choice.place for choice in choices] == [CopiedBy.CLUSTER, CopiedBy.PROCESS]
     assert choices[1].why == "EXTRA_MISSING, grpc is not installed"
 
 
 def test_little_is_copied_by_the_process_without_importing_spark(
     job: CopyJob, objects: pa.Table, tmp_path: Path
 ) -> None:
-    choices: list[Choice] = []
+    choices: list[CopierChoice] = []
     report = copy(job, objects, Copier(tmp_path, on_choice=choices.append))
     assert report.objects_fetched == objects.num_rows
-    assert [choice.place for choice in choices] == [Place.PROCESS]
+    assert [choice.place for choice in choices] == [CopiedBy.PROCESS]

@@ -17,8 +17,8 @@ import pytest
 
 import ccpr
 from ccpr.mirror.open_store import open_store
-from ccpr.pipeline.committing import Outcome
-from ccpr.pipeline.spark.choice import Choice, Place
+from ccpr.pipeline.committing import IterationOutcome
+from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice
 from ccpr.pipeline.spark.connect import remote_connection
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.session import SparkSettings
@@ -129,8 +129,8 @@ def session_of(machines: Machines) -> "SparkSession":
     return remote_connection(machines.settings.remote or "")
 
 
-def copied_by_cluster(machines: Machines) -> tuple[list[Choice], Outcome]:
-    choices = list[Choice]()
+def copied_by_cluster(machines: Machines) -> tuple[list[CopierChoice], IterationOutcome]:
+    choices = list[CopierChoice]()
     copier = Copier(machines.key.parent, "spark", settings=machines.settings, on_choice=choices.append)
     with Workspace() as workspace:
         return choices, iterate(workspace, "s", engine=copier)
@@ -178,7 +178,7 @@ def test_a_machine_that_is_lost_costs_its_tasks_only(machines: Machines) -> None
         choices, outcome = copied_by_cluster(machines)
     losing.join()
     status = machines.emulator.status()
-    assert [choice.place for choice in choices] == [Place.CLUSTER]
+    assert [choice.place for choice in choices] == [CopiedBy.CLUSTER]
     assert 0 < lost_at[0] < outcome.objects_total
     assert status.sessions_open == 0
     again, unfinished, hosts = tasks_of(machines.events)
