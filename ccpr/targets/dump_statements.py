@@ -15,10 +15,10 @@ from ccpr.matrixone.sql.quoting import quote_name, quote_names
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER, target_table
 from ccpr.schema.target_types import TargetUnfit
-from ccpr.targets.encoding import LoadColumn, cells_of, load_columns
+from ccpr.targets.encoding import LoadColumn, for_target, load_columns
 from ccpr.targets.errors import TargetValueRefused
 from ccpr.targets.expected_tables import check_types
-from ccpr.values.cells import SQL, content, ends_of, lines
+from ccpr.values.cells import SQL, cells, content, ends_of, lines
 
 _LONGEST_TIME = (839 * 3600) * 10**6 - 1  # microseconds
 _ROWS, _BYTES = 1_000, 1 << 20  # of one statement: a server takes 16 MB at least, and a client a line of it
@@ -76,8 +76,8 @@ class DumpTable:
         begin = f"INSERT INTO {name} ({quote_names([column.name for column in self.columns])}) VALUES\n".encode()
         for table in rows:
             self._check(table, subject)
-            cells = cells_of(table, self.columns, SQL, subject)
-            brackets = lines(cells, "(", [","] * (len(cells) - 1), "),\n")
+            columns = [cells(for_target(table, one, subject), SQL, digits=one.digits) for one in self.columns]
+            brackets = lines(columns, "(", [","] * (len(columns) - 1), "),\n")
             ends, start = ends_of(brackets), 0
             while start < len(brackets):
                 stop = int(np.searchsorted(ends, ends[start] + _BYTES, "right")) - 1

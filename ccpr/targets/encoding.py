@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
 from ccpr.matrixone.ddl.definition import ColumnDefinition
 from ccpr.matrixone.objects import types
@@ -25,11 +26,11 @@ from ccpr.matrixone.objects.zero_dates import is_zero_date
 from ccpr.matrixone.schema import Column, Table
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.targets.errors import DeltaUnfit, TargetValueRefused
-from ccpr.values.cells import LOAD_DATA, Cells, Form, content, lines
-from ccpr.values.cells import cells as as_cells
+from ccpr.values.cells import LOAD_DATA, written
 from ccpr.values.times import outside_calendar
 
 FORMAT = "CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' ENCLOSED BY '\"' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n'"
+_WRITE = pyarrow.csv.WriteOptions(include_header=False, batch_size=16_384, null_string="\\N", quoting_style="all_valid")
 _TEXTS = ("varchar", "longtext")
 _BYTES_A_PIECE = 8 << 20  # in Arrow's memory; the text is about twice as long
 
@@ -52,6 +53,11 @@ class LoadColumn:
     @property
     def is_bytes(self) -> bool:
         return self.target.type.name in ("varbinary", "binary", "longblob", "blob")
+
+    @property
+    def digits(self) -> int:
+        """Of a second, if it has times of day."""
+        return 6 if self.source is None else self.source.type.scale
 
     @property
     def is_bit(self) -> bool:
@@ -100,7 +106,6 @@ def encode(
 ) -> Iterator[pa.Buffer]:
     """The text of rows, in pieces of some megabytes. Columns are matched by name. Raises DeltaUnfit and
     TargetValueRefused."""
-    between = [","] * (len(columns) - 1)
     for table in rows:
         names = set(table.schema.names)
         missing = [column.arrow_name for column in columns if column.arrow_name not in names]
@@ -110,23 +115,17 @@ def encode(
             continue
         step = max(1, table.num_rows * _BYTES_A_PIECE // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
-            cells = cells_of(table.slice(start, step), columns, LOAD_DATA, subject)
-            yield content(lines(cells, "", between, "\n"))
+            piece, sink = table.slice(start, step), pa.BufferOutputStream()
+            arrays = [
+                written(for_target(piece, column, subject), LOAD_DATA, digits=column.digits) for column in columns
+            ]
+            pyarrow.csv.write_csv(pa.RecordBatch.from_arrays(arrays, [column.name for column in columns]), sink, _WRITE)
+            yield sink.getvalue()
 
 
-def cells_of(piece: pa.Table | pa.RecordBatch, columns: Sequence[LoadColumn], form: Form, subject: str) -> list[Cells]:
-    """The values of each column as `form` has them. Raises DeltaUnfit and TargetValueRefused."""
-    found = []
-    for column in columns:
-        values, digits = _for_target(piece.column(column.arrow_name), column, subject), 6
-        if column.source is not None and pa.types.is_duration(values.type):
-            digits = column.source.type.scale
-        found.append(as_cells(values, form, digits=digits))
-    return found
-
-
-def _for_target(values: pa.Array | pa.ChunkedArray, column: LoadColumn, subject: str) -> pa.Array | pa.ChunkedArray:
+def for_target(rows: pa.Table | pa.RecordBatch, column: LoadColumn, subject: str) -> pa.Array | pa.ChunkedArray:
     """The values as the target is to have them. Raises TargetValueRefused for what it cannot store."""
+    values = rows.column(column.arrow_name)
     kind = values.type
     if pa.types.is_floating(kind):
         if not pc.all(pc.is_finite(values)).as_py() and pc.any(pc.invert(pc.is_finite(values))).as_py():

@@ -3,7 +3,7 @@ and the sum of the CRC-32 of what is stored, as text or bytes. The sum does not 
 whose values the server writes in a way of its own is only counted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 
 import pyarrow as pa
@@ -14,8 +14,8 @@ from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr.mirror.row_sums import RowSum, Summing
 from ccpr.schema.dialects import Dialect
 from ccpr.targets.crc32 import crc32_sum
-from ccpr.targets.encoding import LoadColumn, cells_of
-from ccpr.values.cells import Form
+from ccpr.targets.encoding import LoadColumn, for_target
+from ccpr.values.cells import Form, cells
 from ccpr.values.numbers import plain_floats
 
 _STORED = Form("", ("", ""), server=True)  # a null adds nothing to a sum, as an empty text does
@@ -126,13 +126,10 @@ def _stored(rows: pa.Table, column: LoadColumn, dialect: Dialect, subject: str) 
     if target.name in _FLOATS:
         return _float_text(values.combine_chunks().cast(pa.float64()), dialect)
     digits = target.parameters[0] if target.parameters else 0
-    if target.name == "time" and column.source is not None:
-        kind = replace(column.source.type, scale=digits)
-        column = replace(column, source=replace(column.source, type=kind))
-    (cells,) = cells_of(rows.select([column.arrow_name]), [column], _STORED, subject)
+    text = cells(for_target(rows, column, subject), _STORED, digits=digits).text
     if target.name not in ("datetime", "timestamp"):
-        return cells.text
-    text = pc.if_else(pc.equal(cells.text, "0000-00-00 00:00:00"), "0000-00-00 00:00:00.000000", cells.text)
+        return text
+    text = pc.if_else(pc.equal(text, "0000-00-00 00:00:00"), "0000-00-00 00:00:00.000000", text)
     return pc.utf8_slice_codeunits(text, 0, 20 + digits if digits else 19)
 
 

@@ -56,7 +56,7 @@ class Form:
     between: str = "T"
 
 
-LOAD_DATA = Form("\\N", escapes={"\\": "\\\\", '"': '""'}, server=True)
+LOAD_DATA = Form("\\N", escapes={"\\": "\\\\"}, server=True)  # pyarrow.csv writes nulls and quotes
 # A client turns CR LF into LF and ends at a zero byte or, on Windows, at Ctrl-Z.
 SQL = Form("NULL", ("'", "'"), frozenset({"number"}), {**STRING_ESCAPES, "\x1a": "\\Z"}, server=True)
 CSV = Form("", bare=frozenset({"number", "moment"}), escapes={'"': '""'}, between=" ")
@@ -81,16 +81,21 @@ def cells(values: pa.Array | pa.ChunkedArray, form: Form, *, digits: int = 0) ->
     """The values as `form` has them. `digits` of a second are shown of a time of day, or six. Raises ValueRefused for a
     type that has no text: none of MatrixOne's."""
     values = _whole(values)
-    text, kind = _text(values, form, digits)
-    found = Cells(text.cast(_TEXT))
+    written, kind = _written(values, form, digits)
+    found = Cells(written.cast(_TEXT))
     if kind not in form.bare and form.quotes[1]:
         begin, end = ("x'", "'") if kind == "bytes" and form is SQL else form.quotes
-        found = Cells(escaped(found.text, form.escapes or {}) if kind in ("text", "nested") else found.text, begin, end)
+        found = Cells(found.text, begin, end)
     elif form is JSON and pa.types.is_floating(values.type):
         finite = pc.is_finite(values)
         if not pc.all(finite).as_py():  # also where all are null
             found = Cells(pc.if_else(finite, found.text, joined('"', found.text, '"')))
     return Cells(pc.fill_null(found.whole, _scalar(form.null))) if found.text.null_count else found
+
+
+def written(values: pa.Array | pa.ChunkedArray, form: Form, *, digits: int = 0) -> pa.Array:
+    """The values without what is around them, null where they are: as text, or as numbers whose text is plain."""
+    return _written(_whole(values), form, digits)[0]
 
 
 def lines(columns: Sequence[Cells], begin: str, between: Sequence[str], end: str) -> pa.LargeStringArray:
@@ -167,6 +172,13 @@ def escaped(text: pa.Array, escapes: Mapping[str, str]) -> pa.Array:
     return text
 
 
+def _written(values: pa.Array, form: Form, digits: int) -> tuple[pa.Array, str]:
+    text, kind = _text(values, form, digits)
+    if form.escapes and kind in ("text", "nested") and kind not in form.bare:
+        text = escaped(text.cast(_TEXT), form.escapes)
+    return text, kind
+
+
 def _text(values: pa.Array, form: Form, digits: int) -> tuple[pa.Array, str]:
     """The text of each value, and its kind: number, moment, nested, bytes, text. Null where the value is."""
     kind, is_of = values.type, pa.types
@@ -177,11 +189,11 @@ def _text(values: pa.Array, form: Form, digits: int) -> tuple[pa.Array, str]:
     if kind in _TEXTS or is_of.is_null(kind):
         return values, "text"
     if is_of.is_boolean(kind):
-        return (values.cast(pa.int8()) if form.server else values).cast(_TEXT), "number"
+        return values.cast(pa.int8()) if form.server else values, "number"
     if is_of.is_integer(kind):
-        return values.cast(_TEXT), "number"
+        return values, "number"
     if is_of.is_floating(kind):
-        return values.cast(_TEXT) if form.server else float_text(values), "number"
+        return values if form.server else float_text(values), "number"
     if is_of.is_decimal(kind):
         return decimals_text(values), "number" if form is SQL and kind.scale == 0 and kind.precision <= 20 else "text"
     if is_of.is_date32(kind):
