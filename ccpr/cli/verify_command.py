@@ -46,7 +46,7 @@ def verify(
 ) -> None:
     """Read the whole mirror and its second copies again and compare them with the ledger. Nothing is changed without
     --repair or --checksums. The exit code is 1 if something is, or stays, damaged, or a copy cannot be read."""
-    from ccpr.service.verifying import copies_of, mend_readers, verifier_of, verify_copy
+    from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of, verify_copy
     from ccpr.service.workspace import Workspace
 
     if place and not copy:
@@ -63,7 +63,7 @@ def verify(
         found = None if copy else verifier_of(workspace, row, checksums=checksums, **how).run()
         mended = [] if found is None else mend_readers(workspace, row, found.damages)
         doubled = _doubled_keys(workspace.mirror(name)) if deep and not copy else []
-        seconds = [verify_copy(workspace, row, one, **how) for one in copies]
+        seconds = [verify_copy(workspace, row, one, copy_verifier(workspace, row, one, **how)) for one in copies]
     sound = (found is None or found.sound) and all(one.sound for one in seconds)
     sound = sound and not any(one.failure for one in mended)
     if as_json:

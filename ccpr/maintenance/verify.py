@@ -3,11 +3,11 @@ it. Damaged objects are fetched again; head, identity and points are written aga
 Source: docs/requirements.md B2, B3; decisions reads-prove-themselves, a-name-has-its-digest.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 
 import pyarrow as pa
@@ -139,7 +139,7 @@ class Verifier:
         checksums: bool = False,
         on_progress: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self._checksums, self._summed = checksums, None
+        self._checksums, self._summed = checksums, dict[str, set[str]]()
         self._mirror, self._log, self._name = mirror, log, name
         self._lease, self._sources, self._deep, self._on_progress = lease, sources, deep, on_progress
         task_id = log.row(name).task_id
@@ -148,7 +148,7 @@ class Verifier:
 
     def small_files(self) -> list[Damage]:
         """Verify everything but the objects. Raises what `run` raises."""
-        return self._small_files(self._history.global_points(), list(self._history.states()))
+        return self._small_files(self._history.global_points(), self._states)
 
     def objects(self, after: str, most_bytes: int) -> tuple[str, list[Damage]]:
         """Verify objects behind one by name, until so many bytes were read. Returns the name of the last, empty if
@@ -178,12 +178,13 @@ class Verifier:
         """Verify everything. Raises StoreFailed, StateUnavailable, StateUnreadable, and MirrorDisagrees, as a mirror
         that is another one cannot be compared."""
         points = self._history.global_points()
-        states = list(self._history.states())
+        states = self._states
         damages = self._small_files(points, states)
         if self._deep:
             damages += self._unreadable(points, {damage.path for damage in damages})
         objects = size = 0
-        lacking = self._names_in_manifests(_unsummed) if self._checksums else set[str]()
+        refs = {state.ref.manifest: state.ref for state in states if state.ref is not None and self._checksums}
+        lacking = set[str]().union(*(self._names_in(ref, _unsummed) for ref in refs.values()))
         sums = dict[str, bytes]()
         with ThreadPoolExecutor(THREADS) as pool:
             for stored, problem in _ordered(pool, self._problem, self._ledger.stored_objects()):
@@ -198,15 +199,12 @@ class Verifier:
             self._mirror.write_sums(sums)
         return Verified(objects, size, len(states), len(points), self._orphans(), tuple(damages), len(sums))
 
-    def _names_in_manifests(self, choose: Rows) -> set[str]:
-        """Of the objects that it leaves of all manifests."""
-        found = set[str]()
-        refs = (state.ref for state in self._history.states() if state.ref is not None)
-        for ref in {ref.manifest: ref for ref in refs}.values():
-            with suppress(MirrorDamaged):  # reported already
-                objects = self._mirror.manifest(ref, choose).objects
-                found |= set(stats_columns(objects.column("stats").combine_chunks()).column("name").to_pylist())
-        return found
+    def _names_in(self, ref: TableRef, choose: Rows) -> set[str]:
+        """Of the objects that it leaves of a manifest."""
+        with suppress(MirrorDamaged):  # reported already
+            objects = self._mirror.manifest(ref, choose).objects
+            return set(stats_columns(objects.column("stats").combine_chunks()).column("name").to_pylist())
+        return set()
 
     def _problem(self, stored: LedgerEntry) -> str | None:
         return problem_of(self._mirror, stored, deep=self._deep)
@@ -215,25 +213,31 @@ class Verifier:
         """Fetch a damaged object again, or find the points and tables that cannot be read without it."""
         path = object_path(stored.name)
         origin = "" if self._sources is None else self._sources.fetch_object(stored)
-        read_in = () if stored.name in self._proven() else self._tables_of(stored.name)
+        read_in = () if self._is_proven(stored.name) else self._tables_of(stored.name)
         if origin:
             return Damage(path, problem, repaired=True, origin=origin, read_in=read_in)
         spoiled: dict[int, list[str]] = {}
         for reference in self._ledger.references_to(stored.name):
             for point in points:
-                named = reference.from_lsn <= point.lsn and (
-                    reference.until_lsn is None or point.lsn < reference.until_lsn
-                )
-                if named and reference.table_id not in self._behind.get(point.lsn, {}):
+                if reference.names_at(point.lsn) and reference.table_id not in self._behind.get(point.lsn, {}):
                     spoiled.setdefault(point.lsn, []).append(self._table_name(point.lsn, reference.table_id))
         return Damage(path, problem, points=spoiled, read_in=read_in)
 
-    def _proven(self) -> Container[str]:
-        """Names of the objects with sums: no reader has ever taken a damage of theirs."""
-        if self._summed is None:
-            lists = self._names_in_manifests(_summed)
-            self._summed = lists | self._mirror.later_sums.keys()
-        return self._summed
+    def _is_proven(self, name: str) -> bool:
+        """Whether the object has sums: then no reader has ever taken a damage of it."""
+        for reference in () if name in self._mirror.later_sums else self._ledger.references_to(name):
+            for state in self._states:
+                if state.ref is None or state.table.id != reference.table_id or not reference.names_at(state.lsn):
+                    continue
+                if state.ref.manifest not in self._summed:
+                    self._summed[state.ref.manifest] = self._names_in(state.ref, _summed)
+                if name in self._summed[state.ref.manifest]:
+                    return True
+        return name in self._mirror.later_sums
+
+    @cached_property
+    def _states(self) -> list[TablePoint]:
+        return list(self._history.states())
 
     def _tables_of(self, name: str) -> tuple[str, ...]:
         """Of the newest point."""

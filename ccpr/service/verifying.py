@@ -3,7 +3,7 @@ fetched again."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -149,15 +149,12 @@ def verify_copy(
     workspace: Workspace,
     row: LogRow,
     copy: CopyRecord,
-    *,
-    repair: bool,
-    deep: bool = False,
-    on_progress: Callable[[int], None] = lambda size: None,
+    opened: AbstractContextManager[CopyVerifier],
 ) -> CopyVerified:
-    """Read it again, and record what was found for `ccpr status`."""
+    """Read it again, as `copy_verifier` has opened it, and record what was found for `ccpr status`."""
     now = workspace.now()
     try:
-        with copy_verifier(workspace, row, copy, repair=repair, deep=deep, on_progress=on_progress) as verifier:
+        with opened as verifier:
             found = verifier.run()
     except CcprError as error:
         return CopyVerified(copy.place, None, Failure.of(error))

@@ -46,6 +46,9 @@ class Reference:
     from_lsn: int
     until_lsn: int | None
 
+    def names_at(self, lsn: int) -> bool:
+        return self.from_lsn <= lsn and (self.until_lsn is None or lsn < self.until_lsn)
+
 
 def due_time(watermark: int) -> int:
     """When a file may be deleted that nothing names since the watermark (nanoseconds): in seconds, by the upstream's
