@@ -8,7 +8,7 @@ from ccpr.matrixone.client.object_answers import get_object
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError, Terminal
-from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
@@ -93,7 +93,7 @@ class Repair:
                 digest.update(chunk)
                 yield chunk
 
-        def check(_: Content) -> None:
+        def check(_: ObjectBytes) -> None:
             if digest.digest() != stored.sha256:
                 raise MirrorDamaged("there are other bytes", subject=f"object {stored.name}")
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ccpr.maintenance.claims import TTL_SECONDS, PlaceClaim, Worker, claimed
 from ccpr.maintenance.errors import CopyDiverged
-from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import text_of
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached, StoreFailed
@@ -234,7 +234,7 @@ class SecondCopy:
             return 0
         content, digest = self._mirror.store.fresh(path), hashlib.sha256()
 
-        def check(_: Content) -> None:
+        def check(_: ObjectBytes) -> None:
             if digest.digest() != sha256:
                 remedy = "`ccpr verify NAME --repair` fetches it again."
                 subject = f"{self._mirror.store.url}/{path}"

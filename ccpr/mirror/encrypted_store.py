@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.schema import text_of
 from ccpr.mirror.encryption import HEADER_BYTES, MAGIC, MAGIC_1, Binding, FileCipher, OpenedContent, plain_size
 from ccpr.mirror.encryption_keys import Keyring
@@ -48,7 +48,7 @@ class EncryptedStore(Store):
         name: str,
         chunks: Iterable[Chunk],
         *,
-        check: Callable[[Content], None] | None = None,
+        check: Callable[[ObjectBytes], None] | None = None,
         overwrite: bool = False,
         hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> PutEnd:
@@ -67,7 +67,7 @@ class EncryptedStore(Store):
         cipher, subject = FileCipher.new(self._keys.keys[0], self._binding(), name), self._subject(name)
         self._segments.forget(name)
 
-        def check_plain(sealed: Content) -> None:
+        def check_plain(sealed: ObjectBytes) -> None:
             if check is not None:
                 check(OpenedContent(sealed, lambda _: cipher, subject))
 
@@ -123,10 +123,10 @@ class EncryptedStore(Store):
             return pa.py_buffer(self._unwrapped(name, content.to_pybytes()))
         return self._opened(name, content).slice()
 
-    def open(self, name: str) -> Content:
+    def open(self, name: str) -> ObjectBytes:
         return self._opened(name, self._store.open(name), kept=True)
 
-    def fresh(self, name: str) -> Content:
+    def fresh(self, name: str) -> ObjectBytes:
         return self._opened(name, self._store.fresh(name))
 
     def stored(self, name: str) -> StoredFile:
@@ -163,7 +163,7 @@ class EncryptedStore(Store):
 
     # ----
 
-    def _opened(self, name: str, sealed: Content, *, kept: bool = False) -> OpenedContent:
+    def _opened(self, name: str, sealed: ObjectBytes, *, kept: bool = False) -> OpenedContent:
         subject = self._subject(name)
         cipher = partial(self._cipher, name, subject)
         keep = partial(self._segments.get, name) if kept else None

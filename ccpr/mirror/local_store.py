@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ccpr.base.file_modes import make_folder, opener
-from ccpr.matrixone.objects.content import Content, FileContent
+from ccpr.matrixone.objects.object_bytes import FileContent, ObjectBytes
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same, in_order, summed
 
@@ -54,7 +54,7 @@ class LocalStore(Store):
         name: str,
         chunks: Iterable[Chunk],
         *,
-        check: Callable[[Content], None] | None = None,
+        check: Callable[[ObjectBytes], None] | None = None,
         overwrite: bool = False,
         hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> PutEnd:
@@ -64,7 +64,7 @@ class LocalStore(Store):
         self,
         name: str,
         chunks: Iterable[Chunk],
-        check: Callable[[Content], None] | None,
+        check: Callable[[ObjectBytes], None] | None,
         place: Callable[[str, str, StoredFile], None],
         hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> PutEnd:
@@ -173,7 +173,7 @@ class LocalStore(Store):
         except OSError as error:
             raise self.unread(name, error) from error
 
-    def open(self, name: str) -> Content:
+    def open(self, name: str) -> ObjectBytes:
         """Not mapped: where a disk fails under a map the process dies by SIGBUS, and a read is an error of this file
         (decision read-not-mapped)."""
         try:
@@ -181,7 +181,7 @@ class LocalStore(Store):
         except OSError as error:
             raise self.unread(name, error) from error
 
-    def fresh(self, name: str) -> Content:
+    def fresh(self, name: str) -> ObjectBytes:
         return self.open(name)
 
     def stored(self, name: str) -> StoredFile:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from ccpr.base.newest import Newest
-from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 
 WHOLE_BYTES = 8 << 20
 BLOCK_BYTES = 1 << 20
@@ -66,6 +66,6 @@ class RangedContent:
         return self._cache.get(self._path, number, lambda: self._read(length, begin))
 
 
-def ranged(path: str, size: int, read: Callable[[int, int], pa.Buffer], cache: BlockCache) -> Content:
+def ranged(path: str, size: int, read: Callable[[int, int], pa.Buffer], cache: BlockCache) -> ObjectBytes:
     """The content of a file: all of it, or what will be asked for."""
     return read(size, 0) if size <= WHOLE_BYTES else RangedContent(path, size, read, cache)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from ccpr.matrixone.objects.content import Content, FileContent
+from ccpr.matrixone.objects.object_bytes import FileContent, ObjectBytes
 from ccpr.mirror.buckets import CLIENT_ERRORS, Credentials, open_bucket
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.ranged import BlockCache, ranged
@@ -55,7 +55,7 @@ class ObjectStore(Store):
         name: str,
         chunks: Iterable[Chunk],
         *,
-        check: Callable[[Content], None] | None = None,
+        check: Callable[[ObjectBytes], None] | None = None,
         overwrite: bool = False,
         hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> PutEnd:
@@ -111,14 +111,14 @@ class ObjectStore(Store):
             raise self._unread(name, error) from error
         return content
 
-    def fresh(self, name: str) -> Content:
+    def fresh(self, name: str) -> ObjectBytes:
         """By one request, as `read`: what `open` keeps of a file may be older than its damage."""
         return self.read(name)
 
     def stored(self, name: str) -> StoredFile:
         return summed(self.fresh(name))
 
-    def open(self, name: str) -> Content:
+    def open(self, name: str) -> ObjectBytes:
         """Reads the whole of a small file, and of a large one what is asked for."""
         try:
             file = self._files.open_input_file(path := self._path(name))

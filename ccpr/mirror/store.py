@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.mirror.errors import BadName, MirrorDamaged, StoreConflict
 
 _NAME = re.compile(r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*")
@@ -79,7 +79,7 @@ class Store(Protocol):
         name: str,
         chunks: Iterable[Chunk],
         *,
-        check: Callable[[Content], None] | None = None,
+        check: Callable[[ObjectBytes], None] | None = None,
         overwrite: bool = False,
         hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> StoredFile:
@@ -93,7 +93,7 @@ class Store(Protocol):
         name: str,
         chunks: Iterable[Chunk],
         *,
-        check: Callable[[Content], None] | None = None,
+        check: Callable[[ObjectBytes], None] | None = None,
         overwrite: bool = False,
         hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> PutEnd:
@@ -117,12 +117,12 @@ class Store(Protocol):
         """The content, in memory. Raises MirrorDamaged if the file is missing, StoreFailed."""
         ...
 
-    def open(self, name: str) -> Content:
+    def open(self, name: str) -> ObjectBytes:
         """The same to be read in parts: the store reads what is asked for, if it can, and each part when it is asked
         for."""
         ...
 
-    def fresh(self, name: str) -> Content:
+    def fresh(self, name: str) -> ObjectBytes:
         """As `open`, of what is stored now: nothing of it was kept from an earlier read."""
         ...
 
@@ -188,13 +188,13 @@ def check_same(store: Store, name: str, written: StoredFile) -> None:
         raise StoreConflict(message, subject=f"{store.url.partition('?')[0]}/{name}")
 
 
-def pieces(content: Content) -> Iterator[memoryview]:
+def pieces(content: ObjectBytes) -> Iterator[memoryview]:
     """The pieces of a content; one at a time is in memory."""
     for offset in range(0, content.size, SUMMED_BYTES):
         yield memoryview(content.slice(offset, min(SUMMED_BYTES, content.size - offset)))
 
 
-def summed(content: Content) -> StoredFile:
+def summed(content: ObjectBytes) -> StoredFile:
     """Size and checksum of a content; one piece at a time is in memory."""
     digest = hashlib.sha256()
     for piece in pieces(content):

@@ -28,8 +28,8 @@ from ccpr.matrixone.client.object_answers import get_object
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import Terminal
-from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.stats import STATS_SIZE, ObjectStats
 from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.open_store import open_store
@@ -440,6 +440,6 @@ def _hash(store: Store, stats: ObjectStats) -> StoredFile:
     return StoredFile(stats.size, store.stored(object_path(stats.name)).sha256)
 
 
-def _check(stats: ObjectStats, found: _CheckedObject, content: Content) -> None:
+def _check(stats: ObjectStats, found: _CheckedObject, content: ObjectBytes) -> None:
     """What this release does not read yet is copied as it is: a later one reads it from the same mirror."""
     found.findings = Findings.of(content, stats)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
-from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.types import DECIMAL64, DECIMAL128, ZERO_DATE_TYPES
@@ -35,7 +35,9 @@ class Findings:
     sums: bytes | None = None
 
     @classmethod
-    def of(cls, content: Content, stats: ObjectStats, *, inflate: bool = True, sums: bytes | None = None) -> "Findings":
+    def of(
+        cls, content: ObjectBytes, stats: ObjectStats, *, inflate: bool = True, sums: bytes | None = None
+    ) -> "Findings":
         """Of a file, which is checked for it, with `inflate` down to its columns, and compared with `sums`, if it has
         any; else they are made. Raises ObjectDamaged, ObjectMismatch."""
         try:

@@ -18,7 +18,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.mirror.store import Chunk, PutEnd, Store, StoredFile
 
 AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB
@@ -67,7 +67,7 @@ class WriteQueue:
         return self._threads.submit(action)
 
     def put(
-        self, name: str, size: int, chunks: Iterable[Chunk], check: Callable[[Content], None]
+        self, name: str, size: int, chunks: Iterable[Chunk], check: Callable[[ObjectBytes], None]
     ) -> "Future[StoredFile]":
         """Read the chunks, `size` bytes in all, here while they are written there; returns when all are read. The
         future raises what the store or the check raises. An object that comes in one chunk is checked in memory,
@@ -122,7 +122,7 @@ class WriteQueue:
         finally:
             self._room.release()
 
-    def _put_small(self, name: str, content: bytes, check: Callable[[Content], None]) -> "Future[StoredFile]":
+    def _put_small(self, name: str, content: bytes, check: Callable[[ObjectBytes], None]) -> "Future[StoredFile]":
         """Checked here: handing it over would take longer."""
         check(pa.py_buffer(content))
         stored: Future[StoredFile] = Future()
@@ -155,7 +155,7 @@ class WriteQueue:
             self._changed.wait_for(lambda: stored.done() or self._held <= AHEAD_BYTES)
         return not stored.done()
 
-    def _written(self, arrival: _Arrival, check: Callable[[Content], None] | None = None) -> Iterator[Chunk]:
+    def _written(self, arrival: _Arrival, check: Callable[[ObjectBytes], None] | None = None) -> Iterator[Chunk]:
         while not isinstance(item := arrival.items.get(), bool):
             size = len(item)
             if check is not None:

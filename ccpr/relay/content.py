@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ccpr.base.newest import Newest
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.objects.content import Content as StoredContent
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.stats import OBJECT_NAME
 from ccpr.matrixone.server.answers import StatementError, Streamed
 from ccpr.matrixone.server.backing import internal
@@ -147,13 +147,13 @@ class Content:
                 raise _damaged(entry.name)
             yield memoryview(data).cast("B")[max(0, offset - at) : end - at]
 
-    def _open(self, entry: LedgerEntry) -> StoredContent:
+    def _open(self, entry: LedgerEntry) -> ObjectBytes:
         content = self._store.open(object_path(entry.name))
         if content.size != entry.size:
             raise _damaged(entry.name)
         return content
 
-    def _check(self, entry: LedgerEntry, content: Callable[[], StoredContent], offset: int, answer: memoryview) -> None:
+    def _check(self, entry: LedgerEntry, content: Callable[[], ObjectBytes], offset: int, answer: memoryview) -> None:
         """Compare the whole object, and fill in what was asked for on the way."""
         whole, sums = hashlib.sha256(), list[bytes]()
         for number in range(_pieces(entry)):
@@ -167,7 +167,7 @@ class Content:
             raise _damaged(entry.name)
         self._checked.put(entry.name, _Checked(entry.sha256, tuple(sums)))
 
-    def _piece(self, entry: LedgerEntry, number: int, content: Callable[[], StoredContent]) -> _Piece:
+    def _piece(self, entry: LedgerEntry, number: int, content: Callable[[], ObjectBytes]) -> _Piece:
         piece = self._pieces.get((entry.name, number))
         if piece is None:
             data = content().slice(*_place(entry, number))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.mirror.errors import BadName, StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import check_name
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def test_a_refused_content_leaves_nothing(store: LocalStore) -> None:
-    def refuse(content: Content) -> None:
+    def refuse(content: ObjectBytes) -> None:
         assert content.slice(0, content.size).to_pybytes() == b"bad"
         raise ValueError("no")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.mirror.encrypted_store import EncryptedStore
 from ccpr.mirror.encryption_keys import new_key
 from ccpr.mirror.errors import BadName, MirrorDamaged
@@ -26,7 +26,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return open_store(place, encrypt="env:STORE_KEY" if "encrypted" in request.param else "")
 
 
-def refuse(content: Content) -> None:
+def refuse(content: ObjectBytes) -> None:
     assert content.slice(0, content.size).to_pybytes() == b"bad"
     raise ValueError("no")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.matrixone.objects.content import Content
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import PutEnd, StoredFile
@@ -19,7 +19,7 @@ from ccpr.pipeline.write_queue import _THREADS, AHEAD_BYTES, SMALL_BYTES, TOGETH
 LARGE = b"x" * (AHEAD_BYTES // 2 + 1)
 
 
-def accept(content: Content) -> None:
+def accept(content: ObjectBytes) -> None:
     """Every content is right."""
 
 
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_brought_to_the_disk_raises_it_and_leaves_nothing(
 
 
 def test_a_refused_content_is_raised_from_the_future(store: LocalStore) -> None:
-    def refuse(content: Content) -> None:
+    def refuse(content: ObjectBytes) -> None:
         raise ValueError("damaged")
 
     with WriteQueue(store) as landing, pytest.raises(ValueError, match="damaged"):
@@ -220,7 +220,7 @@ def test_the_check_sees_the_whole_content_before_the_name_appears(store: LocalSt
     content = content[:size]
     seen: list[bytes] = []
 
-    def check(found: Content) -> None:
+    def check(found: ObjectBytes) -> None:
         assert store.size("o") is None
         seen.append(found.slice(0, found.size).to_pybytes())
 

@@ -10,8 +10,8 @@ import cramjam
 import numpy as np
 import pyarrow as pa
 
-from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectDamaged
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.object_layout import MAGIC
 
 BLOCK_BYTES, CONTENT_BYTES = 2048, 2044
@@ -26,7 +26,7 @@ def framed_size(size: int) -> int:
     return size + _CRC_BYTES * -(-size // CONTENT_BYTES)
 
 
-def is_framed(file: Content) -> bool:
+def is_framed(file: ObjectBytes) -> bool:
     """Whether the magic number follows a checksum instead of being at the start."""
     return (
         file.size >= _CRC_BYTES + len(MAGIC)

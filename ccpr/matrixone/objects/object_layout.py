@@ -13,8 +13,8 @@ import cramjam
 import numpy as np
 import pyarrow as pa
 
-from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.errors import ObjectChanged, ObjectDamaged, ObjectUnsupported, unknown_form
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.stats import BLOCK_ROWS_LIMIT, BLOCKS_LIMIT, FOOTER_SIZE, Extent
 from ccpr.matrixone.objects.sums import BLOCKS, HEADER, METADATA, changed, check_sum, sum_of
 from ccpr.matrixone.objects.vectors import SLOTS_AT
@@ -103,7 +103,7 @@ class Header:
     schema_version: int
 
 
-def read_header(content: Content, subject: str, sums: memoryview | None = None) -> Header:
+def read_header(content: ObjectBytes, subject: str, sums: memoryview | None = None) -> Header:
     """With `sums` everything that is wrong is an ObjectChanged."""
     kind = ObjectDamaged if sums is None else ObjectChanged
     if content.size < HEADER_SIZE + FOOTER_SIZE:
@@ -144,7 +144,9 @@ class Scratch:
         return self._memory[:size].data
 
 
-def inflate(content: Content, extent: Extent, limit: int, subject: str, sums: memoryview | None = None) -> pa.Buffer:
+def inflate(
+    content: ObjectBytes, extent: Extent, limit: int, subject: str, sums: memoryview | None = None
+) -> pa.Buffer:
     """The bytes of an extent, inflated to exactly its origin length, which must not exceed `limit`. With `sums` it is
     that of the metadata."""
     stored = stored_bytes(content, extent.offset, extent.length, subject)
@@ -153,7 +155,7 @@ def inflate(content: Content, extent: Extent, limit: int, subject: str, sums: me
 
 
 def inflate_column(
-    content: Content, block: Block, seqnum: int, limit: int, subject: str, scratch: Scratch | None = None
+    content: ObjectBytes, block: Block, seqnum: int, limit: int, subject: str, scratch: Scratch | None = None
 ) -> pa.Buffer:
     """As `inflate`, for a stored column of a block, without the cost of an `Extent` for each of a million columns.
     Nobody else has the memory, and its slots are aligned; but with `scratch` the bytes are valid until its next use.
@@ -167,7 +169,7 @@ def inflate_column(
     return _inflate(stored, algorithm, origin, limit, subject, scratch)
 
 
-def stored_bytes(content: Content, offset: int, length: int, subject: str) -> pa.Buffer:
+def stored_bytes(content: ObjectBytes, offset: int, length: int, subject: str) -> pa.Buffer:
     if offset + length > content.size:
         raise ObjectDamaged(f"an extent ends at {offset + length} of {content.size} bytes", subject=subject)
     return content.slice(offset, length)
@@ -211,7 +213,7 @@ def _memory(size: int, scratch: Scratch | None) -> tuple[pa.Buffer, memoryview]:
     return whole.slice(_LEAD), memoryview(whole).cast("B")[_LEAD:]
 
 
-def read_metadata(content: Content, extent: Extent, subject: str, sums: memoryview | None = None) -> Metadata:
+def read_metadata(content: ObjectBytes, extent: Extent, subject: str, sums: memoryview | None = None) -> Metadata:
     """With `sums` the blocks have theirs. Raises ObjectChanged for those of another number of columns."""
     limit = _META_LIMIT_BASE + _META_LIMIT_PER_BYTE * content.size
     area = inflate(content, extent, limit, subject, sums).to_pybytes()

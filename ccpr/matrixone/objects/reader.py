@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 
 from ccpr.matrixone.objects import types
-from ccpr.matrixone.objects.content import Content
 from ccpr.matrixone.objects.convert import ZERO_DATE, to_arrow
 from ccpr.matrixone.objects.disk import is_framed, unframe
 from ccpr.matrixone.objects.errors import (
@@ -18,6 +17,7 @@ from ccpr.matrixone.objects.errors import (
     ValueRefused,
 )
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, object_name
+from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.object_layout import (
     HEADER_SIZE,
     TIMESTAMP_DTYPE,
@@ -83,9 +83,9 @@ class ObjectFile:
         is decoded, and an ObjectChanged if it differs. None = that is not known.
     """
 
-    def __init__(self, data: Content | bytes, *, subject: str = "object", sums: bytes | None = None) -> None:
-        content: Content = pa.py_buffer(data) if isinstance(data, bytes) else data
-        self._content: Content = (
+    def __init__(self, data: ObjectBytes | bytes, *, subject: str = "object", sums: bytes | None = None) -> None:
+        content: ObjectBytes = pa.py_buffer(data) if isinstance(data, bytes) else data
+        self._content: ObjectBytes = (
             pa.py_buffer(unframe(content.slice(0, content.size), at=0, subject=subject))
             if is_framed(content)
             else content

@@ -6,7 +6,7 @@ from typing import Protocol
 import pyarrow as pa
 
 
-class Content(Protocol):
+class ObjectBytes(Protocol):
     """Bytes with random access. `pa.Buffer` is one."""
 
     @property
