@@ -15,8 +15,7 @@ from ccpr.mirror.row_sums import RowSum, Summing
 from ccpr.schema.dialects import Dialect
 from ccpr.targets.crc32 import crc32_sum
 from ccpr.targets.encoding import LoadColumn, for_target
-from ccpr.values.cells import Form, cells
-from ccpr.values.numbers import plain_floats
+from ccpr.values.cells import Form, cells, plain_floats
 
 _STORED = Form("", ("", ""), server=True)  # a null adds nothing to a sum, as an empty text does
 _AS_THEY_ARE = frozenset(

@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.bytejson import JSON_ESCAPES
+from ccpr.matrixone.objects.convert import decimal_text
 from ccpr.matrixone.objects.errors import ValueRefused
 from ccpr.matrixone.sql.quoting import STRING_ESCAPES
-from ccpr.values.numbers import decimals_text, float_text, plain_floats
 from ccpr.values.times import date_text, moment_text, time_text, utc_text
 
 _TEXT = pa.large_string()  # its bytes may be more than 2 GB
@@ -81,12 +81,10 @@ def cells(values: pa.Array | pa.ChunkedArray, form: Form, *, digits: int = 0) ->
     """The values as `form` has them. `digits` of a second are shown of a time of day, or six. Raises ValueRefused for a
     type that has no text: none of MatrixOne's."""
     values = _whole(values)
-    written, kind = _written(values, form, digits)
-    found = Cells(written.cast(_TEXT))
-    if kind not in form.bare and form.quotes[1]:
-        begin, end = ("x'", "'") if kind == "bytes" and form is SQL else form.quotes
-        found = Cells(found.text, begin, end)
-    elif form is JSON and pa.types.is_floating(values.type):
+    text, kind = _written(values, form, digits)
+    quotes = ("x'", "'") if kind == "bytes" and form is SQL else form.quotes
+    found = Cells(text.cast(_TEXT), *(("", "") if kind in form.bare else quotes))
+    if form is JSON and pa.types.is_floating(values.type):
         finite = pc.is_finite(values)
         if not pc.all(finite).as_py():  # also where all are null
             found = Cells(pc.if_else(finite, found.text, joined('"', found.text, '"')))
@@ -133,7 +131,9 @@ def csv_lines(batch: pa.RecordBatch | pa.Table) -> pa.Buffer:
 def json_lines(batch: pa.RecordBatch | pa.Table, parsed: Collection[str] = ()) -> pa.Buffer:
     """An object a line. `parsed` are columns whose texts are JSON, and stand there as what they say."""
     columns = [
-        Cells(_parsed(_whole(column))) if name in parsed else cells(column, JSON)
+        Cells(pc.fill_null(escaped(_whole(column).cast(_TEXT), _NO_LINES), "null"))
+        if name in parsed
+        else cells(column, JSON)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     first, *others = (_key(name) for name in batch.schema.names)
@@ -144,10 +144,6 @@ def json_rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """The rows as JSON has them: what a line of `json_lines` says."""
     listed = json_lines(batch).to_pybytes().removesuffix(b"\n").replace(b"\n", b",")
     return json.loads(b"[" + listed + b"]")
-
-
-def _parsed(texts: pa.Array) -> pa.Array:
-    return pc.fill_null(escaped(texts.cast(_TEXT), _NO_LINES), _scalar(JSON.null))
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -193,9 +189,9 @@ def _text(values: pa.Array, form: Form, digits: int) -> tuple[pa.Array, str]:
     if is_of.is_integer(kind):
         return values, "number"
     if is_of.is_floating(kind):
-        return values if form.server else float_text(values), "number"
+        return values if form.server else _float_text(values), "number"
     if is_of.is_decimal(kind):
-        return decimals_text(values), "number" if form is SQL and kind.scale == 0 and kind.precision <= 20 else "text"
+        return _decimal_text(values), "number" if form is SQL and kind.scale == 0 and kind.precision <= 20 else "text"
     if is_of.is_date32(kind):
         return date_text(values), "moment"
     if is_of.is_timestamp(kind):
@@ -213,6 +209,50 @@ def _text(values: pa.Array, form: Form, digits: int) -> tuple[pa.Array, str]:
         return _nested(values), "nested"
     remedy = "Leave the column out, or write CAST(… AS VARCHAR) for it."
     raise ValueRefused("its values have no text", subject=f"column of type {kind}", remedy=remedy)
+
+
+def _decimal_text(values: pa.Array) -> pa.Array:
+    """All digits, never an exponent."""
+    scale = values.type.scale
+    if scale <= 6:  # Arrow writes an exponent only below 0.000001
+        return values.cast(pa.string())
+    return decimal_text(values.cast(pa.decimal256(76, scale)).view(pa.decimal256(76, 0)), scale)
+
+
+def _float_text(values: pa.Array) -> pa.Array:
+    """The shortest digits that read back equal, in a form that is no whole number's: 1.0, 1e+20, nan, inf."""
+    text = values.cast(pa.string())
+    whole = pc.match_substring_regex(text, r"^-?\d+$")
+    return pc.if_else(whole, pc.binary_join_element_wise(text, ".0", ""), text) if pc.any(whole).as_py() else text
+
+
+def plain_floats(values: pa.Array) -> pa.Array:
+    """Shortest digits that read back equal, never an exponent: 1e-07 is 0.0000001. One pass for each exponent that
+    occurs."""
+    text = values.cast(pa.string())
+    with_exponent = pc.match_substring(text, "e")
+    if not pc.any(with_exponent).as_py():
+        return text
+    parts = pc.extract_regex(
+        text.filter(with_exponent), r"^(?P<sign>-?)(?P<whole>\d)(?:\.(?P<rest>\d+))?e(?P<power>[+-]?\d+)$"
+    )
+    sign, whole, rest, power = (parts.field(number) for number in range(4))
+    digits = pc.binary_join_element_wise(whole, rest, "")
+    powers = pc.utf8_ltrim(power, "+").cast(pa.int32())
+    plain = digits
+    for exponent in pc.unique(powers).to_pylist():
+        mask = pc.equal(powers, exponent)
+        chosen = digits.filter(mask)
+        if exponent < 0:
+            written = pc.binary_join_element_wise("0." + "0" * (-exponent - 1), chosen, "")
+        else:
+            point = exponent + 1
+            padded = pc.utf8_rpad(chosen, point, "0")
+            fraction = pc.utf8_slice_codeunits(padded, point)
+            dot = pc.if_else(pc.equal(pc.utf8_length(fraction), 0), "", ".")
+            written = pc.binary_join_element_wise(pc.utf8_slice_codeunits(padded, 0, point), dot, fraction, "")
+        plain = pc.replace_with_mask(plain, mask, written)
+    return pc.replace_with_mask(text, with_exponent, pc.binary_join_element_wise(sign, plain, ""))
 
 
 def _nested(values: pa.Array) -> pa.Array:

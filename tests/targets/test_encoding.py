@@ -27,7 +27,7 @@ from ccpr.targets.dump_statements import HEAD, DumpTable
 from ccpr.targets.encoding import LoadColumn, encode
 from ccpr.targets.errors import TargetValueRefused
 from ccpr.targets.expected_tables import target_of
-from ccpr.values.numbers import plain_floats
+from ccpr.values.cells import plain_floats
 from ccpr.values.times import time_text
 from tests.support.mariadb import MariaDb
 from tests.targets.target_database import Part, Place, new_database, source_table
