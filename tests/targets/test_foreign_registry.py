@@ -96,7 +96,8 @@ def test_an_intent_that_is_not_ours_is_an_error_and_nothing_of_it_runs(begun: Pl
 def test_an_intent_that_somebody_inserts_is_an_error(place: Place, live: DatabaseTarget) -> None:
     place.query("CREATE TABLE precious (a int)")
     live.close()
-    forged = {"statements": [_EVIL], "names": [], "tables": [], "state": "live", "points": [], "gone": [], "loaded": []}
+    forged = {"kind": "drop", "statements": [_EVIL], "state": "live"}
+    forged |= {key: [] for key in ("names", "tables", "points", "gone", "loaded")}
     place.query(
         "INSERT INTO ccpr_intents VALUES ('x', 'task', %s, 0, '', '')",
         [json.dumps(forged)],
