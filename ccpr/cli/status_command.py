@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ccpr.service.follower_status import FollowerStatus
-    from ccpr.service.last_error import LastError
     from ccpr.service.status import SubscriptionStatus, TargetStatus
+    from ccpr.state.log_rows import LastError
 
     _Read: TypeAlias = Callable[[], list[SubscriptionStatus]]
 

@@ -17,8 +17,8 @@ from ccpr.base.wording import filled
 from ccpr.dagster import documentation, metadata
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.service.last_error import LastError
 from ccpr.service.status import ReadRow
+from ccpr.state.log_rows import LastError
 
 HEALTH = "replication_health"
 REPLICA_CURRENT = "replica_current"

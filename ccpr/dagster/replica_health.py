@@ -20,10 +20,9 @@ from ccpr.dagster.health import (
 from ccpr.dagster.target_health import TargetHealth, targets_health
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
-from ccpr.service.last_error import LastError
 from ccpr.service.status import ReadRow, Waiting, next_attempt
 from ccpr.service.workspace import Workspace
-from ccpr.state.log_rows import LogRow
+from ccpr.state.log_rows import LastError, LogRow
 from ccpr.state.states import State
 
 DESCRIPTION = (

@@ -37,6 +37,11 @@ class Lag:
         """Do the clocks differ by so much that readers must know?"""
         return self.skew_seconds is not None and abs(self.skew_seconds) > SHOWN_SKEW_SECONDS
 
+    def of_older(self, at: int, watermark: int) -> float | None:
+        """Age of what shows the upstream as it was at a time, where the replica shows it as it was at its watermark;
+        both in nanoseconds by the upstream's clock."""
+        return None if self.seconds is None else self.seconds + max(0.0, (watermark - at) / 1e9)
+
     def warnings(self) -> list[str]:
         """What readers must know about the number."""
         found = []

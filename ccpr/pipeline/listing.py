@@ -83,7 +83,9 @@ class Listing:
         rebuilt, sequences = frozenset(found.rebuilt - found.failures.keys()), frozenset(self.later.sequences.found)
         return Listed(diff, found.refetched, rebuilt, found.failures, found.base_lost, sequences)
 
-    def _found(self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None) -> "_Listed":
+    def _found(
+        self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None
+    ) -> "_Comparing":
         # A difference shows what was written since the base. A table that we do not know yet may hold older objects
         # (CLONE), one that lags was not moved by it: their part comes from a full list.
         new = {
@@ -115,7 +117,7 @@ class Listing:
 
     def _compare_patiently(
         self, ref: SnapshotRef, base: SnapshotRef, tables: set[int], resync: Resync | None
-    ) -> "_Listed":
+    ) -> "_Comparing":
         """`_compare`; while the upstream does not reach back to the base, it is asked again."""
         policy = self.temporary.options.timeouts.stale_read
         policy = NO_RETRY if policy is None else policy
@@ -128,10 +130,10 @@ class Listing:
 
     def _compare(
         self, ref: SnapshotRef, base: SnapshotRef | None, tables: set[int], resync: Resync | None
-    ) -> "_Listed":
+    ) -> "_Comparing":
         """The list of `ref`, against `base` or in full, compared with the manifests of these tables; of others nothing
         is looked at."""
-        catalog, found = self.catalog, _Listed()
+        catalog, found = self.catalog, _Comparing()
         names: dict[str, dict[str, int | None]] = {
             self.subscription.database: dict.fromkeys(name for name, _ in catalog.unreplicated)
         }
@@ -180,7 +182,7 @@ class Listing:
         )
         return found
 
-    def _check_shared(self, found: "_Listed", subject: str) -> None:
+    def _check_shared(self, found: "_Comparing", subject: str) -> None:
         """Objects that tables share (CLONE), with each other or with tables of earlier points. In isolated mode those
         tables fail that name one otherwise than others do.
         """
@@ -217,7 +219,7 @@ class Listing:
                 failures[table_id] = Failure.of(error)
         return pa.concat_tables(passed) if passed else LISTED_SCHEMA.empty_table()
 
-    def _known(self, touched: set[int], asked: set[int], found: "_Listed", listed: pa.Table | None) -> pa.Table:
+    def _known(self, touched: set[int], asked: set[int], found: "_Comparing", listed: pa.Table | None) -> pa.Table:
         """The live objects of tables as their manifests have them: all, or those that a difference names, as it says
         nothing of the others. A manifest that is lost fails its table, but for a resync of it."""
         parts = [LISTED_SCHEMA.empty_table()]
@@ -246,7 +248,7 @@ class Listing:
 
 
 @dataclass(slots=True)
-class _Listed:
+class _Comparing:
     """What a comparison has come to so far; `known` has the objects of the tables that were looked at: of a full list
     all, of a difference those that it names."""
 
@@ -259,10 +261,10 @@ class _Listed:
     rebuilt: set[int] = field(default_factory=set)
     base_lost: str = ""
 
-    def joined(self, other: "_Listed") -> "_Listed":
+    def joined(self, other: "_Comparing") -> "_Comparing":
         """With the tables of another comparison, too."""
         known = pa.concat_tables([self.known, other.known])
-        return _Listed(
+        return _Comparing(
             self.diff.joined(other.diff),
             known,
             failures=self.failures | other.failures,

@@ -25,12 +25,11 @@ from ccpr.pipeline.iteration import IterationRecord
 from ccpr.serve.listening import Ignoring
 from ccpr.service.errors import NoticeNotSent
 from ccpr.service.follower_status import waits_for_a_person
-from ccpr.service.last_error import LastError
 from ccpr.service.status import next_attempt
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.state.errors import BadSetting
 from ccpr.state.followers import Follower
-from ccpr.state.log_rows import LogRow
+from ccpr.state.log_rows import LastError, LogRow
 from ccpr.state.states import State
 
 COMMAND_SECONDS, WEBHOOK_SECONDS = 60.0, 10.0

@@ -10,9 +10,9 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
 from ccpr.serve.pages import Page
 from ccpr.service.follower_status import FollowerStatus
-from ccpr.service.last_error import LastError
 from ccpr.service.status import SubscriptionStatus, TargetStatus, read_all
 from ccpr.service.workspace import Workspace
+from ccpr.state.log_rows import LastError
 
 _KIND = "text/html; charset=utf-8"
 _STYLE = (

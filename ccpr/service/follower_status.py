@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.pipeline.lag import Lag
-from ccpr.service.last_error import LastError
 from ccpr.state.followers import Follower, FollowerStage
 from ccpr.state.history import GlobalPoint, PointHistory
-from ccpr.state.log_rows import LogRow
+from ccpr.state.log_rows import LastError, LogRow
 from ccpr.state.pins import FORGET_SECONDS, Pin
 
 UNWATCHED_SECONDS = 300.0  # a service or a relay asks each follower every ten
@@ -70,10 +69,6 @@ def follower_status(
 ) -> FollowerStatus:
     watermark = 0 if found.seen is None else found.seen.watermark
     at = history.point_of(watermark) if watermark else None
-    error = None
-    if (failing := found.failing) is not None:
-        first, last = failing.first.timestamp(), failing.last.timestamp()
-        error = LastError.of(failing.failure, again=True, attempts=failing.attempts, first=first, last=last)
     return FollowerStatus(
         found.name,
         parse_uri(found.uri)[0].masked(),
@@ -84,16 +79,16 @@ def follower_status(
         None if at is None else at.lsn,
         age(watermark, newest, row, lag) if watermark else None,
         None if found.seen is None else found.seen.asked_at.timestamp(),
-        error,
+        None if found.failing is None else found.failing.last_error,
     )
 
 
 def age(at: int, newest: GlobalPoint | None, row: LogRow, lag: Lag) -> float | None:
     """How old the point of this time is, in seconds: the newest one is as old as the replica, any other older by what
     has passed upstream since."""
-    if lag.seconds is None or (newest is not None and at == newest.at.physical):
+    if newest is not None and at == newest.at.physical:
         return lag.seconds
-    return lag.seconds + max(0.0, (row.watermark - at) / 1e9)
+    return lag.of_older(at, row.watermark)
 
 
 def _state(found: Follower) -> str:

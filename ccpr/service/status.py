@@ -14,14 +14,13 @@ from ccpr.pipeline.due import due_at
 from ccpr.pipeline.lag import Lag, LagMeter
 from ccpr.service.care_status import Care, care_of
 from ccpr.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
-from ccpr.service.last_error import LastError
 from ccpr.service.relay_marks import left_out_by_relays, relay_addresses
 from ccpr.service.room import warnings
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.history import GlobalPoint, PointHistory
-from ccpr.state.log_rows import LogRow
+from ccpr.state.log_rows import LastError, LogRow
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.quarantine import QuarantineEntry
 from ccpr.state.states import IterationState, Shown, State, shown
@@ -394,13 +393,7 @@ def _target(found: Target, missing: GlobalPoint | None, read: ReadRow, lag: Lag,
     """`missing`: the oldest point that it lacks. Without one a target is as old as the replica: it shows what the
     upstream had until then, however long ago its own point was made. Else it is older by what has passed upstream since
     that point."""
-    age = None if found.snapshot_ts is None else lag.seconds
-    if age is not None and missing is not None:
-        age += max(0.0, (read.row.watermark - missing.at.physical) / 1e9)
-    error = None
-    if (failing := found.failing) is not None:
-        first, last = failing.first.timestamp(), failing.last.timestamp()
-        error = LastError.of(failing.failure, again=True, attempts=failing.attempts, first=first, last=last)
+    age = lag.seconds if missing is None else lag.of_older(missing.at.physical, read.row.watermark)
     to = parse_target_uri(found.uri)[0].masked() if found.lake is None else found.uri
     retrying, again_at = found.retrying, None
     if retrying is not None and found.state is TargetState.ACTIVE and read.row.state == State.RUNNING:
@@ -411,9 +404,9 @@ def _target(found: Target, missing: GlobalPoint | None, read: ReadRow, lag: Lag,
         found.settings.ddl_policy.value,
         found.state.value,
         found.lsn,
-        age,
+        None if found.snapshot_ts is None else age,
         found.behind,
-        error,
+        None if found.failing is None else found.failing.last_error,
         found.source_database,
         0 if retrying is None else retrying.attempts,
         again_at,

@@ -21,6 +21,7 @@ from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.schema.dialects import Dialect
 from ccpr.state.database import fetch, reading, repeatable, transaction
 from ccpr.state.errors import TargetExists, TargetMissing
+from ccpr.state.log_rows import LastError
 from ccpr.state.records import Records, RowForm, StoredField, converted, time_of
 from ccpr.state.tables import points, targets
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
@@ -132,6 +133,11 @@ class Failing:
     attempts: int
     first: datetime
     last: datetime
+
+    @property
+    def last_error(self) -> LastError:
+        first, last = self.first.timestamp(), self.last.timestamp()
+        return LastError.of(self.failure, again=True, attempts=self.attempts, first=first, last=last)
 
 
 @dataclass(frozen=True, slots=True)

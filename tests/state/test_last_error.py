@@ -6,7 +6,7 @@ import pytest
 
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.errors import SnapshotGone
-from ccpr.service.last_error import LastError, parse_failure
+from ccpr.state.log_rows import LastError, parse_failure
 
 
 @pytest.mark.parametrize(
