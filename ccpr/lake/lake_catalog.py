@@ -58,7 +58,7 @@ CLEANED, REMOVED = "cleaned", "removed"  # old files went; all of a dropped tabl
 
 
 @dataclass(frozen=True, slots=True)
-class LakeEntry:
+class CatalogEntry:
     """A table of the lake, as the row of its last version says.
 
     Attributes
@@ -114,7 +114,7 @@ class LakeContents:
     """
 
     points: list[PointToPublish] = field(default_factory=list)
-    tables: dict[int, LakeEntry] = field(default_factory=dict)
+    tables: dict[int, CatalogEntry] = field(default_factory=dict)
 
     @property
     def newest(self) -> PointToPublish | None:
@@ -320,8 +320,8 @@ def add_rows(found: LakeContents, rows: Iterable[Mapping[str, Any]]) -> None:
             found.tables[number] = replace(before, behind=True)
 
 
-def _entry(row: Mapping[str, Any]) -> LakeEntry:
-    return LakeEntry(
+def _entry(row: Mapping[str, Any]) -> CatalogEntry:
+    return CatalogEntry(
         row["logical_id"],
         row["table_id"],
         row["table"],

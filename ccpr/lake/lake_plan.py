@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ccpr.lake.commit import Lake
 from ccpr.lake.delta_table import columns_of
-from ccpr.lake.lake_catalog import LakeCatalog, LakeEntry, new_folder
+from ccpr.lake.lake_catalog import CatalogEntry, LakeCatalog, new_folder
 from ccpr.lake.lake_columns import next_columns
 from ccpr.lake.lake_sync import LakeScope
 from ccpr.matrixone.schema import Kind, Table
@@ -69,7 +69,7 @@ def plan_lake(
     return sorted(found, key=lambda one: one.table)
 
 
-def _action(lake: Lake, entry: LakeEntry, table: Table, *, changed: bool) -> str | None:
+def _action(lake: Lake, entry: CatalogEntry, table: Table, *, changed: bool) -> str | None:
     """None if nothing is done, as far as it is known before objects are read."""
     before = columns_of(lake.log(entry.folder).read().metadata)
     if before is not None and entry.table_id == table.id:

@@ -21,9 +21,9 @@ from ccpr.lake.lake_catalog import (
     CREATED,
     DROPPED,
     REMOVED,
+    CatalogEntry,
     LakeCatalog,
     LakeContents,
-    LakeEntry,
     TableRow,
     new_folder,
 )
@@ -218,10 +218,10 @@ class LakeSync:
                 found[self.lake.mirror.manifest(ref).table.logical_id if number is None else number] = ref
         return found
 
-    def _is_gone(self, entry: LakeEntry, point: Point, wanted: Mapping[int, TableRef]) -> bool:
+    def _is_gone(self, entry: CatalogEntry, point: Point, wanted: Mapping[int, TableRef]) -> bool:
         return not entry.dropped and entry.logical_id not in wanted and entry.table_id not in point.behind
 
-    def _folders(self, wanted: Mapping[int, TableRef], gone: Collection[LakeEntry]) -> dict[int, str]:
+    def _folders(self, wanted: Mapping[int, TableRef], gone: Collection[CatalogEntry]) -> dict[int, str]:
         """The folder of each table, by logical id. A new table may have that of one that is gone."""
         leaving = {one.logical_id for one in gone}
         found = {
@@ -268,12 +268,14 @@ class LakeSync:
         shown = (published.version, published.rows, published.size)
         return TableRow(action, *about, *shown, ref.manifest, published.pending, self._reading, since)
 
-    def _failed(self, error: CcprError, about: tuple[str, int, int, str], entry: LakeEntry | None) -> TableRow | None:
+    def _failed(
+        self, error: CcprError, about: tuple[str, int, int, str], entry: CatalogEntry | None
+    ) -> TableRow | None:
         """The row of a table that does not show the point, if it showed the one before."""
         self.failed[about[2]] = LaggingTargetTable(about[0], Failure.of(error), again=isinstance(error, Transient))
         return TableRow(BEHIND, *about, None) if entry is not None and not entry.behind else None
 
-    def _is_same(self, entry: LakeEntry, ref: TableRef) -> bool:
+    def _is_same(self, entry: CatalogEntry, ref: TableRef) -> bool:
         return (
             entry.manifest == ref.manifest
             and not entry.pending
@@ -283,7 +285,7 @@ class LakeSync:
         )
 
     def _published(
-        self, point: PointToPublish, ref: TableRef, entry: LakeEntry | None, folder: str, *, again: bool
+        self, point: PointToPublish, ref: TableRef, entry: CatalogEntry | None, folder: str, *, again: bool
     ) -> Published:
         place = TablePlace(folder, self._versions.get(folder, -1))
         if entry is not None:
@@ -295,7 +297,7 @@ class LakeSync:
             clean(self.lake, self.lake.log(folder), state, self.horizon, oldest, committed=True)
         return published
 
-    def _drop(self, point: PointToPublish, entry: LakeEntry, used: Collection[str]) -> TableRow:
+    def _drop(self, point: PointToPublish, entry: CatalogEntry, used: Collection[str]) -> TableRow:
         """The row of a table that is gone. A new table that has its folder has removed its files."""
         version = None
         if entry.folder not in used:
@@ -346,7 +348,7 @@ class LakeSync:
                 shown = (entry.version, entry.rows, entry.size)
                 yield TableRow(CLEANED, *about, *shown, entry.manifest, entry.pending, entry.reading, since)
 
-    def _cleaned(self, entry: LakeEntry) -> int | None:
+    def _cleaned(self, entry: CatalogEntry) -> int | None:
         state = self.lake.state(TablePlace(entry.folder, entry.version))
         oldest = self.catalog.version_at(entry.folder, self.horizon.at)
         clean(self.lake, self.lake.log(entry.folder), state, self.horizon, oldest, committed=False)
