@@ -19,7 +19,7 @@ from ccpr.config.errors import ConfigInvalid
 if TYPE_CHECKING:
     from ccpr.config.config_actions import Action, Outcome, Plan
     from ccpr.config.wanted import WantedConfig, WantedFollower
-    from ccpr.relay.following import Destination
+    from ccpr.relay.following import FollowerDestination
     from ccpr.service.workspace import Workspace
 
 FILE = Path("ccpr.yaml")
@@ -195,12 +195,12 @@ class _Followers:
             )
         check(workspace, name, one.name, self._place(workspace, name, one))
 
-    def _place(self, workspace: "Workspace", name: str, one: "WantedFollower") -> "Destination":
-        from ccpr.relay.following import Destination
+    def _place(self, workspace: "Workspace", name: str, one: "WantedFollower") -> "FollowerDestination":
+        from ccpr.relay.following import FollowerDestination
 
         known = workspace.of(name).followers.find(one.name)
         address = one.relay_address or (None if known is None else known.relay_address)
-        return Destination(one.endpoint, one.password, one.database, address)
+        return FollowerDestination(one.endpoint, one.password, one.database, address)
 
     def unfollow(self, workspace: "Workspace", name: str, follower: str) -> None:
         from ccpr.relay.following import unfollow

@@ -49,7 +49,7 @@ def add(
     """Let a database of another MatrixOne follow the subscription: its own CREATE DATABASE … FROM, with the relay as
     the upstream. `ccpr relay serve` must run. The database must not exist there, and is read-only. If it is
     interrupted, type the same again."""
-    from ccpr.relay.following import Destination
+    from ccpr.relay.following import FollowerDestination
     from ccpr.relay.following import follow as follow_from
     from ccpr.service.workspace import Workspace
 
@@ -59,7 +59,7 @@ def add(
         if new_login:
             question = f"drop the database of follower {called} at its cluster, and load it again?"
             confirm(question, subject=f"the database of follower {called}", yes=yes, as_json=as_json)
-        place = Destination(endpoint, password, as_, relay_address)
+        place = FollowerDestination(endpoint, password, as_, relay_address)
         done = follow_from(workspace, name, called, place, new_login=new_login)
     added = done.follower
     if as_json:
@@ -181,7 +181,7 @@ def promote(
     from ccpr.relay.comparison import CompareBy
     from ccpr.relay.promoting import Relaying
     from ccpr.relay.promoting import promote as promote_follower
-    from ccpr.relay.server import Listen
+    from ccpr.relay.relay_server import Listen
     from ccpr.service.workspace import Workspace
 
     if check not in tuple(CompareBy):

@@ -43,9 +43,9 @@ def serve(
     sys, a publication for each, named as the subscription is; and look after its followers. The first line printed is
     `listening on HOST:PORT`."""
     from ccpr.base.ending import Ending
-    from ccpr.relay.server import Listen
+    from ccpr.relay.follower_watching import Watcher
+    from ccpr.relay.relay_server import Listen
     from ccpr.relay.service import RelayService
-    from ccpr.relay.watching import Watcher
     from ccpr.serve.descriptors import raise_limit
     from ccpr.serve.listening import serve as serve_components
     from ccpr.service.workspace import Workspace

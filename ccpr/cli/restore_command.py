@@ -85,8 +85,8 @@ def restore(
     from ccpr.mirror.open_store import open_store
     from ccpr.mirror.points import instant_text
     from ccpr.relay.comparison import CompareBy
-    from ccpr.relay.loading import Loaded, Source, load
-    from ccpr.relay.server import Listen
+    from ccpr.relay.loading import LoadedDatabase, Source, load
+    from ccpr.relay.relay_server import Listen
     from ccpr.service import estimates
     from ccpr.service.point_loading import PointSource
     from ccpr.service.workspace import Workspace
@@ -143,7 +143,7 @@ def restore(
         place = Listen.parse(listen, insecure=insecure)
         shown = CopyProgress(workspace.home, quiet=as_json)
         with Session.connect(endpoint, password) as session:
-            done: Loaded = load(
+            done: LoadedDatabase = load(
                 source,
                 session,
                 as_ or source.database,

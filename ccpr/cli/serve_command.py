@@ -89,7 +89,7 @@ def serve(
     from ccpr.cli.output import counted, handle_errors
     from ccpr.cli.relay_command import warn_of_relay
     from ccpr.cli.serving import ServeOptions, Serving
-    from ccpr.relay.server import Listen
+    from ccpr.relay.relay_server import Listen
     from ccpr.serve.descriptors import raise_limit
     from ccpr.serve.listening import serve as serve_components
     from ccpr.service.workspace import Workspace

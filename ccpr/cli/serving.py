@@ -13,10 +13,10 @@ from ccpr.cli.output import json_text
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.relay.figures import Figures
-from ccpr.relay.server import Listen
+from ccpr.relay.follower_watching import Watcher
+from ccpr.relay.relay_metrics import RelayMetrics
+from ccpr.relay.relay_server import Listen
 from ccpr.relay.service import RelayService
-from ccpr.relay.watching import Watcher
 from ccpr.serve.caretaking import Caretaker
 from ccpr.serve.listening import Component, Listener
 from ccpr.serve.metrics import Metrics
@@ -120,7 +120,7 @@ class Serving:
             {} if relay is None else {"relay": relay.trouble},
             {} if relay is None else {"relay_leaves_out": relay.left_out_now},
         )
-        for figures in (Figures(workspace, relay), StatusMetrics(workspace), self.health):
+        for figures in (RelayMetrics(workspace, relay), StatusMetrics(workspace), self.health):
             metrics.registry.register(figures)
         self.components = _present(components)
 

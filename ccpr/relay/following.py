@@ -19,7 +19,7 @@ from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr.pipeline.options import DEFAULT_OPTIONS, Timeouts
 from ccpr.relay.downstream import Downstream, Task, TaskState, is_refusal
 from ccpr.relay.errors import DownstreamHasDatabase, DownstreamRefused, DownstreamUnfit, FollowUnfit, RelayAddress
-from ccpr.relay.server import DEFAULT_ADDRESS, Listen
+from ccpr.relay.relay_server import DEFAULT_ADDRESS, Listen
 from ccpr.service.errors import SeveralDatabases
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -41,7 +41,7 @@ _LEGACY = "db_"  # a MatrixOne loses what it knows of tables there (docs/upstrea
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class FollowerDestination:
     """Where a copy is to be.
 
     Attributes
@@ -84,7 +84,7 @@ class Unfollowed:
 
 
 def follow(
-    workspace: Workspace, name: str, follower_name: str, place: Destination, *, new_login: bool = False
+    workspace: Workspace, name: str, follower_name: str, place: FollowerDestination, *, new_login: bool = False
 ) -> Followed:
     """Check both sides, and let the other cluster follow. Typed again, it goes on where it was; a follower that has
     stopped is resumed. With `new_login` its subscription and its database there are dropped first, and it begins anew
@@ -120,7 +120,7 @@ def follow(
     return Followed(records.get(follower_name), task, tried)
 
 
-def check(workspace: Workspace, name: str, follower_name: str, place: Destination) -> None:
+def check(workspace: Workspace, name: str, follower_name: str, place: FollowerDestination) -> None:
     """Ask both sides, as `follow` does, whether it can begin. Nothing is written. Raises what `follow` raises."""
     with _asked(workspace, name, follower_name, place) as asked:
         _check_login(workspace, follower_name, asked)
@@ -141,7 +141,7 @@ class _Asked:
 
 
 @contextmanager
-def _asked(workspace: Workspace, name: str, follower_name: str, place: Destination) -> Iterator[_Asked]:
+def _asked(workspace: Workspace, name: str, follower_name: str, place: FollowerDestination) -> Iterator[_Asked]:
     check_subscription_name(follower_name)
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
@@ -175,7 +175,7 @@ def _check_login(workspace: Workspace, follower_name: str, asked: _Asked) -> Non
         )
 
 
-def _check_free(asked: _Asked, place: Destination) -> None:
+def _check_free(asked: _Asked, place: FollowerDestination) -> None:
     if asked.downstream.has_database(asked.database):
         raise DownstreamHasDatabase(f"there is a database {asked.database}", subject=place.endpoint.masked())
 
@@ -319,7 +319,7 @@ def _recorded(
     records: FollowerRecords,
     known: Follower | None,
     name: str,
-    place: Destination,
+    place: FollowerDestination,
     database: str,
     address: str,
 ) -> Follower:

@@ -24,13 +24,13 @@ from ccpr.matrixone.server.passwords import password_digest
 from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
-from ccpr.relay.catalog import check_index_tables
 from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, Task, TaskState
 from ccpr.relay.errors import DownstreamFailed, DownstreamHasDatabase, DownstreamSilent, RelayAddress
 from ccpr.relay.mirror_publication import MirrorPublication
+from ccpr.relay.relay_server import Listen, Relay
+from ccpr.relay.served_catalog import check_index_tables
 from ccpr.relay.served_points import ServedPoint
-from ccpr.relay.server import Listen, Relay
 from ccpr.retention.pinning import PinsInMemory, PinStore, pinned
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.pins import OURS
@@ -77,7 +77,7 @@ class LoadProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedDatabase:
     """What was done.
 
     Attributes
@@ -108,7 +108,7 @@ def load(
     progress: Callable[[LoadProgress], None] = lambda _: None,
     release: bool = True,
     clock: Clock = wall_clock,
-) -> Loaded:
+) -> LoadedDatabase:
     """Load a point into a database that does not exist, and leave an ordinary one. `address` is where the other cluster
     reaches the relay; without it, where the relay listens. Without `release` the copy, whole and compared, keeps its
     task, which makes it read-only: the caller drops it.
@@ -175,7 +175,7 @@ def _load(
     progress: Callable[[LoadProgress], None],
     *,
     release: bool,
-) -> Loaded:
+) -> LoadedDatabase:
     started, password = time.monotonic(), secrets.token_urlsafe(24)
     try:
         with Relay(published, {LOGIN: password_digest(password)}.get, listen, seen_by=lambda _: published) as relay:
@@ -191,7 +191,7 @@ def _load(
     refs = [state.point.tables[table_id] for table_id in state.tables]
     tables = sum(table.kind is Kind.TABLE for table in state.tables.values())
     objects, size = sum(ref.objects for ref in refs), sum(ref.bytes for ref in refs)
-    return Loaded(database, state.point.lsn, state.point.at.physical, tables, objects, size, rows, seconds)
+    return LoadedDatabase(database, state.point.lsn, state.point.at.physical, tables, objects, size, rows, seconds)
 
 
 def _wait(

@@ -19,7 +19,7 @@ class Logins:
         self.users = RelayUsers(workspace.log.engine, workspace.vault)
 
     def digest(self, name: str) -> bytes | None:
-        """As `ccpr.relay.server.Relay` asks for it. Raises StateUnreadable."""
+        """As `ccpr.relay.relay_server.Relay` asks for it. Raises StateUnreadable."""
         found = self.users.digest(name)
         if found is not None:
             return found

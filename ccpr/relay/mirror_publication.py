@@ -36,10 +36,10 @@ from ccpr.matrixone.server.backing import (
 )
 from ccpr.mirror.errors import PointGone, PointNotReached
 from ccpr.mirror.mirror import Mirror
+from ccpr.relay.auto_increments import next_number
 from ccpr.relay.brake import gone_at_once
-from ccpr.relay.catalog import served_catalog
-from ccpr.relay.content import Content
-from ccpr.relay.counters import next_number
+from ccpr.relay.served_catalog import served_catalog
+from ccpr.relay.served_content import ServedContent
 from ccpr.relay.served_points import ServedPoint, ServedPoints, bearable
 from ccpr.retention.pinning import PinStore
 from ccpr.state.errors import RelayPinned
@@ -113,7 +113,7 @@ class MirrorPublication(FlushedByNature):
         self._name, self.mirror, self.database, self.table, self.pins = name, mirror, database, table, pins
         self.served_as, self._offered_as = served_as or database, offered_as or name
         self._at, self._writable, self._only, self._consistent, self._clock = at, writable, only, consistent, clock
-        self._states, self._content = ServedPoints(mirror), Content(mirror, entry)
+        self._states, self._content = ServedPoints(mirror), ServedContent(mirror, entry)
         self._catalogs = Newest[tuple[int, bool], ServedCatalog](_MOST_CATALOGS)
         self._numbers = Newest[int, dict[int, int | None]](1)
         self._seen: Newest[str, float] = Newest(1000)

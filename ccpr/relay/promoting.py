@@ -21,9 +21,9 @@ from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, is_refusal
 from ccpr.relay.errors import CopyDiffers, DownstreamHasDatabase, DownstreamRefused, FollowUnfit
 from ccpr.relay.following import find_task, open_downstream
-from ccpr.relay.loading import Loaded, LoadProgress, Source, load, publication_name
+from ccpr.relay.loading import LoadedDatabase, LoadProgress, Source, load, publication_name
+from ccpr.relay.relay_server import Listen
 from ccpr.relay.served_points import ServedPoints
-from ccpr.relay.server import Listen
 from ccpr.service.follower_status import age
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -60,7 +60,7 @@ class Promoted:
     at: int
     age_seconds: float | None
     points_missed: int
-    loaded: Loaded | None
+    loaded: LoadedDatabase | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Brought(NamedTuple):
     """What a stage's work brought: columns of the follower's row, to be recorded with the next stage."""
 
     columns: Mapping[str, int | None] = MappingProxyType({})
-    loaded: Loaded | None = None
+    loaded: LoadedDatabase | None = None
 
 
 Work = Callable[[Promotion, Downstream, Follower], Brought]
@@ -183,9 +183,9 @@ def _with_database_id(promotion: Promotion, downstream: Downstream, follower: Fo
     return follower
 
 
-def _go_on(promotion: Promotion, downstream: Downstream, follower: Follower) -> Loaded | None:
+def _go_on(promotion: Promotion, downstream: Downstream, follower: Follower) -> LoadedDatabase | None:
     """From the follower's stage to the end. What was loaded; None if the copy was whole before."""
-    loaded: Loaded | None = None
+    loaded: LoadedDatabase | None = None
     stage: FollowerStage | None = follower.stage
     TRANSITIONS[follower.stage].first(promotion, downstream, follower)
     while stage is not None:
@@ -310,7 +310,7 @@ def _as_copy(promotion: Promotion) -> str:
     return f"ccpr follower promote {promotion.source.name} {promotion.name} --as {promotion.copy}"
 
 
-def _described(promotion: Promotion, loaded: Loaded | None) -> Promoted:
+def _described(promotion: Promotion, loaded: LoadedDatabase | None) -> Promoted:
     row, mirror, lsn = promotion.row, promotion.source.mirror, promotion.lsn
     newest, at = promotion.workspace.of(row).history.newest(), mirror.point(lsn).at.physical
     lag = LagMeter(promotion.workspace.clock).read(row.task_id, Context.from_text(row.context))

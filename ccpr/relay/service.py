@@ -4,11 +4,11 @@ import logging
 import threading
 
 from ccpr.matrixone.client.publication import EVERYTHING
-from ccpr.matrixone.server.status import Status
-from ccpr.relay.backing import StateFolder
+from ccpr.matrixone.server.server_status import ServerStatus
 from ccpr.relay.logins import Logins
 from ccpr.relay.offers import Offers, Quiet
-from ccpr.relay.server import Listen, Relay
+from ccpr.relay.relay_backing import StateFolder
+from ccpr.relay.relay_server import Listen, Relay
 from ccpr.service.relay_marks import RelayMark
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import all_followers
@@ -52,7 +52,7 @@ class RelayService:
         if self._relay is not None:
             self._relay.stop()
 
-    def counted(self) -> Status:
+    def counted(self) -> ServerStatus:
         """What was asked and served; without snapshots, for which the state database would be asked."""
         assert self._relay is not None
         return self._relay.upstream.counters.reading(0, ())
@@ -88,7 +88,7 @@ class RelayService:
         return None if self._relay is None else self._relay.trouble
 
     def quiet(self, publication: str) -> Quiet:
-        """See `ccpr.relay.watching.Watcher`."""
+        """See `ccpr.relay.follower_watching.Watcher`."""
         return self._served.offers.quiet(publication)
 
     def left_out(self) -> list[str]:

@@ -15,7 +15,7 @@ from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporter import DagsterReporter
 from ccpr.dagster.table_specs import load_subscriptions
 from ccpr.relay.downstream import TaskState
-from ccpr.relay.watching import ask
+from ccpr.relay.follower_watching import ask
 from ccpr.service.workspace import Workspace
 from sensors.ccpr_log import ccpr_log_sensor
 from sensors.health import replica_health_sensor

@@ -27,7 +27,7 @@ from ccpr.mirror.points import Point
 from ccpr.mirror.table_read import plan_read
 from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.spark.read import read_share
-from ccpr.relay.content import Content
+from ccpr.relay.served_content import ServedContent
 from ccpr.serve.caretaking import Caretaker
 from ccpr.service.drilling import DrillTo, drill
 from ccpr.service.verifying import mend_readers, verifier_of
@@ -125,7 +125,7 @@ class Readers:
     def relay(self) -> object:
         ledger = Ledger(self.made.workspace.log.engine, self.made.workspace.log.row(NAME).task_id)
         found = {stored.name: stored for stored in ledger.stored_objects()}
-        content = Content(self.mirror, found.get)
+        content = ServedContent(self.mirror, found.get)
         try:
             return {name: bytes(content.read(name, 0, stored.size)) for name, stored in found.items()}
         except StatementError as error:

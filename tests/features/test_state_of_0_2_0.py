@@ -21,7 +21,7 @@ from ccpr.pipeline.driver import drive
 from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.pipeline.step_names import Stage
 from ccpr.pipeline.steps.release import sweep
-from ccpr.relay.watching import ask
+from ccpr.relay.follower_watching import ask
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, open_login
 from ccpr.state.pins import Pins

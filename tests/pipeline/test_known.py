@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from ccpr.matrixone.client.errors import NotCovered
 from ccpr.matrixone.schema import Table
-from ccpr.matrixone.server.catalog import checksum_of
+from ccpr.matrixone.server.mo_catalog import checksum_of
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import IterationOutcome, Last
 from ccpr.pipeline.driver import drive

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.relay.server import Relay
+from ccpr.relay.relay_server import Relay
 from ccpr.service.workspace import Workspace
 from tests.support.native_client import NativeClient
 from tests.support.relayed import relaying

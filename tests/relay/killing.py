@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from ccpr.relay.server import RelaySession
+from ccpr.relay.relay_server import RelaySession
 from ccpr.service.workspace import Workspace
 from tests.support import native_client
 from tests.support.native_client import NativeClient

@@ -12,7 +12,7 @@ from ccpr.matrixone.server.answers import ResultSet, StatementError
 from ccpr.matrixone.server.connection import ServerSession
 from ccpr.matrixone.server.passwords import password_digest
 from ccpr.matrixone.server.replies import column_definition, row_of
-from ccpr.relay.server import Listen, Relay
+from ccpr.relay.relay_server import Listen, Relay
 from tests.matrixone.server.test_server import serving
 from tests.relay.test_logins import Folder, folder
 from tests.support.relayed import publication_of_recording

@@ -11,9 +11,9 @@ import pytest
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.relay.backing import StateFolder
 from ccpr.relay.brake import held_back
 from ccpr.relay.offers import Offers
+from ccpr.relay.relay_backing import StateFolder
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, FollowerStage, TaskSeen
 from ccpr.state.settings import Settings

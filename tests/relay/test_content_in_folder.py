@@ -13,8 +13,8 @@ from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
-from ccpr.relay import content as relay_content
-from ccpr.relay.content import PIECE_BYTES, Content
+from ccpr.relay import served_content as relay_content
+from ccpr.relay.served_content import PIECE_BYTES, ServedContent
 from ccpr.state.ledger import LedgerEntry
 
 NAME = "0197f3a2-0000-7000-8000-000000000001_00000"
@@ -36,9 +36,9 @@ def file(tmp_path: Path, sound: bytes) -> Path:
 
 
 @pytest.fixture
-def content(tmp_path: Path, file: Path, sound: bytes) -> Content:
+def content(tmp_path: Path, file: Path, sound: bytes) -> ServedContent:
     entry = LedgerEntry(NAME, SIZE, hashlib.sha256(sound).digest())
-    return Content(Mirror(open_store(tmp_path.as_uri())), {NAME: entry}.get)
+    return ServedContent(Mirror(open_store(tmp_path.as_uri())), {NAME: entry}.get)
 
 
 def flip(file: Path, at: int) -> None:
@@ -52,7 +52,7 @@ def flip(file: Path, at: int) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_chunks_of_any_place_and_length_are_what_was_stored(content: Content, sound: bytes) -> None:
+def test_chunks_of_any_place_and_length_are_what_was_stored(content: ServedContent, sound: bytes) -> None:
     assert content.size(NAME) == SIZE
     for offset in (0, 1, PIECE_BYTES - 1, PIECE_BYTES, CHUNK, 2 * CHUNK, SIZE - 1, SIZE):
         for length in (0, 1, 100, PIECE_BYTES, PIECE_BYTES + 1, CHUNK, SIZE):
@@ -62,14 +62,14 @@ def test_chunks_of_any_place_and_length_are_what_was_stored(content: Content, so
 
 
 @pytest.mark.parametrize("at", [0, CHUNK - 1, CHUNK, SIZE - 1])
-def test_nothing_is_served_of_an_object_that_was_damaged_before(content: Content, file: Path, at: int) -> None:
+def test_nothing_is_served_of_an_object_that_was_damaged_before(content: ServedContent, file: Path, at: int) -> None:
     flip(file, at)
     for offset in (0, CHUNK, 2 * CHUNK):
         with pytest.raises(StatementError, match="ccpr verify"):
             content.read(NAME, offset, CHUNK)
 
 
-def test_a_bit_that_flips_after_the_check_is_not_served(content: Content, file: Path, sound: bytes) -> None:
+def test_a_bit_that_flips_after_the_check_is_not_served(content: ServedContent, file: Path, sound: bytes) -> None:
     """A small answer is an error at once; a large one breaks its connection, and is an error when it is asked again."""
     assert bytes(content.read(NAME, 0, SIZE)) == sound
     flip(file, CHUNK + 5)
@@ -87,7 +87,7 @@ def test_a_bit_that_flips_after_the_check_is_not_served(content: Content, file: 
             content.read(NAME, offset, CHUNK)
 
 
-def test_a_bit_that_flips_while_a_chunk_is_sent_breaks_the_connection(content: Content, file: Path) -> None:
+def test_a_bit_that_flips_while_a_chunk_is_sent_breaks_the_connection(content: ServedContent, file: Path) -> None:
     chunk = content.read(NAME, 0, SIZE)
     assert isinstance(chunk, Streamed)
     pieces = chunk.pieces()
@@ -97,7 +97,9 @@ def test_a_bit_that_flips_while_a_chunk_is_sent_breaks_the_connection(content: C
         list(pieces)
 
 
-def test_a_file_that_becomes_shorter_or_goes_ends_one_connection_and_no_process(content: Content, file: Path) -> None:
+def test_a_file_that_becomes_shorter_or_goes_ends_one_connection_and_no_process(
+    content: ServedContent, file: Path
+) -> None:
     chunk = content.read(NAME, 0, SIZE)
     assert isinstance(chunk, Streamed)
     os.truncate(file, PIECE_BYTES)
@@ -111,7 +113,7 @@ def test_a_file_that_becomes_shorter_or_goes_ends_one_connection_and_no_process(
 
 
 def test_no_more_than_a_piece_is_read_ahead_of_what_is_sent(
-    content: Content, sound: bytes, monkeypatch: pytest.MonkeyPatch
+    content: ServedContent, sound: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bytes(content.read(NAME, 0, 1))
     read = list[int]()

@@ -12,8 +12,8 @@ from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.server.answers import VAR_STRING, Answer, Cell, Done, ResultColumn, ResultSet
 from ccpr.matrixone.server.server import Server
+from ccpr.relay.follower_watching import Watcher
 from ccpr.relay.offers import Quiet
-from ccpr.relay.watching import Watcher
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, FollowerStage, publication_of, seal_login
 from ccpr.state.settings import Settings

@@ -16,7 +16,7 @@ import pytest
 
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.errors import CcprError
-from ccpr.relay.following import Destination, follow, unfollow
+from ccpr.relay.following import FollowerDestination, follow, unfollow
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.pins import Pins
 from ccpr.state.settings import Settings
@@ -89,7 +89,9 @@ class Desk:
 
     def follow(self, downstream: int, relay: int) -> None:
         """Typed until it succeeds."""
-        place = Destination(Endpoint("127.0.0.1", downstream, "sys", "root"), "111", relay_address=f"127.0.0.1:{relay}")
+        place = FollowerDestination(
+            Endpoint("127.0.0.1", downstream, "sys", "root"), "111", relay_address=f"127.0.0.1:{relay}"
+        )
         end = time.monotonic() + WAIT_SECONDS
         while True:
             try:

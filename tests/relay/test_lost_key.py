@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.relay.watching import ask
+from ccpr.relay.follower_watching import ask
 from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import Vault
 from ccpr.state.followers import FollowerStage, open_login

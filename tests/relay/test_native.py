@@ -8,7 +8,7 @@ import pymysql
 import pytest
 
 from ccpr.matrixone.server.server import Server
-from ccpr.relay.server import Relay
+from ccpr.relay.relay_server import Relay
 from ccpr.state.pins import Pins
 from ccpr.state.settings import Settings
 from ccpr_emulator.recorded_upstream import RecordedUpstream

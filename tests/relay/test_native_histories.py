@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.relay.server import Relay
+from ccpr.relay.relay_server import Relay
 from ccpr.state.settings import Settings
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.engine.transaction import CreateAt, WriteConflict

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.relay.server import Relay
+from ccpr.relay.relay_server import Relay
 from ccpr.state.settings import Settings
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ccpr.relay import service as module
-from ccpr.relay.figures import Figures
-from ccpr.relay.server import Listen
+from ccpr.relay.relay_metrics import RelayMetrics
+from ccpr.relay.relay_server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.service.relay_marks import RelayMark, left_out_by_relays, relay_addresses
 from ccpr.service.workspace import Workspace
@@ -132,7 +132,7 @@ def test_it_is_seen_until_it_can_be_read_again(
 
 
 def figure(workspace: Workspace, service: RelayService) -> float:
-    (found,) = (one for one in Figures(workspace, service).collect() if one.name == "ccpr_relay_left_out")
+    (found,) = (one for one in RelayMetrics(workspace, service).collect() if one.name == "ccpr_relay_left_out")
     return found.samples[0].value
 
 

@@ -10,8 +10,8 @@ import pytest
 from ccpr.matrixone.schema import Kind, Partition, Table
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.backing import CatalogAnswer, Snapshot
-from ccpr.relay.catalog import served_catalog
 from ccpr.relay.mirror_publication import ACCOUNT, MirrorPublication
+from ccpr.relay.served_catalog import served_catalog
 from ccpr.relay.served_points import ServedPoint
 from ccpr_emulator.replay.differences import difference, full_list
 from ccpr_emulator.replay.recording import Recording, open_recording

@@ -11,7 +11,7 @@ import pytest
 
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.relay.errors import RelayListen
-from ccpr.relay.server import Listen, Relay
+from ccpr.relay.relay_server import Listen, Relay
 from ccpr.service.workspace import Workspace
 from ccpr.state.pins import Pins
 from tests.relay.conftest import PASSWORD, Relayed
@@ -128,8 +128,8 @@ def test_users_are_added_listed_and_dropped_and_the_password_is_nowhere(relayed:
     assert replica.command("relay", "user", "add", "x", "--password", "plain", code=2)["error"]["code"] == "BAD_URI"
     for file in (replica.folder / "home").rglob("*"):
         assert not file.is_file() or made["password"].encode() not in file.read_bytes()
-    from ccpr.relay.backing import StateFolder
     from ccpr.relay.offers import Offers
+    from ccpr.relay.relay_backing import StateFolder
     from ccpr.state.relay_users import RelayUsers
 
     users = RelayUsers(relayed.workspace.log.engine, relayed.workspace.vault)

@@ -12,7 +12,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.relay import loading
 from ccpr.relay.offers import Offers
-from ccpr.relay.server import Listen
+from ccpr.relay.relay_server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.service.workspace import Workspace
 from ccpr_emulator.engine.storage import Storage

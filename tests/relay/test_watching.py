@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from ccpr.base.failure import Failure
 from ccpr.cli.main import app
-from ccpr.relay.backing import StateFolder
 from ccpr.relay.downstream import TaskState
+from ccpr.relay.follower_watching import Watcher, _until_progress, ask
 from ccpr.relay.offers import Offers, Quiet
-from ccpr.relay.watching import Watcher, _until_progress, ask
+from ccpr.relay.relay_backing import StateFolder
 from ccpr.state.followers import Follower, TaskSeen
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import Pin, Pins

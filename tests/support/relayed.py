@@ -22,11 +22,11 @@ from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, TableRef
-from ccpr.relay.backing import StateFolder
 from ccpr.relay.logins import Logins
 from ccpr.relay.mirror_publication import MirrorPublication
 from ccpr.relay.offers import Offers
-from ccpr.relay.server import Listen, Relay
+from ccpr.relay.relay_backing import StateFolder
+from ccpr.relay.relay_server import Listen, Relay
 from ccpr.retention.pinning import PinsInMemory
 from ccpr.service.workspace import Workspace
 from ccpr.state.ledger import LedgerEntry

@@ -1,6 +1,6 @@
 """An upstream's state, from which its statements are answered; a recording or a storage engine implements it.
 
-`ccpr.matrixone.server.session`, `internal`, `catalog` and `access` answer every statement from a `Backing` and know
+`ccpr.matrixone.server.server_session`, `internal`, `mo_catalog` and `access` answer every statement of it and know
 nothing else of the upstream. `ccpr_emulator.replay.state` implements it with a recording,
 `ccpr_emulator.simulated_upstream` with an engine.
 """

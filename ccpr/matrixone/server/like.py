@@ -22,7 +22,7 @@ class Like:
                 pieces.append([])
             else:
                 pieces[-1].append(None if part == "_" else part[-1])
-        self._pieces = [_Piece(piece) for piece in pieces]
+        self._pieces = [_PatternPiece(piece) for piece in pieces]
         self._least = sum(piece.length for piece in self._pieces)
 
     def matches(self, text: str) -> bool:
@@ -42,7 +42,7 @@ class Like:
         return last.is_at(text, end)
 
 
-class _Piece:
+class _PatternPiece:
     """Characters in a row; None is any one."""
 
     def __init__(self, characters: Sequence[str | None]) -> None:

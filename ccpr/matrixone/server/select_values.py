@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from ccpr.matrixone.server import catalog
+from ccpr.matrixone.server import mo_catalog as catalog
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import BIGINT, VAR_STRING, Cell, ResultColumn, StatementError
 from ccpr.matrixone.server.backing import internal as internal_error

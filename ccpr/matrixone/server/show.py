@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from ccpr.matrixone.server import catalog
+from ccpr.matrixone.server import mo_catalog as catalog
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import (
     BLOB_TEXT,

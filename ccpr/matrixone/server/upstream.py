@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ccpr.matrixone.server.backing import Backing
-from ccpr.matrixone.server.status import Counters, Status
+from ccpr.matrixone.server.server_status import ServerCounters, ServerStatus
 
 CHUNK_BYTES = 104_857_600
 # The releases whose statements can be answered: 3.0 lacks the replication interface, 4.2 knows zero dates.
@@ -28,9 +28,9 @@ class Upstream:
     chunk_bytes: int = CHUNK_BYTES
     may_flush: bool = True
     release: Release = "4.1"
-    counters: Counters = field(default_factory=Counters)
+    counters: ServerCounters = field(default_factory=ServerCounters)
     name: str = "emulator"
 
-    def status(self) -> Status:
+    def status(self) -> ServerStatus:
         names = (snapshot.name for account in self.backing.accounts() for snapshot in self.backing.snapshots(account))
         return self.counters.reading(self.backing.snapshots_created, tuple(names))

@@ -7,8 +7,8 @@ import string
 import pytest
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.catalog import _test_of
 from ccpr.matrixone.server.like import Like
+from ccpr.matrixone.server.mo_catalog import _test_of
 from ccpr.matrixone.server.statements import Condition, Select, parse
 from ccpr.matrixone.server.tokens import MOST_PARTS
 

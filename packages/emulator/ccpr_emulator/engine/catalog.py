@@ -20,7 +20,7 @@ from ccpr.matrixone.server.answers import (
     Cell,
 )
 from ccpr.matrixone.server.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog
-from ccpr.matrixone.server.catalog import MO_ROLE, MO_ROLE_PRIVS, MO_ROLE_RULE, MO_USER_DEFINED_FUNCTION
+from ccpr.matrixone.server.mo_catalog import MO_ROLE, MO_ROLE_PRIVS, MO_ROLE_RULE, MO_USER_DEFINED_FUNCTION
 from ccpr_emulator.engine.databases import SYS
 from ccpr_emulator.engine.definitions import Attributes, Definition, create_table
 from ccpr_emulator.engine.entries import INDEX, PARTITION, TABLE, VIEW, DatabaseEntry, TableEntry

@@ -8,14 +8,15 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from ccpr.matrixone.server import catalog, internal
+from ccpr.matrixone.server import internal
+from ccpr.matrixone.server import mo_catalog as catalog
 from ccpr.matrixone.server.access import Login, parse_login
 from ccpr.matrixone.server.answers import Answer, ResultSet, StatementError
 from ccpr.matrixone.server.backing import Backing
-from ccpr.matrixone.server.session import UpstreamSession
+from ccpr.matrixone.server.server_session import UpstreamSession
+from ccpr.matrixone.server.server_status import ServerStatus
 from ccpr.matrixone.server.show import texts
 from ccpr.matrixone.server.statements import CreateSnapshot, DropSnapshot, Select, SelectValues, SetRole, Statement
-from ccpr.matrixone.server.status import Status
 from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.lexer import tokens
 from ccpr_emulator.serving import faults, lost_past
@@ -28,7 +29,7 @@ _WITHOUT_TIME = ("mo_pubs", "mo_account", "mo_snapshots")  # tables of mo_catalo
 
 
 class EmulatorSession(UpstreamSession):
-    """See `ccpr.matrixone.server.session.UpstreamSession`."""
+    """See `ccpr.matrixone.server.server_session.UpstreamSession`."""
 
     upstream: EmulatedUpstream
 
@@ -240,7 +241,7 @@ def statements_in(text: str) -> list[str]:
     return [one for one in found if any(True for _ in tokens(one))] or [text]
 
 
-def status_rows(status: Status) -> list[tuple[str, str]]:
+def status_rows(status: ServerStatus) -> list[tuple[str, str]]:
     """(name, value) pairs of SHOW EMULATOR STATUS."""
     rows = [
         ("errors", str(status.errors)),

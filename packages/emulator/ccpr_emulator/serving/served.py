@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NoReturn, Self
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.status import Status
+from ccpr.matrixone.server.server_status import ServerStatus
 from ccpr.matrixone.server.upstream import Release
 from ccpr_emulator.serving.cut_connection import CutByFault, CutServer
 from ccpr_emulator.serving.emulated_upstream import EmulatedUpstream, Ending, Logged
@@ -93,7 +93,7 @@ class ServedUpstream:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def status(self) -> Status:
+    def status(self) -> ServerStatus:
         return self._upstream.status()
 
     def log(self) -> tuple[Logged, ...]:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import BIGINT, VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
-from ccpr.matrixone.server.catalog import UTF8
 from ccpr.matrixone.server.like import Like
+from ccpr.matrixone.server.mo_catalog import UTF8
 from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr_emulator.engine.definitions import Definition, create_table

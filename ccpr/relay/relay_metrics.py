@@ -17,7 +17,7 @@ from ccpr.state.followers import Follower, all_followers
 from ccpr.state.log_rows import LogRow
 
 
-class Figures(Collector):
+class RelayMetrics(Collector):
     """Computed when they are asked for. `relay` is None where none serves in this process."""
 
     def __init__(self, workspace: Workspace, relay: RelayService | None) -> None:

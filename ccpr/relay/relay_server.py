@@ -18,8 +18,8 @@ from ccpr.matrixone.server.backing import Backing
 from ccpr.matrixone.server.backing import internal as internal_error
 from ccpr.matrixone.server.guesses import Guesses
 from ccpr.matrixone.server.server import Server
-from ccpr.matrixone.server.session import UpstreamSession
-from ccpr.matrixone.server.status import Status
+from ccpr.matrixone.server.server_session import UpstreamSession
+from ccpr.matrixone.server.server_status import ServerStatus
 from ccpr.matrixone.server.upstream import CHUNK_BYTES, Upstream
 from ccpr.relay.errors import RelayListen, RelayTls
 from ccpr.relay.mirror_publication import error_text
@@ -187,7 +187,7 @@ class Relay:
         """Why no client can log in at this moment; None if clients can."""
         return self._server.trouble
 
-    def status(self) -> Status:
+    def status(self) -> ServerStatus:
         return self.upstream.status()
 
     def start(self) -> None:

@@ -9,7 +9,7 @@ MOST_DISTINCT = 1_000_000  # of what is counted once each: a relay serves for mo
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ServerStatus:
     """The counters at one moment.
 
     Attributes
@@ -36,7 +36,7 @@ class Status:
     snapshots: tuple[str, ...]
 
 
-class Counters:
+class ServerCounters:
     """Thread-safe."""
 
     def __init__(self) -> None:
@@ -75,9 +75,9 @@ class Counters:
                 self._objects.add(name)
             self._bytes += size
 
-    def reading(self, snapshots_created: int, snapshots: tuple[str, ...]) -> Status:
+    def reading(self, snapshots_created: int, snapshots: tuple[str, ...]) -> ServerStatus:
         with self._lock:
-            return Status(
+            return ServerStatus(
                 dict(self._statements),
                 self._errors,
                 self._opened,

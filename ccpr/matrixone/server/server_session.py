@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ccpr.matrixone.server import catalog, internal
+from ccpr.matrixone.server import internal
+from ccpr.matrixone.server import mo_catalog as catalog
 from ccpr.matrixone.server.access import Login, require_admin, require_publication
 from ccpr.matrixone.server.answers import Answer, ResultSet, StatementError
 from ccpr.matrixone.server.backing import SYSTEM_DATABASES, Backing

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _ContentPiece:
     """PIECE_BYTES of an object; the last one has the rest, too. So none is so small that the store would keep it, and
     show it damaged after it was repaired."""
 
@@ -45,7 +45,7 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Checked:
+class _CheckedContent:
     """The checksum with which an object was compared, and those of its pieces: SHA-256 of a bucket's, CRC-32 of a
     folder's, as they are computed for all that is ever sent."""
 
@@ -53,7 +53,7 @@ class _Checked:
     pieces: tuple[bytes | int, ...] = ()
 
 
-class Content:
+class ServedContent:
     """The objects of one mirror. Thread-safe.
 
     `entry` looks an object up in the ledger; None = it is not in it.
@@ -62,8 +62,8 @@ class Content:
     def __init__(self, mirror: Mirror, entry: Callable[[str], LedgerEntry | None]) -> None:
         self._store, self._entry = mirror.store, entry
         self._entries = Newest[str, LedgerEntry](_MOST_ENTRIES)
-        self._checked = Newest[str, _Checked](_MOST_ENTRIES)
-        self._pieces = Newest[tuple[str, int], _Piece](CACHED_PIECES)
+        self._checked = Newest[str, _CheckedContent](_MOST_ENTRIES)
+        self._pieces = Newest[tuple[str, int], _ContentPiece](CACHED_PIECES)
         self._in_folder = mirror.store.folder is not None
         self._checking = [Lock() for _ in range(_LOCKS)]  # by name: of several that ask, one compares
 
@@ -106,7 +106,7 @@ class Content:
             self._entries.put(name, entry)
         return entry
 
-    def _known(self, entry: LedgerEntry) -> _Checked | None:
+    def _known(self, entry: LedgerEntry) -> _CheckedContent | None:
         known = self._checked.get(entry.name)
         return known if known is not None and known.sha256 == entry.sha256 else None
 
@@ -123,7 +123,7 @@ class Content:
             return memoryview(b"".join(pieces()))
         return Streamed(length, partial(_or_break, pieces, entry.name))
 
-    def _sum_up(self, entry: LedgerEntry) -> _Checked:
+    def _sum_up(self, entry: LedgerEntry) -> _CheckedContent:
         """Compare the whole object."""
         content, whole, sums = self._open(entry), hashlib.sha256(), list[int]()
         for number in range(_pieces(entry)):
@@ -132,11 +132,13 @@ class Content:
             sums.append(crc32(data))
         if whole.digest() != entry.sha256:
             raise _damaged(entry.name)
-        known = _Checked(entry.sha256, tuple(sums))
+        known = _CheckedContent(entry.sha256, tuple(sums))
         self._checked.put(entry.name, known)
         return known
 
-    def _checked_pieces(self, entry: LedgerEntry, known: _Checked, offset: int, length: int) -> Iterator[memoryview]:
+    def _checked_pieces(
+        self, entry: LedgerEntry, known: _CheckedContent, offset: int, length: int
+    ) -> Iterator[memoryview]:
         """What is asked for, each piece read and compared when it is taken."""
         content, end = self._open(entry), offset + length
         for number in _numbers(entry, offset, length):
@@ -165,13 +167,13 @@ class Content:
             for number in range(len(sums)):
                 self._pieces.drop((entry.name, number))
             raise _damaged(entry.name)
-        self._checked.put(entry.name, _Checked(entry.sha256, tuple(sums)))
+        self._checked.put(entry.name, _CheckedContent(entry.sha256, tuple(sums)))
 
-    def _piece(self, entry: LedgerEntry, number: int, content: Callable[[], ObjectBytes]) -> _Piece:
+    def _piece(self, entry: LedgerEntry, number: int, content: Callable[[], ObjectBytes]) -> _ContentPiece:
         piece = self._pieces.get((entry.name, number))
         if piece is None:
             data = content().slice(*_place(entry, number))
-            piece = _Piece(hashlib.sha256(data).digest(), data)
+            piece = _ContentPiece(hashlib.sha256(data).digest(), data)
             self._pieces.put((entry.name, number), piece)
         return piece
 
