@@ -45,7 +45,7 @@ def plan(
     with handle_errors(as_json=as_json), Workspace() as workspace, open_iteration(workspace, name) as iteration:
         found = planning.plan(iteration)
         targets = plan_targets(workspace, iteration)
-        inventory = take_inventory(workspace.log.engine, iteration.subscription.task_id)
+        inventory = take_inventory(workspace.log.of(iteration.subscription.task_id))
         after = inventory.after(found.lsn, found.at, point=bool(found.tables or found.changes))
         expiring = Retention.of(iteration.subscription.settings).expired(after)
         lakes = plan_lakes(workspace, iteration)

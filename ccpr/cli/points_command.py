@@ -128,7 +128,7 @@ class _Listed:
             from ccpr.service.subscriptions import check_settings  # imports Arrow, which a list does without
 
             check_settings(settings, subscription.database, subscription.table)
-        inventory = take_inventory(workspace.log.engine, row.task_id)
+        inventory = take_inventory(workspace.log.of(row.task_id))
         return cls(
             inventory.points,
             Retention.of(settings).kept_by(inventory),

@@ -263,7 +263,7 @@ class PointCommitter:
         """Expire points that need not stay, delete files that no point has named for long enough. For `age_seconds`
         and `orphans` see `retention.sweep`."""
         swept = sweep(
-            Replica.of(self.history.engine, self.history.task_id, self._mirror),
+            Replica(self.history.engine, self.history.task_id, self._mirror),
             Retention.of(settings),
             age_seconds,
             confirm=self._lease.confirm,

@@ -15,29 +15,20 @@ from ccpr.mirror.point_files import PointFile
 from ccpr.mirror.points import Point
 from ccpr.retention.retention import PointInventory
 from ccpr.state.database import transaction
-from ccpr.state.history import GlobalPoint, PointHistory
-from ccpr.state.kept import KeptChanged, KeptRecords, KeptState
-from ccpr.state.ledger import Ledger
+from ccpr.state.history import GlobalPoint
+from ccpr.state.kept import KeptChanged, KeptState
 from ccpr.state.pins import any_pinned
 from ccpr.state.publishing import write_alone
-from ccpr.state.quarantine import Quarantine
+from ccpr.state.subscription_records import SubscriptionRecords
 from ccpr.state.tables import points as point_rows
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(SubscriptionRecords):
     """A mirror, and what the catalog database knows of it."""
 
-    mirror: Mirror
-    history: PointHistory
-    ledger: Ledger
-    quarantine: Quarantine
-    kept: KeptRecords
-
-    @classmethod
-    def of(cls, engine: sa.Engine, task_id: str, mirror: Mirror) -> "Replica":
-        history, ledger = PointHistory(engine, task_id), Ledger(engine, task_id)
-        return cls(mirror, history, ledger, Quarantine(engine, task_id), KeptRecords(engine, task_id))
+    def __init__(self, engine: sa.Engine, task_id: str, mirror: Mirror) -> None:
+        super().__init__(engine, task_id)
+        self.mirror = mirror
 
     def named(self) -> set[str]:
         """The files of all points, and the list of those that stay outside the chain."""
@@ -94,7 +85,7 @@ def drop_points(
     rest = _rest(replica, inventory, dropped)
     before, after = inventory.kept, _kept(replica, inventory, rest, holds)
     unneeded = _unneeded(replica, inventory, dropped, rest)
-    with transaction(replica.history.engine) as connection:
+    with transaction(replica.engine) as connection:
         _check_unchanged(connection, replica, before, dropped, still)
         for gap in _gaps(inventory.points, dropped):
             unneeded += _drop_between(connection, replica, gap)
@@ -148,13 +139,12 @@ def _check_unchanged(
     connection: sa.Connection, replica: Replica, kept: KeptState, dropped: Collection[int], still: Point | None
 ) -> None:
     """Raises KeptChanged, PointGone. Until the end of the transaction nobody pins or holds what is dropped."""
-    history = replica.history
     if still is not None:
-        mine = (point_rows.c.task_id == history.task_id, point_rows.c.lsn == still.lsn)
+        mine = (point_rows.c.task_id == replica.task_id, point_rows.c.lsn == still.lsn)
         at = connection.scalar(sa.select(point_rows.c.snapshot_ts).where(*mine).with_for_update())
         if at != still.at.physical:
             raise PointGone(f"point {still.lsn} has been dropped", subject=replica.mirror.store.url)
-    if dropped and any_pinned(connection, history.task_id, dropped):
+    if dropped and any_pinned(connection, replica.task_id, dropped):
         raise KeptChanged
     replica.kept.check(connection, kept)
 

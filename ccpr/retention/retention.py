@@ -11,20 +11,18 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Protocol
 
-import sqlalchemy as sa
-
 from ccpr.base.wording import first_names
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.kept_points import Hold
 from ccpr.mirror.points import LaggingTable, instant_text
 from ccpr.state.database import repeatable, together
 from ccpr.state.errors import PointsNeeded
-from ccpr.state.history import GlobalPoint, PointHistory
+from ccpr.state.history import GlobalPoint
 from ccpr.state.keep_rules import KeepRules
-from ccpr.state.kept import KeptRecords, KeptState
+from ccpr.state.kept import KeptState
 from ccpr.state.pins import needed_by_pins
-from ccpr.state.quarantine import Quarantine
 from ccpr.state.settings import Settings
+from ccpr.state.subscription_records import SubscriptionRecords
 from ccpr.state.targets import needed_points
 
 _SECOND = 10**9  # nanoseconds
@@ -192,16 +190,15 @@ class Retention:
 
 
 @repeatable
-def take_inventory(engine: sa.Engine, task_id: str) -> PointInventory:
+def take_inventory(records: SubscriptionRecords) -> PointInventory:
     """As it is now."""
-    with together(engine):
-        return read_inventory(engine, task_id)
+    with together(records.engine):
+        return read_inventory(records)
 
 
-def read_inventory(engine: sa.Engine, task_id: str) -> PointInventory:
+def read_inventory(records: SubscriptionRecords) -> PointInventory:
     """The same, in the transaction of the caller."""
-    history = PointHistory(engine, task_id)
-    points, watermark, kept = history.global_points(), history.watermark(), KeptRecords(engine, task_id).state()
-    behind = Quarantine(engine, task_id).behind(points[-1].lsn).values() if points else ()
-    needed = needed_points(engine, task_id) + needed_by_pins(engine, task_id)
-    return PointInventory(points, watermark, behind, needed, kept)
+    points, watermark = records.history.global_points(), records.history.watermark()
+    behind = records.quarantine.behind(points[-1].lsn).values() if points else ()
+    needed = needed_points(records.engine, records.task_id) + needed_by_pins(records.engine, records.task_id)
+    return PointInventory(points, watermark, behind, needed, records.kept.state())

@@ -77,15 +77,14 @@ def sweep(
 @repeatable
 def _look(replica: Replica) -> tuple[PointInventory, tuple[int, int, int]]:
     """And `Ledger.waiting`."""
-    history = replica.history
-    with together(history.engine):
-        return read_inventory(history.engine, history.task_id), replica.ledger.waiting()
+    with together(replica.engine):
+        return read_inventory(replica), replica.ledger.waiting()
 
 
 def _record_orphans(replica: Replica, confirm: Callable[[], None], due_at: int) -> None:
     for lost in find_orphans(replica.history, replica.ledger, replica.mirror):
         confirm()
-        with transaction(replica.history.engine) as connection:
+        with transaction(replica.engine) as connection:
             replica.ledger.schedule_deletion(connection, lost, due_at)
 
 

@@ -87,8 +87,8 @@ def drop(workspace: Workspace, name: str, lsns: Collection[int]) -> None:
         subscription = Subscription.from_row(row)
         mirror = workspace.mirror_of(subscription)
         publish_pending(workspace.log, name, mirror, lease.claim)
-        replica = Replica.of(workspace.log.engine, row.task_id, mirror)
-        inventory = take_inventory(workspace.log.engine, row.task_id)
+        replica = Replica(workspace.log.engine, row.task_id, mirror)
+        inventory = take_inventory(replica)
         dropped = {point.lsn for point in inventory.points if point.lsn in lsns}
         if not dropped:
             raise PointGone("the points have been dropped", subject=mirror.store.url)
@@ -112,9 +112,9 @@ def _change(
 ) -> None:
     """Change what is held. `point`: one that must still be there."""
     task_id = workspace.log.row(name).task_id
-    replica = Replica.of(workspace.log.engine, task_id, mirror)
+    replica = Replica(workspace.log.engine, task_id, mirror)
     for _ in range(_ATTEMPTS):
-        inventory = take_inventory(workspace.log.engine, task_id)
+        inventory = take_inventory(replica)
         holds = change(inventory.kept.holds)
         if holds != inventory.kept.holds:
             try:

@@ -97,7 +97,7 @@ class Replica:
 
     def __init__(self, folder: Path, engine: sa.Engine) -> None:
         self.mirror = Mirror(LocalStore(folder))
-        self.parts = Parts.of(engine, f"task-{next(TASKS)}", self.mirror)
+        self.parts = Parts(engine, f"task-{next(TASKS)}", self.mirror)
         self.history, self.ledger, self.quarantine = self.parts.history, self.parts.ledger, self.parts.quarantine
         self.engine, self.now, self.lsn = engine, START, 0
         self.tables: dict[int, TablePoint] = {}
@@ -192,7 +192,7 @@ class Replica:
         self.publish_head()
 
     def inventory(self) -> PointInventory:
-        return take_inventory(self.engine, self.history.task_id)
+        return take_inventory(self.parts)
 
     @property
     def watermark(self) -> int:
