@@ -13,7 +13,7 @@ from ccpr.base.file_modes import opener
 from ccpr.cli.arguments import AsJson, Yes
 from ccpr.cli.asking import confirm, is_interactive
 from ccpr.cli.database_options import is_several
-from ccpr.cli.output import counted, err, handle_errors, out, show_json
+from ccpr.cli.output import counted, err, handle_errors, opened, out, show_json
 from ccpr.config.errors import ConfigInvalid
 
 if TYPE_CHECKING:
@@ -144,9 +144,8 @@ def apply(
     from ccpr.config.config_actions import perform, try_out
     from ccpr.config.config_plan import plan
     from ccpr.config.wanted import read_file, read_text
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         wanted = read_text(sys.stdin.buffer.read(), "standard input") if str(file) == "-" else read_file(file)
         found = plan(workspace, wanted, _Followers(), prune=prune)
         if not as_json:
@@ -300,9 +299,8 @@ def export(
     nothing to do. Passwords are ${NAMES} of environment variables in it."""
     from ccpr.config.config_export import Exported, export_config
     from ccpr.config.model import schema_text
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         exported = Exported(schema_text(), ()) if schema else export_config(workspace)
         if file is not None:
             _write(file, exported.text, force=force)

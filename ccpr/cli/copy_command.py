@@ -8,7 +8,7 @@ import typer
 
 from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.cli.output import counted, opened, out, show_json
 from ccpr.cli.progress_bars import byte_bars
 from ccpr.mirror.key_urls import IN_CLEAR
 from ccpr.state.settings import SETTINGS
@@ -53,7 +53,6 @@ def copy(
     """Copy a mirror to another folder or bucket: what is not there yet, point by point. It is a mirror that can be read
     and restored from. Type it again, or have it typed every hour, to bring the copy up to date."""
     from ccpr.service import copies, estimates
-    from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
 
     if sum(one is not None for one in (to, promote, forget)) > 1:
@@ -61,7 +60,7 @@ def copy(
     if in_clear and encrypt:
         raise typer.BadParameter("give one of them", param_hint="--encrypt, --in-clear")
     encrypt = IN_CLEAR if in_clear else encrypt
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if promote is not None:
             adopted = copies.promote(workspace, name, promote, encrypt)
             if as_json:

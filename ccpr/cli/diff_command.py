@@ -8,7 +8,7 @@ import typer
 
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name, TableName
-from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.cli.output import counted, opened, out, show_json
 from ccpr.cli.shown_times import at_option
 from ccpr.cli.table_names import full_name
 
@@ -38,9 +38,8 @@ def diff(
     """Compare a table at two points: how many rows were added, removed and changed, in which columns, and the first of
     them. The rows are matched by the primary key."""
     from ccpr.mirror.delta.compare import compare_points
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         mirror = workspace.mirror_to_read(name)
         former, later = mirror.point(at_option(since)), mirror.point(at_option(until))
         known = {ref.qualified_name for point in (former, later) for ref in point.tables.values()}

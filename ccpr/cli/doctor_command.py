@@ -11,7 +11,7 @@ from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, PasswordFile
 from ccpr.cli.database_options import Account, Scope
 from ccpr.cli.login_options import read_login
-from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.cli.output import counted, opened, out, show_json
 
 if TYPE_CHECKING:
     from ccpr.doctor.check import Check
@@ -55,7 +55,6 @@ def doctor(
         connect_once,
         upstream_of,
     )
-    from ccpr.service.workspace import Workspace
     from ccpr.state.settings import Settings
 
     if name is not None and source is not None:
@@ -64,7 +63,7 @@ def doctor(
     if source is None and (alone := [option for option, given in of_source.items() if given is not None]):
         raise typer.BadParameter("it is for --from, which is not given", param_hint=alone[0])
     checks: list[Check] = []
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         _show(check_here(workspace), checks, as_json=as_json)
         if name is not None:
             row = workspace.log.row(name)

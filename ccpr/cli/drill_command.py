@@ -8,7 +8,7 @@ import typer
 from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name, OnlyTables, PasswordFile
-from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.output import counted, opened, out, show_json, show_table
 from ccpr.cli.progress_bars import RowProgress
 from ccpr.cli.shown_times import AT_HELP, at_option, clock_text, time_text
 
@@ -43,9 +43,8 @@ def drill(
     """Restore a kept point into a scratch place, compare it with what was recorded of it, and drop it again. The exit
     code is 1 if something differed, or could not be restored."""
     from ccpr.service import drilling, estimates
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if history:
             _show_history(workspace, name, as_json=as_json)
             return

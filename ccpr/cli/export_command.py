@@ -16,7 +16,7 @@ from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, At, Name, Yes
 from ccpr.cli.asking import confirm
 from ccpr.cli.definitions_script import DefinitionsScript
-from ccpr.cli.output import counted, err, handle_errors, out, show_json
+from ccpr.cli.output import counted, err, opened, out, show_json
 from ccpr.cli.progress_bars import RowProgress
 from ccpr.cli.row_files import EXTENSIONS, MAX_NAME_BYTES, check_extension, file_names, write_rows
 from ccpr.cli.setting_options import MORE
@@ -123,11 +123,9 @@ def export(
     a script of SQL. All of them are of the same point. What a file's name cannot have is written as %2F, also in
     letters that only their case tells apart; a table that cannot be had so is named at the end, and the exit code is
     3."""
-    from ccpr.service.workspace import Workspace
-
     if whole and named:
         raise typer.BadParameter("a table, or all of them", param_hint="--all")
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if file_format == SQL or (file_format is None and out_file.suffix == f".{SQL}"):
             if whole:
                 raise typer.BadParameter("it is for files of rows; a script has the tables", param_hint="--all")

@@ -8,7 +8,7 @@ import typer
 from ccpr.cli.arguments import AsJson, FollowerName, Name, PasswordFile, Yes
 from ccpr.cli.asking import confirm
 from ccpr.cli.login_options import read_login
-from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, show_table
+from ccpr.cli.output import counted, err, opened, out, seconds_text, show_json, show_table
 from ccpr.cli.restore_command import Compared, CopyAddress, CopyListen, CopyProgress, Insecure
 
 if TYPE_CHECKING:
@@ -51,9 +51,8 @@ def add(
     interrupted, type the same again."""
     from ccpr.relay.following import FollowerDestination
     from ccpr.relay.following import follow as follow_from
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         endpoint, password = read_login(into, password_file)
         called = follower_name or re.sub("[^A-Za-z0-9_-]+", "_", endpoint.host).strip("_")[:60]
         if new_login:
@@ -78,9 +77,8 @@ def list_(name: Name, as_json: AsJson = False) -> None:
 
     from ccpr.pipeline.lag import LagMeter
     from ccpr.service.status import read_status
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         found = read_status(workspace, workspace.log.row(name), LagMeter(workspace.clock)).followers
     if as_json:
         show_json([asdict(one) for one in found])
@@ -117,9 +115,8 @@ def remove(
     """End a follower: its subscription there, its login at the relay, and its snapshots, so that points may expire
     again. If it is interrupted, type the same again."""
     from ccpr.relay.following import unfollow as end
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if drop_database:
             question = f"drop the database of follower {follower_name} at its cluster?"
             confirm(question, subject=f"the database of follower {follower_name}", yes=yes, as_json=as_json)
@@ -147,9 +144,8 @@ def approve(
     """Let a follower go on to the newest point although most of its tables are gone there (FOLLOWER_DROPS_HELD). Its
     cluster drops them."""
     from ccpr.relay.brake import approve as approve_drops
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         lsn = approve_drops(workspace, name, follower_name)
     if as_json:
         show_json({"name": name, "follower": follower_name, "approved_lsn": lsn})
@@ -182,11 +178,10 @@ def promote(
     from ccpr.relay.promoting import Relaying
     from ccpr.relay.promoting import promote as promote_follower
     from ccpr.relay.relay_server import Listen
-    from ccpr.service.workspace import Workspace
 
     if check not in tuple(CompareBy):
         raise typer.BadParameter(f"one of {', '.join(CompareBy)}", param_hint="--check")
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         done = promote_follower(
             workspace,
             name,

@@ -30,6 +30,8 @@ from ccpr.targets.errors import BadTargetUri
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ccpr.service.workspace import Workspace
+
 WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lines should not be folded
 _JSON_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHORT = 16  # a cell with so many characters is not folded; in a narrow terminal the longer ones are
@@ -92,6 +94,15 @@ def handle_errors(*, as_json: bool, done: Sequence[Any] = ()) -> Iterator[None]:
         else:
             show_error(error)
         raise typer.Exit(_exit_code(error)) from error
+
+
+@contextmanager
+def opened(*, as_json: bool) -> "Iterator[Workspace]":
+    """The state folder, for a command; see `handle_errors`."""
+    from ccpr.service.workspace import Workspace
+
+    with handle_errors(as_json=as_json), Workspace() as workspace:
+        yield workspace
 
 
 def _exit_code(error: CcprError) -> int:

@@ -10,7 +10,7 @@ from ccpr.base.wording import first_names, size_text
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.output import counted, opened, out, show_json, show_table
 from ccpr.cli.shown_times import clock_text
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ def plan(
     from ccpr.service.lakes import plan_lakes
     from ccpr.service.room import mirror_room
     from ccpr.service.target_sync import plan_targets
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace, open_iteration(workspace, name) as iteration:
+    with opened(as_json=as_json) as workspace, open_iteration(workspace, name) as iteration:
         found = planning.plan(iteration)
         targets = plan_targets(workspace, iteration)
         inventory = take_inventory(workspace.log.of(iteration.subscription.task_id))

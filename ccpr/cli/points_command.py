@@ -11,8 +11,8 @@ from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name, Yes
 from ccpr.cli.asking import confirm
-from ccpr.cli.output import counted, err, handle_errors, out, show_json, show_table
-from ccpr.cli.shown_times import at_option, second_text, time_option, time_text, utc_text, zone_text
+from ccpr.cli.output import counted, err, opened, out, show_json, show_table
+from ccpr.cli.shown_times import at_option, clock_text, time_option, time_text, utc_text, zone_text
 from ccpr.cli.tables_command import behind_json
 from ccpr.matrixone.schema import Kind
 
@@ -78,10 +78,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the points that can be read, and why each stays."""
-    from ccpr.service.workspace import Workspace
-
     changes = _tried(keep, retain, retain_for)
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if drop_before is not None:
             text = (
                 f"{counted(len(_drop_before(workspace, name, drop_before, yes=yes, as_json=as_json)), 'point')} dropped"
@@ -166,7 +164,7 @@ class _Listed:
         cells = [
             (
                 point.lsn,
-                second_text(point.at),
+                clock_text(point.at),
                 point.tables_changed,
                 point.objects_copied,
                 size_text(point.bytes_copied),
@@ -227,9 +225,7 @@ def history(
 ) -> None:
     """Show what the last iterations brought: when, which tables, how much, and how long each took from its snapshot to
     its commit. Iterations that found nothing new make no point and are not listed."""
-    from ccpr.service.workspace import Workspace
-
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         points = workspace.of(name).history
         found = sorted(points.global_points(), key=lambda point: -point.lsn)[:count]
         changed = {
@@ -289,10 +285,9 @@ def hold(
     """Hold a point: no rule lets it go, until it is released. The hold is kept in the mirror."""
     from ccpr.mirror.points import instant_text
     from ccpr.service import held_points
-    from ccpr.service.workspace import Workspace
 
     end = time_option(until, "--until")
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         held = held_points.hold(workspace, name, at_option(point), held_as, end)
     if as_json:
         show_json(held.to_json())
@@ -305,9 +300,8 @@ def hold(
 def release(name: Name, held_as: Held, as_json: AsJson = False) -> None:
     """Release a held point: it goes as the rules say."""
     from ccpr.service import held_points
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         held = held_points.release(workspace, name, held_as)
     if as_json:
         show_json(held.to_json())
@@ -335,11 +329,10 @@ def drop(
     """Drop a point, whatever rules keep it; refused if it is the newest, is held, or something is made from it. Its
     files go when no reader can have them open any more (--retain-files)."""
     from ccpr.service import held_points
-    from ccpr.service.workspace import Workspace
 
     if (point is None) == (before is None):
         raise typer.BadParameter("give a point, or --before", param_hint="POINT")
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if before is not None:
             lsns = _drop_before(workspace, name, before, yes=yes, as_json=as_json)
             about, text = {"lsns": lsns}, f"{counted(len(lsns), 'point')} dropped"

@@ -13,7 +13,7 @@ from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.interrupts import interrupts_end_nothing
 from ccpr.cli.iterations import start_arrow
-from ccpr.cli.output import counted, err, handle_errors, out, show_error, show_json, show_table
+from ccpr.cli.output import counted, err, opened, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, write_rows
 from ccpr.cli.shown_times import at_option
 from ccpr.cli.table_names import table_of
@@ -68,10 +68,9 @@ def query(
     All tables are of one point; nothing that a statement does changes the mirror.
     """
     start_arrow()
-    from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if out_file is not None:
             check_extension(out_file)
         mirror = workspace.mirror_to_read(name)

@@ -14,7 +14,7 @@ import typer
 from ccpr.base.wording import first_names
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.login_options import seconds_option
-from ccpr.cli.output import err, handle_errors, out, seconds_text, show_json, show_table
+from ccpr.cli.output import err, opened, out, seconds_text, show_json, show_table
 from ccpr.matrixone.client.errors import BadUri
 
 if TYPE_CHECKING:
@@ -48,9 +48,8 @@ def serve(
     from ccpr.relay.service import RelayService
     from ccpr.serve.descriptors import raise_limit
     from ccpr.serve.listening import serve as serve_components
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=False), Workspace() as workspace, Ending(signal.SIGTERM, signal.SIGINT) as ending:
+    with opened(as_json=False) as workspace, Ending(signal.SIGTERM, signal.SIGINT) as ending:
         raise_limit()
         served = RelayService(workspace, Listen.parse(listen, tls_cert, tls_key, insecure=insecure))
 
@@ -87,10 +86,9 @@ def add(
     --publication it may use all publications, also those to come."""
     from ccpr.matrixone.server.passwords import password_digest
     from ccpr.relay.logins import publications_named
-    from ccpr.service.workspace import Workspace
     from ccpr.state.relay_users import RelayUsers
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         given = None if password is None else _given(password)
         chosen = given or secrets.token_urlsafe(24)
         users = RelayUsers(workspace.log.engine, workspace.vault)
@@ -116,12 +114,11 @@ def limit(
     """Set which publications a login may use, in place of those before. It holds for open sessions, too, within a
     second."""
     from ccpr.relay.logins import publications_named
-    from ccpr.service.workspace import Workspace
     from ccpr.state.relay_users import RelayUsers
 
     if bool(publication) == all_publications:
         raise typer.BadParameter("give --publication NAME, or --all-publications", param_hint="--publication")
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         limited = publications_named(workspace, publication) if publication else None
         RelayUsers(workspace.log.engine, workspace.vault).limit(name, limited)
     if as_json:
@@ -133,10 +130,9 @@ def limit(
 @user.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List the logins."""
-    from ccpr.service.workspace import Workspace
     from ccpr.state.relay_users import RelayUsers
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         found = RelayUsers(workspace.log.engine, workspace.vault).all()
     if as_json:
         shown = [(one, None if one.publications is None else sorted(one.publications)) for one in found]
@@ -157,10 +153,9 @@ def list_(as_json: AsJson = False) -> None:
 @user.command("drop")
 def drop(name: UserName, as_json: AsJson = False) -> None:
     """Drop a login. Sessions that it has open see nothing any more, and end when their clients close them."""
-    from ccpr.service.workspace import Workspace
     from ccpr.state.relay_users import RelayUsers
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         RelayUsers(workspace.log.engine, workspace.vault).drop(name)
     if as_json:
         show_json({"user": name.lower(), "dropped": True})
@@ -183,10 +178,8 @@ def pins(
     """List the snapshots that others took of a subscription through the relay, and those of copies, drills and other
     work under way ("this program"). Each keeps its point and all later ones. None of a login is dropped by itself: only
     an operator knows whether a cluster that is away comes back."""
-    from ccpr.service.workspace import Workspace
-
     after = seconds_option(forget_after, "--forget-after")
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         found = workspace.of(name).pins
         dropped = [one for one in drop_ or [] if found.drop(one.lower())]
         now = workspace.now()

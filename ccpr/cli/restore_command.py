@@ -11,7 +11,7 @@ from ccpr.base.wording import first_names
 from ccpr.cli.arguments import AsJson, At, OnlyTables, PasswordFile
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.login_options import read_login, read_target_login
-from ccpr.cli.output import counted, err, handle_errors, out, seconds_text, show_json, size_text
+from ccpr.cli.output import counted, err, opened, out, seconds_text, show_json, size_text
 from ccpr.cli.progress_bars import RowProgress, expected_text
 from ccpr.cli.shown_times import at_option
 from ccpr.cli.target_output import end_with_behind
@@ -89,7 +89,6 @@ def restore(
     from ccpr.relay.relay_server import Listen
     from ccpr.service import estimates
     from ccpr.service.point_loading import PointSource
-    from ccpr.service.workspace import Workspace
     from ccpr.state.pins import Pins
     from ccpr.state.subscription import Subscription
 
@@ -103,31 +102,29 @@ def restore(
     by_rows = _has_database(into)
     if by_rows and as_ is not None:
         raise typer.BadParameter("the database is in --into", param_hint="--as")
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         pins: Pins | None = None
         reading = DEFAULT_READING
         if mirror is not None:
-            opened = Mirror(open_store(mirror))
-            identity = opened.identity()
-            known = opened.point(point)
+            read = Mirror(open_store(mirror))
+            identity = read.identity()
+            known = read.point(point)
             chosen = database_of(known, database, None)
             tables = names_in(known, chosen, table or ())
-            source = Source(identity.subscription if identity else "mirror", opened, chosen, known.lsn, tables)
+            source = Source(identity.subscription if identity else "mirror", read, chosen, known.lsn, tables)
         else:
             row = workspace.log.row(name or "")
             subscription = Subscription.from_row(row)
-            opened = workspace.mirror(subscription.name)
+            read = workspace.mirror(subscription.name)
             reading = subscription.settings.reading
-            pins, known = workspace.of(row).pins, opened.point(point)
+            pins, known = workspace.of(row).pins, read.point(point)
             chosen = database_of(known, database, None if subscription.of_account else subscription.database)
             tables = names_in(known, chosen, table or ())
-            source = Source(subscription.name, opened, chosen, known.lsn, tables, pins)
+            source = Source(subscription.name, read, chosen, known.lsn, tables, pins)
         source = replace(source, several=any(ref.database != source.database for ref in known.tables.values()))
         script = None
         if with_definitions is not None:
-            script = DefinitionsScript.of_point(
-                opened, known, source.database, as_ or source.database, with_definitions
-            )
+            script = DefinitionsScript.of_point(read, known, source.database, as_ or source.database, with_definitions)
             script.write(as_json=as_json)
             if not into:
                 if as_json:
@@ -136,7 +133,7 @@ def restore(
                     script.show()
                 return
         if by_rows:
-            loaded = PointSource(opened, known, source.database, tables)
+            loaded = PointSource(read, known, source.database, tables)
             _restore_rows(workspace, loaded, into, password_file, pins, script, reading, as_json=as_json)
             return
         endpoint, password = read_login(into, password_file)

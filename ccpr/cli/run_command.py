@@ -15,7 +15,7 @@ from ccpr.cli.asking import confirm
 from ccpr.cli.defects import NotConfirmed
 from ccpr.cli.exit_codes import BEHIND, NOT_CONFIRMED
 from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.cli.output import counted, handle_errors, opened, out, show_json
 from ccpr.cli.plan_command import plan_json, show_plan
 from ccpr.cli.progress_bars import Display
 from ccpr.cli.shown_times import clock_text
@@ -69,13 +69,11 @@ def run(
     3 if all is done but for lagging tables of a target; the output says why they lag.
     """
     from ccpr.pipeline.options import IterationOptions
-    from ccpr.service.workspace import Workspace
 
     started, display = time.monotonic(), Display()
     options = IterationOptions(allow_resync=allow_resync, progress=display.callbacks)
     with (
-        handle_errors(as_json=as_json),
-        Workspace() as workspace,
+        opened(as_json=as_json) as workspace,
         open_iteration(workspace, name, options) as iteration,
     ):
         if plan is not None:

@@ -53,11 +53,6 @@ def clock_text(at: "Timestamp") -> str:
     return _shown(_instant(at), "milliseconds", utc="")
 
 
-def second_text(at: "Timestamp") -> str:
-    """The same to the second, for lists."""
-    return _shown(_instant(at), "seconds", utc="")
-
-
 def utc_text(at: "Timestamp") -> str:
     """A time on the upstream's clock for scripts, in UTC."""
     return _instant(at).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")

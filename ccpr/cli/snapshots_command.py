@@ -7,7 +7,7 @@ import typer
 
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.cli.output import opened, out, show_json, show_table
 from ccpr.state.states import State
 
 
@@ -31,9 +31,8 @@ def snapshots(
     from ccpr.pipeline.steps.release import drop_due_snapshots
     from ccpr.service.drop import drop
     from ccpr.service.snapshots import LOST, drop_lost_snapshots, list_snapshots, row_of
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if orphans:
             if row_of(workspace, name).state == State.DROPPED:
                 drop(workspace, name)

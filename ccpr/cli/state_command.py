@@ -12,7 +12,7 @@ import typer
 
 from ccpr.cli.arguments import AsJson, Name, PasswordFile
 from ccpr.cli.login_options import read_login
-from ccpr.cli.output import counted, handle_errors, out, show_json
+from ccpr.cli.output import counted, opened, out, show_json
 from ccpr.maintenance.errors import BadStateFile
 from ccpr.matrixone.client.endpoint import format_uri
 from ccpr.matrixone.errors import Terminal
@@ -50,9 +50,8 @@ def export(
 ) -> None:
     """Write everything that the catalog database has of a subscription as JSON. The password stays sealed."""
     from ccpr.maintenance.state_file import export_state
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         document = export_state(workspace.log.engine, name, workspace.now())
         text = json.dumps(document, ensure_ascii=False) + "\n"
         if to is not None:
@@ -89,10 +88,9 @@ def import_(
     from ccpr.maintenance.state_file import check_mirror, import_state, read_state
     from ccpr.mirror.mirror import Mirror
     from ccpr.service.subscriptions import check_settings
-    from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import check_subscription_name
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         found = read_state(_read(file))
         check_settings(found.subscription.settings, found.subscription.database, found.subscription.table)
         wanted = name or found.row.subscription_name
@@ -121,10 +119,9 @@ def adopt_(name: Name, as_json: AsJson = False) -> None:
     """Make the catalog database's records of a subscription again from its mirror, and go on from the mirror's newest
     point. For a mirror that is newer or older than the catalog database, as after a restore of one of them."""
     from ccpr.maintenance.adopt import adopt
-    from ccpr.service.workspace import Workspace
     from ccpr.state.subscription import Subscription
 
-    with handle_errors(as_json=as_json), Workspace() as workspace, workspace.lease(name) as lease:
+    with opened(as_json=as_json) as workspace, workspace.lease(name) as lease:
         adopted = adopt(lease, workspace.mirror_of(Subscription.from_row(lease.claim.row)))
     if as_json:
         show_json({"name": name, **asdict(adopted)})

@@ -20,7 +20,7 @@ from ccpr.base.copy_meter import CopyMeter
 from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.output import counted, drawn_table, handle_errors, json_text, out, show_json
+from ccpr.cli.output import counted, drawn_table, json_text, opened, out, show_json
 from ccpr.cli.shown_times import clock_text, time_text, zone_text
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.sql.quoting import printable
@@ -73,9 +73,8 @@ def status(
     from ccpr.pipeline.lag import LagMeter
     from ccpr.serve.single import is_served
     from ccpr.service.status import read_all, read_status
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         meter = LagMeter(workspace.clock)
 
         def read() -> "list[SubscriptionStatus]":

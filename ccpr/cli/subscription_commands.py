@@ -9,7 +9,7 @@ from ccpr.cli.arguments import AsJson, Name, PasswordFile, Yes
 from ccpr.cli.asking import confirm
 from ccpr.cli.database_options import Account, Database, Scope
 from ccpr.cli.login_options import read_login
-from ccpr.cli.output import counted, err, handle_errors, out, show_json
+from ccpr.cli.output import counted, err, opened, out, show_json
 from ccpr.cli.setting_options import MORE, Values, takes_settings
 from ccpr.state.settings import SENSOR_SECONDS, SETTINGS, Settings
 from ccpr.state.states import IterationState, shown
@@ -51,13 +51,12 @@ def subscribe(
     """Subscribe to a published MatrixOne database (or one table of it, or those that match), or to several databases of
     an account, which have their points together."""
     from ccpr.service.subscriptions import Wanted, create
-    from ccpr.service.workspace import Workspace
 
     scope = Scope.of(database, account, publisher)
     if scope is None:
         raise typer.BadParameter("name a database, or an account with --account", param_hint="--database")
     chosen = Settings(**settings, databases=scope.databases)
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         endpoint, password = read_login(source, password_file)
         place = (scope.database, table, publication, scope.publisher)
         wanted = Wanted(name, endpoint, password, *place, chosen)
@@ -89,13 +88,12 @@ def alter(
     commit any more."""
     from ccpr.service.subscriptions import SettingsChange
     from ccpr.service.subscriptions import alter as alter_subscription
-    from ccpr.service.workspace import Workspace
 
     if password_file is not None and source is None:
         raise typer.BadParameter("it needs --from", param_hint="--password-file")
     if not settings and source is None and publication is None:
         raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         endpoint, password = (None, "") if source is None else read_login(source, password_file)
         change = SettingsChange(endpoint, password, publication, settings)
         subscription = alter_subscription(workspace, name, change)
@@ -127,9 +125,8 @@ def report_interval(seconds: int) -> None:
 def pause(name: Name, as_json: AsJson = False) -> None:
     """Stop a subscription: nothing runs it, and a run under way cannot commit any more. The replica stays readable."""
     from ccpr.service import subscriptions
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         row = subscriptions.pause(workspace, name)
     if as_json:
         show_json(states_of(row))
@@ -140,9 +137,8 @@ def pause(name: Name, as_json: AsJson = False) -> None:
 def resume(name: Name, as_json: AsJson = False) -> None:
     """Continue a paused subscription, or one that an error has stopped, from its checkpoint."""
     from ccpr.service import subscriptions
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         row = subscriptions.resume(workspace, name)
     if as_json:
         show_json(states_of(row))
@@ -167,9 +163,8 @@ def drop(
     """End a subscription and drop its snapshots upstream. Its mirror stays readable without --purge. If snapshots were
     left, the same command tries them again."""
     from ccpr.service.drop import drop as drop_subscription
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if purge:
             question = f"delete all files and points of {name}? Nothing brings them back"
             confirm(question, subject=f"the mirror of {name}", yes=yes, as_json=as_json)

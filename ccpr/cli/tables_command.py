@@ -10,7 +10,7 @@ import typer
 from ccpr.base.wording import size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, At, Name
-from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.output import counted, opened, out, show_json, show_table
 from ccpr.cli.shown_times import at_option, clock_text
 from ccpr.cli.table_names import full_name
 from ccpr.matrixone.schema import Kind, zero_dates_of
@@ -46,9 +46,8 @@ def tables(
     """List the tables of a point: the newest one, or that of --at. Or show how tables are defined there, as CREATE
     TABLE, and views, sequences (with their value), functions, grants and row rules of roles."""
     from ccpr.service.status import unreadable_tables
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         mirror = workspace.mirror(name)
         point = mirror.point(at_option(at))
         if named or ddl:

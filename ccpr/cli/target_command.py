@@ -15,7 +15,7 @@ from ccpr.cli.arguments import AsJson, Name, PasswordFile, Yes
 from ccpr.cli.asking import confirm
 from ccpr.cli.iterations import open_iteration
 from ccpr.cli.login_options import read_target_login
-from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.cli.output import opened, out, show_json, show_table
 from ccpr.cli.progress_bars import Display
 from ccpr.cli.setting_options import Values, takes_settings
 from ccpr.cli.target_output import outcome_json, show_outcome
@@ -127,13 +127,12 @@ def add(
     """Add a database of MariaDB, MySQL or MatrixOne as a target, or a lake. The next run loads all tables; later runs
     apply what has changed, and to a lake publish a version for each point."""
     from ccpr.service import lakes, targets
-    from ccpr.service.workspace import Workspace
 
     kind, chosen = TargetKind.of(to), TargetSettings(**settings)
     if kind is TargetKind.LAKE:
         given = [one.option for one in TARGET_SETTINGS.values() if one.of(chosen) != one.default]
         _refuse([*given, *(["--password-file"] if password_file else [])], "of a database")
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         options = lake_options(format_, tables, columns, copy_on_write, change_data, keep, keep_for)
         if kind is TargetKind.LAKE:
             added = lakes.add(workspace, name, target_name, to, options, database)
@@ -177,9 +176,8 @@ def lake_options(
 def list_(name: Name, kind: OnlyKind = None, as_json: AsJson = False) -> None:
     """List the targets of a subscription."""
     from ccpr.service import targets
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         found = [one for one in targets.records_of(workspace, name).all() if kind in (None, kind_of(one))]
     if as_json:
         show_json([target_json(one) for one in found])
@@ -211,9 +209,8 @@ def status(name: Name, target_name: AnyTarget = None, kind: OnlyKind = None, as_
     from ccpr.pipeline.lag import LagMeter
     from ccpr.service import lakes, targets
     from ccpr.service.status import read_status
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         records = targets.records_of(workspace, name)
         chosen = records.all() if target_name is None else [records.any(target_name)]
         chosen = [one for one in chosen if kind in (None, kind_of(one))]
@@ -287,9 +284,8 @@ def alter(
     """Change a target's settings, its address or login. Columns become text with the next change of their table, or by
     `rebuild`. Which points stay readable in a lake: without options, those of the mirror."""
     from ccpr.service import lakes, targets
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         if targets.records_of(workspace, name).any(target_name).lake is not None:
             given = ["--to"] if to else [TARGET_SETTINGS[one].option for one in settings]
             _refuse(given, "of a database")
@@ -361,12 +357,10 @@ def _synced(name: str, target_name: str, work: "Work", *, as_json: bool) -> "Tar
     """Do it under the subscription's lease, with its progress on standard error."""
     from ccpr.service import targets
     from ccpr.service.target_sync import TargetOutcome
-    from ccpr.service.workspace import Workspace
 
     started = time.monotonic()
     with (
-        handle_errors(as_json=as_json),
-        Workspace() as workspace,
+        opened(as_json=as_json) as workspace,
         open_iteration(workspace, name) as iteration,
         Display() as display,
     ):
@@ -409,9 +403,8 @@ def release(
     """Make tables of databases ordinary, writable ones: what was disabled is brought back, the mark is removed, and
     later runs do not touch them."""
     from ccpr.service import targets
-    from ccpr.service.workspace import Workspace
 
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         released = targets.release(workspace, name, target_name, table)
     if as_json:
         show_json([asdict(one) for one in released])
@@ -440,10 +433,9 @@ def remove(
     """Forget a target. Release the tables of a database first, with `ccpr target release`; with --force they stay as
     they are, with their mark. Those of a lake stay, and stay readable."""
     from ccpr.service import lakes, targets
-    from ccpr.service.workspace import Workspace
 
     about: dict[str, Any] = {"name": name, "target": target_name, "removed": True}
-    with handle_errors(as_json=as_json), Workspace() as workspace:
+    with opened(as_json=as_json) as workspace:
         found = targets.records_of(workspace, name).any(target_name)
         if found.lake is None:
             _refuse(["--purge"] if purge else [], "of a lake")

@@ -8,7 +8,7 @@ import typer
 
 from ccpr.base.wording import size_text
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.output import counted, handle_errors, out, show_json, show_table
+from ccpr.cli.output import counted, opened, out, show_json, show_table
 from ccpr.cli.progress_bars import byte_bars
 
 if TYPE_CHECKING:
@@ -47,13 +47,11 @@ def verify(
     """Read the whole mirror and its second copies again and compare them with the ledger. Nothing is changed without
     --repair or --checksums. The exit code is 1 if something is, or stays, damaged, or a copy cannot be read."""
     from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of, verify_copy
-    from ccpr.service.workspace import Workspace
 
     if place and not copy:
         raise typer.BadParameter("a place is of a copy", param_hint="--copy")
     with (
-        handle_errors(as_json=as_json),
-        Workspace() as workspace,
+        opened(as_json=as_json) as workspace,
         byte_bars() as progress,
     ):
         row = workspace.log.row(name)

@@ -91,7 +91,7 @@ class TargetEntry(ConfigPart):
     )
 
 
-class LakeEntry(ConfigPart):
+class LakeTargetEntry(ConfigPart):
     """Tables of files that a subscription is published to. Only what is kept can be changed later."""
 
     to: str = Field(description="file:///folder or s3://bucket/prefix, with region and endpoint as its options.")
@@ -152,7 +152,7 @@ class SubscriptionEntry(PolicyEntry):
     targets: dict[Name, TargetEntry] = Field(
         default_factory=dict, description="Databases that it is synced to, by name."
     )
-    lakes: dict[Name, LakeEntry] = Field(
+    lakes: dict[Name, LakeTargetEntry] = Field(
         default_factory=dict, description="Lakes that it is published to, by name. A target has another name."
     )
     followers: dict[Name, FollowerEntry] = Field(
@@ -200,7 +200,7 @@ PARTS: dict[tuple[str, ...], type[ConfigPart]] = {
     ("objectives",): ObjectiveEntry,
     ("subscriptions",): SubscriptionEntry,
     ("subscriptions", "targets"): TargetEntry,
-    ("subscriptions", "lakes"): LakeEntry,
+    ("subscriptions", "lakes"): LakeTargetEntry,
     ("subscriptions", "followers"): FollowerEntry,
     ("spark",): SparkEntry,
 }

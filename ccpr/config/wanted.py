@@ -20,7 +20,7 @@ from ccpr.config.model import (
     PARTS,
     ConfigFile,
     FollowerEntry,
-    LakeEntry,
+    LakeTargetEntry,
     SparkEntry,
     SubscriptionEntry,
     TargetEntry,
@@ -246,7 +246,7 @@ class _Resolver:
             return None
         return WantedTarget(name, address, password, TargetSettings(**one.said()), one.database or "")
 
-    def _lake(self, name: str, one: LakeEntry) -> WantedLake:
+    def _lake(self, name: str, one: LakeTargetEntry) -> WantedLake:
         rest = (one.copy_on_write, one.change_data, one.keep, one.keep_for)
         options = LakeOptions(Format(one.format), one.tables, Mapped(one.columns), *rest)
         return WantedLake(name, one.to, options, one.database or "")

@@ -87,7 +87,7 @@ def test_a_view_is_said_to_be_one(points: dict[str, int], tmp_path: Path) -> Non
     for words in (("query", NAME, "coded"), ("export", NAME, "shop.coded", "--out", str(tmp_path / "v.csv"))):
         error = refused(*words)
         assert error["message"].startswith("it is a view")
-        assert "ccpr tables --ddl" in error["remedy"]
+        assert "ccpr tables NAME coded" in error["remedy"]
 
 
 def test_a_renamed_table_is_found_by_its_old_name(points: dict[str, int]) -> None:

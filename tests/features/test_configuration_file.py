@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ccpr.cli.exit_codes import NOT_CONFIRMED
 from ccpr.cli.main import app
-from ccpr.config.model import PARTS, FollowerEntry, LakeEntry
+from ccpr.config.model import PARTS, FollowerEntry, LakeTargetEntry
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.encryption_keys import new_key
 from ccpr.pipeline.spark.session import settings_of
@@ -238,7 +238,7 @@ OTHERS = {
     *(f"subscriptions.followers.{name}" for name in FollowerEntry.model_fields),
     # In test_lake_in_a_file.py.
     "subscriptions.lakes",
-    *(f"subscriptions.lakes.{name}" for name in LakeEntry.model_fields),
+    *(f"subscriptions.lakes.{name}" for name in LakeTargetEntry.model_fields),
     "subscriptions",
     "version",
     "spark",

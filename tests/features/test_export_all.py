@@ -137,9 +137,15 @@ def test_a_table_and_all_of_them_are_not_both_exported(source: SimulatedSource, 
     assert not any(tmp_path.glob("*.parquet"))
 
 
-def test_an_export_says_how_long_it_takes_before_it_begins(source: SimulatedSource, home: Path, tmp_path: Path) -> None:
+def test_an_export_says_how_long_it_takes_before_it_begins(
+    source: SimulatedSource, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command("run", "s")
     words = ["export", "s", "--all", "--out", str(tmp_path), "--yes"]
+    with monkeypatch.context() as usual:
+        usual.setattr("ccpr.service.estimates.record", lambda *_: None)
+        assert "at most" not in CliRunner().invoke(app, words, catch_exceptions=False).output, "nothing of a little"
+    monkeypatch.setattr("ccpr.cli.progress_bars._MUCH_BYTES", 0)
     told = " ".join(CliRunner().invoke(app, words, catch_exceptions=False).output.split())
     assert "at most 3 rows" in told
     assert "how long it takes is not known yet" in told

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ccpr.config.model import LakeEntry
+from ccpr.config.model import LakeTargetEntry
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.lake_readers import read_delta_rs
@@ -67,7 +67,7 @@ def test_a_lake_of_a_file_is_added_once_and_published(home: Path, port: int) -> 
 
 
 def test_every_key_of_a_lake_is_kept_and_exported(home: Path, port: int) -> None:
-    assert set(ALL) | {"to"} == set(LakeEntry.model_fields)
+    assert set(ALL) | {"to"} == set(LakeTargetEntry.model_fields)
     said = {"to": (home / "lake").as_uri(), **ALL}
     apply(home, file_with(port, lake=said))
     (listed,) = command("target", "list", "shop")
