@@ -145,7 +145,7 @@ def test_a_drill_into_a_server_makes_a_database_and_drops_it(shop: OneTable, ser
 
 def test_a_killed_drill_into_a_server_leaves_what_the_next_one_drops(shop: OneTable, server: MariaDb) -> None:
     with (
-        patch.object(drilling.Server, "drop"),
+        patch.object(drilling.DatabaseServer, "drop"),
         patch.object(drilling, "load_point", side_effect=Killed),
         pytest.raises(Killed),
     ):
