@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.installed.core import ROOT, Core
+from tests.support.replica import source_uri
 
 PYPROJECTS = (ROOT / "pyproject.toml", ROOT / "packages" / "emulator" / "pyproject.toml")
 
@@ -59,7 +60,7 @@ def test_a_recording_is_served(core: Core, recordings: Path) -> None:
 def test_a_stream_of_changes_is_replicated_and_compared(core: Core, tmp_path: Path) -> None:
     record = str(tmp_path / "load")
     with served(core, "--living") as port:
-        source = f"mysql://sys#root@127.0.0.1:{port}"
+        source = source_uri(port)
         options = ("--from", source, "--record", record, "--changes", "200", "--rate", "0", "--publish")
         assert core.command("workload", "run", *options)["changes"] >= 200
         scope = ("--database", "ccpr_load", "--publication", "ccpr_load_pub", "--publisher", "sys")
