@@ -46,7 +46,7 @@ def test_an_upgrade_in_place_goes_on_without_a_new_copy(replica: Replica) -> Non
 def test_status_and_doctor_show_them(replica: Replica) -> None:
     replica.subscribe()
     replica.run(), replica.run()
-    shown = CliRunner().invoke(app, ["status", NAME], catch_exceptions=False).output
+    shown = CliRunner().invoke(app, ["status", NAME, "-v"], catch_exceptions=False).output
     assert "zero dates: no" in " ".join(shown.split())
     found = checks(replica, NAME)
     assert (found["interface"]["result"], found["capabilities"]["result"]) == ("ok", "ok")

@@ -76,7 +76,7 @@ def test_status_and_run_say_which_way_bytes_came(replica: Replica) -> None:
     status = replica.command("status", NAME)
     assert status["objects_from"] == folder.as_uri()
     assert status["objects_direct"] == status["objects_copied"] == outcome["objects_copied"] > 0
-    text = CliRunner().invoke(app, ["status", NAME], env={"COLUMNS": "200"}).stdout
+    text = CliRunner().invoke(app, ["status", NAME, "-v"], env={"COLUMNS": "200"}).stdout
     assert f"storage, {folder.as_uri()}" in " ".join(text.split())
     replica.command("alter", NAME, "--objects-from", "")
     assert replica.command("status", NAME)["objects_from"] == ""

@@ -80,7 +80,7 @@ def test_tables_that_match_are_replicated_and_what_is_left_out_is_said_once(sour
         ("other", "the patterns of the subscription exclude it"),
     ]
     assert status["scope"] == "d (tables order_*, item without *_tmp)"
-    shown = typer.testing.CliRunner().invoke(app, ["status", "s"], catch_exceptions=False).stdout
+    shown = typer.testing.CliRunner().invoke(app, ["status", "s", "-v"], catch_exceptions=False).stdout
     assert " ".join(shown.split()).count("table order_tmp, other: the patterns of the subscription exclude it") == 1
     assert command("subscriptions")[0]["tables"] == "tables order_*, item without *_tmp"
 
