@@ -110,7 +110,7 @@ def base_file(uri: str) -> dict[str, Any]:
 def apply(file: dict[str, Any], code: int = 0) -> Any:
     path = Path(os.environ["CCPR_HOME"]).parent / "ccpr.yaml"
     path.write_text(yaml.safe_dump(file, allow_unicode=True))
-    return command("apply", "-f", str(path), code=code)
+    return command("config", "apply", "-f", str(path), code=code)
 
 
 def apply_file(uri: str, one: Setting, said: Any, code: int = 0) -> Any:
@@ -118,7 +118,7 @@ def apply_file(uri: str, one: Setting, said: Any, code: int = 0) -> Any:
 
 
 def apply_exported(uri: str) -> Any:
-    exported = yaml.safe_load(command("export-config")["text"])
+    exported = yaml.safe_load(command("config", "export")["text"])
     return apply({**exported, "upstreams": {name: {"uri": uri} for name in exported["upstreams"]}})
 
 

@@ -175,7 +175,9 @@ def test_the_plan_shows_the_statements_as_they_are_run(shop: Shop) -> None:
     plan = shop.command("plan", NAME)["targets"][TARGET]
     planned = [*plan["renames"], *(statement for step in plan["steps"] for statement in step["statements"])]
     assert {step["table"] for step in plan["steps"] if step["destructive"]} == {"d.a", "d.gone", "d.left", "d.cast"}
-    text = typer.testing.CliRunner().invoke(app, ["plan", NAME], catch_exceptions=False).stdout.replace("\n", "")
+    text = (
+        typer.testing.CliRunner().invoke(app, ["plan", NAME, "--ddl"], catch_exceptions=False).stdout.replace("\n", "")
+    )
     assert [statement for statement in planned if statement.replace("\n", "") + ";" not in text] == []
     ran = statements_of(shop, shop.run)
     assert sorted(ran) == sorted(planned)

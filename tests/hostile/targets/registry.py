@@ -94,10 +94,8 @@ class RegistryRows:
         rows = [_row(one)]
         self._seeds = []
         for intent in intents:
-            change = intent.to_json()
-            for kind in ({}, {"kind": change.pop("kind")}):
-                stored = {"id": "x", "change": {**change, **kind}, "next_statement": 0, "before": "ab"}
-                self._seeds.append({"registry": rows, "loads": [load], "intents": [stored]})
+            stored = {"id": "x", "change": intent.to_json(), "next_statement": 0, "before": "ab"}
+            self._seeds.append({"registry": rows, "loads": [load], "intents": [stored]})
         for seed in self._seeds:
             assert self._accepted(json.loads(json.dumps(seed))), seed["intents"]
 
