@@ -202,7 +202,7 @@ def _in_lakes(workspace: "Workspace", name: str) -> "dict[str, dict[int, tuple[L
     """By lake and the time of a point, the lake's tables there."""
     from ccpr.service import lakes
 
-    return {lake.name: lakes.versions(lake, workspace, name) for lake in lakes.lake_records(workspace, name).lakes()}
+    return {lake.name: lakes.versions(lake, workspace, name) for lake in workspace.of(name).targets.lakes()}
 
 
 def _lakes_json(there: "Mapping[str, Mapping[int, tuple[LakeTable, ...]]]", at: int) -> dict[str, Any]:

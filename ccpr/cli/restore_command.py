@@ -110,8 +110,7 @@ def restore(
             identity = read.identity()
             known = read.point(point)
             chosen = database_of(known, database, None)
-            tables = names_in(known, chosen, table or ())
-            source = Source(identity.subscription if identity else "mirror", read, chosen, known.lsn, tables)
+            source = Source(identity.subscription if identity else "mirror", read, chosen, known.lsn)
         else:
             row = workspace.log.row(name or "")
             subscription = Subscription.from_row(row)
@@ -119,9 +118,10 @@ def restore(
             reading = subscription.settings.reading
             pins, known = workspace.of(row).pins, read.point(point)
             chosen = database_of(known, database, None if subscription.of_account else subscription.database)
-            tables = names_in(known, chosen, table or ())
-            source = Source(subscription.name, read, chosen, known.lsn, tables, pins)
-        source = replace(source, several=any(ref.database != source.database for ref in known.tables.values()))
+            source = Source(subscription.name, read, chosen, known.lsn, pins=pins)
+        tables = names_in(known, chosen, table or ())
+        several = any(ref.database != chosen for ref in known.tables.values())
+        source = replace(source, tables=tables, several=several)
         script = None
         if with_definitions is not None:
             script = DefinitionsScript.of_point(read, known, source.database, as_ or source.database, with_definitions)
@@ -133,7 +133,7 @@ def restore(
                     script.show()
                 return
         if by_rows:
-            loaded = PointSource(read, known, source.database, tables)
+            loaded = PointSource(read, known, chosen, tables)
             _restore_rows(workspace, loaded, into, password_file, pins, script, reading, as_json=as_json)
             return
         endpoint, password = read_login(into, password_file)

@@ -212,10 +212,10 @@ def _drop_lake(workspace: "Workspace", statement: "DropLake") -> dict[str, Any]:
 
 
 def _show_lakes(workspace: "Workspace", statement: "ShowLakes", *, as_text: bool) -> dict[str, Any]:
-    from ccpr.service import lakes
+    from ccpr.lake.lake_options import options_of
 
-    found = lakes.lake_records(workspace, statement.subscription).lakes()
-    rows = [(one.name, one.uri, lakes.options_of(one).format.value, one.lsn, len(one.behind)) for one in found]
+    found = workspace.of(statement.subscription).targets.lakes()
+    rows = [(one.name, one.uri, options_of(one).format.value, one.lsn, len(one.behind)) for one in found]
     return _table("SHOW LAKES", ("lake", "uri", "format", "lsn", "tables_behind"), rows, as_text=as_text)
 
 

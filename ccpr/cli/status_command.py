@@ -28,13 +28,9 @@ from ccpr.state.errors import StateUnavailable
 from ccpr.state.states import Shown
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from ccpr.service.follower_status import FollowerStatus
     from ccpr.service.status import SubscriptionStatus, TargetStatus
     from ccpr.state.log_rows import LastError
-
-    _Read: TypeAlias = Callable[[], list[SubscriptionStatus]]
 
 
 WATCH_SECONDS = 1.0

@@ -175,10 +175,8 @@ def lake_options(
 @target.command("list")
 def list_(name: Name, kind: OnlyKind = None, as_json: AsJson = False) -> None:
     """List the targets of a subscription."""
-    from ccpr.service import targets
-
     with opened(as_json=as_json) as workspace:
-        found = [one for one in targets.records_of(workspace, name).all() if kind in (None, kind_of(one))]
+        found = [one for one in workspace.of(name).targets.all() if kind in (None, kind_of(one))]
     if as_json:
         show_json([target_json(one) for one in found])
         return
@@ -207,11 +205,11 @@ def status(name: Name, target_name: AnyTarget = None, kind: OnlyKind = None, as_
     """Show the targets of a subscription: the point of each, its lag, what lags or failed in it and why, and of a lake,
     which is read, its tables with their versions."""
     from ccpr.pipeline.lag import LagMeter
-    from ccpr.service import lakes, targets
+    from ccpr.service import lakes
     from ccpr.service.status import read_status
 
     with opened(as_json=as_json) as workspace:
-        records = targets.records_of(workspace, name)
+        records = workspace.of(name).targets
         chosen = records.all() if target_name is None else [records.any(target_name)]
         chosen = [one for one in chosen if kind in (None, kind_of(one))]
         known = {
@@ -286,7 +284,7 @@ def alter(
     from ccpr.service import lakes, targets
 
     with opened(as_json=as_json) as workspace:
-        if targets.records_of(workspace, name).any(target_name).lake is not None:
+        if workspace.of(name).targets.any(target_name).lake is not None:
             given = ["--to"] if to else [TARGET_SETTINGS[one].option for one in settings]
             _refuse(given, "of a database")
             altered = lakes.alter(workspace, name, target_name, keep, keep_for)
@@ -355,7 +353,6 @@ def approve(
 
 def _synced(name: str, target_name: str, work: "Work", *, as_json: bool) -> "TargetOutcome":
     """Do it under the subscription's lease, with its progress on standard error."""
-    from ccpr.service import targets
     from ccpr.service.target_sync import TargetOutcome
 
     started = time.monotonic()
@@ -364,7 +361,7 @@ def _synced(name: str, target_name: str, work: "Work", *, as_json: bool) -> "Tar
         open_iteration(workspace, name) as iteration,
         Display() as display,
     ):
-        done = work(workspace, iteration, targets.records_of(workspace, name).any(target_name), display.callbacks)
+        done = work(workspace, iteration, workspace.of(name).targets.any(target_name), display.callbacks)
     if isinstance(done, TargetOutcome):
         return done
     return TargetOutcome(target_name, done, None, time.monotonic() - started)
@@ -436,7 +433,7 @@ def remove(
 
     about: dict[str, Any] = {"name": name, "target": target_name, "removed": True}
     with opened(as_json=as_json) as workspace:
-        found = targets.records_of(workspace, name).any(target_name)
+        found = workspace.of(name).targets.any(target_name)
         if found.lake is None:
             _refuse(["--purge"] if purge else [], "of a lake")
             targets.remove(workspace, name, target_name, force=force)
@@ -459,21 +456,21 @@ def kind_of(found: "Target") -> TargetKind:
 
 def _place(found: "Target") -> str:
     """Without a password."""
-    from ccpr.service import targets
+    from ccpr.targets.address import address_of
 
-    return found.uri if found.lake is not None else targets.address_of(found).masked()
+    return found.uri if found.lake is not None else address_of(found).masked()
 
 
 def _kind_word(found: "Target") -> str:
     """A database's dialect, or a lake's format."""
-    from ccpr.service import lakes
+    from ccpr.lake.lake_options import options_of
 
-    return (found.dialect or TargetKind.DATABASE) if found.lake is None else lakes.options_of(found).format
+    return (found.dialect or TargetKind.DATABASE) if found.lake is None else options_of(found).format
 
 
 def target_json(found: "Target") -> dict[str, Any]:
     """For scripts; without the password. What only one kind has, the other has not."""
-    from ccpr.service import lakes
+    from ccpr.lake.lake_options import options_of
 
     about = {
         "target": found.name,
@@ -488,4 +485,4 @@ def target_json(found: "Target") -> dict[str, Any]:
         settings = {one.name: one.plain(found.settings) for one in TARGET_SETTINGS.values()}
         return {**about, "dialect": found.dialect.value if found.dialect is not None else None, **settings}
     error = None if found.failing is None else asdict(found.failing.failure)
-    return {**about, "lake": found.name, "uri": found.uri, **asdict(lakes.options_of(found)), "error": error}
+    return {**about, "lake": found.name, "uri": found.uri, **asdict(options_of(found)), "error": error}

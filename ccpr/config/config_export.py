@@ -13,7 +13,6 @@ from ccpr.matrixone.client.endpoint import Endpoint, format_uri
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service.subscriptions import overlapping
-from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerStage
@@ -23,7 +22,7 @@ from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.state.targets import Target, TargetState
-from ccpr.targets.address import format_target_uri
+from ccpr.targets.address import address_of, format_target_uri
 
 _SECRET = re.compile("secret|password|token|access[._]?key", re.I)  # names of Spark's settings, as Spark redacts them
 
@@ -93,13 +92,14 @@ def export_config(workspace: Workspace) -> Exported:
                 entry[part.reference] = one.name
         if row.state == State.PAUSED:
             entry["paused"] = True
-        targets = _targets(workspace.of(row).targets.databases(), one.name, variables)
+        records = workspace.of(row)
+        targets = _targets(records.targets.databases(), one.name, variables)
         if targets:
             entry["targets"] = targets
-        lakes = _lakes(workspace.of(row).targets.lakes())
+        lakes = _lakes(records.targets.lakes())
         if lakes:
             entry["lakes"] = lakes
-        followers = _followers(workspace.of(row).followers.all(), one, variables)
+        followers = _followers(records.followers.all(), one, variables)
         if followers:
             entry["followers"] = followers
         file["subscriptions"][one.name] = entry

@@ -32,6 +32,7 @@ from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.state.targets import Target, TargetState
+from ccpr.targets.address import address_of
 
 SPARK = "spark"
 
@@ -266,7 +267,7 @@ class _Comparison:
             return None
 
     def _alter_target(self, path: Path, name: str, one: WantedTarget, known: Target) -> Iterator[Action]:
-        address = targets.address_of(known)
+        address = address_of(known)
         if known.state is TargetState.RELEASED:
             self.problems.append(Problem(path, "it was released, so that nothing syncs it; give it another name"))
         if address.database != one.address.database:

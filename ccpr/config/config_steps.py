@@ -17,6 +17,7 @@ from ccpr.state.credentials import Vault
 from ccpr.state.followers import Follower
 from ccpr.state.pins import check_unpinned
 from ccpr.state.targets import Target
+from ccpr.targets.address import address_of
 
 
 def create(workspace: Workspace, one: WantedSubscription) -> None:
@@ -57,7 +58,7 @@ def check_new_login(workspace: Workspace, one: WantedTarget) -> None:
 
 
 def check_target_login(workspace: Workspace, target: Target) -> None:
-    address = targets.address_of(target)
+    address = address_of(target)
     targets.try_login(address, workspace.vault.open(target.sealed_password, address.endpoint))
 
 
@@ -93,7 +94,7 @@ def drop_subscription(workspace: Workspace, name: str, following: Following) -> 
     followers = _check_pins(workspace, name)  # before anything is ended
     for follower in followers:
         following.unfollow(workspace, name, follower.name)
-    for target in targets.records_of(workspace, name).databases():
+    for target in workspace.of(name).targets.databases():
         remove_target(workspace, name, target.name)
     return drop(workspace, name)
 
@@ -101,7 +102,7 @@ def drop_subscription(workspace: Workspace, name: str, following: Following) -> 
 def check_drop(workspace: Workspace, name: str, following: Following) -> None:
     for follower in _check_pins(workspace, name):
         following.check_end(workspace, name, follower.name)
-    for target in targets.records_of(workspace, name).databases():
+    for target in workspace.of(name).targets.databases():
         check_target_login(workspace, target)
 
 

@@ -1,8 +1,8 @@
 """A table's copy in a target: a database, or a lake, where it has its database's name."""
 
 from ccpr.matrixone.schema import Table
-from ccpr.service.targets import address_of
 from ccpr.state.targets import Target
+from ccpr.targets.address import address_of
 
 
 def copy_database(target: Target, database: str) -> str:

@@ -12,11 +12,11 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.care_status import with_care
-from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetState
+from ccpr.targets.address import address_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ccpr.service.targets import address_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import FollowerLoginLost, StateUnreadable
 from ccpr.state.followers import open_login, open_password
 from ccpr.state.relay_users import RelayUsers
 from ccpr.state.subscription import Subscription
+from ccpr.targets.address import address_of
 
 
 @dataclass(frozen=True, slots=True)

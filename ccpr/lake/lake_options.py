@@ -4,10 +4,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.state.patterns import NamePatterns
+
+if TYPE_CHECKING:
+    from ccpr.state.targets import Target
 
 
 class Mapped(StrEnum):
@@ -82,3 +85,8 @@ class LakeOptions:
             raise TypeError("not a bool")
         kept = (None if value[key] is None else integer_of(value[key]) for key in ("keep", "keep_for"))
         return cls(Format(value["format"]), text_of(value["tables"]), Mapped(value["columns"]), *flags, *kept)
+
+
+def options_of(target: "Target") -> LakeOptions:
+    """Raises ValueError, KeyError or TypeError for what this program has not written."""
+    return LakeOptions.from_text(target.lake or "{}")

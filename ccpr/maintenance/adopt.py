@@ -20,7 +20,7 @@ from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.head import Head, Identity
 from ccpr.mirror.kept_points import KeptPoints
-from ccpr.mirror.layout import LEDGER_SCHEMA, digest_in, object_path
+from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile
 from ccpr.mirror.points import Point, TableRef
@@ -198,7 +198,7 @@ class _Shown:
         return [one for one in self._ended + live if self._is_kept(one.name)]
 
     def objects(self, ledgers: list[pa.Table]) -> Mapping[str, LedgerEntry]:
-        """The objects whose files the mirror keeps. Where neither manifest nor ledger has a checksum (format 1), the
+        """The objects whose files the mirror keeps. Where neither manifest nor ledger has a checksum (of 0.1.0), the
         file is read."""
         listed = {
             name: checksum
@@ -229,21 +229,19 @@ def _snapshot(point: Point) -> SnapshotRef:
 
 
 def _write(connection: sa.Connection, lease: Lease, found: _MirrorRows, head: Head) -> None:
-    log, task_id = lease.log, lease.claim.task_id
+    task_id = lease.claim.task_id
     for table in _ADOPTED:
         connection.execute(table.delete().where(table.c.task_id == task_id))
-    history, ledger = log.of(task_id).history, log.of(task_id).ledger
-    quarantine = log.of(task_id).quarantine
+    records = lease.log.of(task_id)
     for point, file, changes, copied in zip(found.points, found.files, found.changes, found.ledgers, strict=True):
         size = pc.sum(copied.column("size")).as_py() or 0
-        path = file.path if digest_in(file.path) else ""
         numbers = (len(changes), copied.num_rows, size)
-        listed = GlobalPoint(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, *numbers, path)
-        history.write(connection, listed, changes, point.definitions)
-        quarantine.write_behind(connection, point.lsn, point.behind)
-    ledger.write(connection, found.objects.values(), found.references)
+        listed = GlobalPoint(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, *numbers, file.path)
+        records.history.write(connection, listed, changes, point.definitions)
+        records.quarantine.write_behind(connection, point.lsn, point.behind)
+    records.ledger.write(connection, found.objects.values(), found.references)
     if head.kept:
-        _write_kept(connection, log.of(task_id).kept, found, head)
+        _write_kept(connection, records.kept, found, head)
     _write_checkpoint(connection, lease, found, head)
 
 

@@ -142,9 +142,9 @@ class Verifier:
         self._checksums, self._summed = checksums, dict[str, set[str]]()
         self._mirror, self._log, self._name = mirror, log, name
         self._lease, self._sources, self._deep, self._on_progress = lease, sources, deep, on_progress
-        task_id = log.row(name).task_id
-        self._history, self._ledger = log.of(task_id).history, log.of(task_id).ledger
-        self._behind = log.of(task_id).quarantine.behind_by_point()
+        records = log.of(log.row(name).task_id)
+        self._history, self._ledger = records.history, records.ledger
+        self._behind = records.quarantine.behind_by_point()
 
     def small_files(self) -> list[Damage]:
         """Verify everything but the objects. Raises what `run` raises."""

@@ -125,12 +125,10 @@ class PointCommitter:
 
     def __init__(self, lease: Lease, mirror: Mirror, clock: Clock = wall_clock) -> None:
         self._log, self._lease, self._mirror, self._clock = lease.log, lease, mirror, clock
-        log, task_id = lease.log, lease.claim.task_id
-        self.history = log.of(task_id).history
-        self.ledger = log.of(task_id).ledger
-        self.quarantine = log.of(task_id).quarantine
-        self.figures = log.of(task_id).row_sums
-        self._checkpoint = Checkpoint(log.engine, task_id, clock)
+        records = lease.log.of(lease.claim.task_id)
+        self.history, self.ledger = records.history, records.ledger
+        self.quarantine, self.figures = records.quarantine, records.row_sums
+        self._checkpoint = Checkpoint(records.engine, records.task_id, clock)
         self._is_loaded = False  # and the checkpoint has not been flushed since
 
     @repeatable

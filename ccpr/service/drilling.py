@@ -99,25 +99,25 @@ def drill(
     """
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
-    own, pins, worker = workspace.mirror(name), workspace.of(row).pins, worker_of(workspace)
+    own, records, worker = workspace.mirror(name), workspace.of(row), worker_of(workspace)
     mirror, shown = (own, place.shown) if copy is None else (copy, f"{place.shown}, from {copy.store.url}")
     no_point_goes = nullcontext() if copy is None else claimed(copy.store, "copy", worker)
     with _claimed(own, worker) as is_alone, no_point_goes:
         if is_alone:
-            end_left(pins, _PIN)  # of a drill that was killed
+            end_left(records.pins, _PIN)  # of a drill that was killed
         point = mirror.point(_choose(workspace, row.task_id, mirror.lsns()) if at is None else at)
         chosen = _tables(mirror, point, tables)
         refs = [point.tables[table_id] for table_id in chosen]
         size = sum(ref.bytes for ref in refs)
         announce(point, sum(ref.rows for ref in refs), size)
         done = Drill(workspace.now(), workspace.now(), point.lsn, point.at.physical, shown, bytes=size)
-        records, found = workspace.of(row).row_sums, dict[int, RowSum]()
+        found = dict[int, RowSum]()
         try:
-            with unexpected(), pinned(pins, point, workspace.clock, _PIN):
+            with unexpected(), pinned(records.pins, point, workspace.clock, _PIN):
                 work = _Work(workspace, subscription, mirror, point, chosen, progress, is_alone)
                 work.check_unproven()
                 differences = work.into_server(place, found) if place.server else work.into_folder(place, found)
-                known = records.at(point.lsn)
+                known = records.row_sums.at(point.lsn)
                 differences |= _compared(chosen, found, known)
             compared = sum(1 for table_id in found if table_id in known)
             rows = sum(one.rows for one in found.values())
@@ -125,9 +125,9 @@ def drill(
         except CcprError as error:
             done = replace(done, tables=len(found), failure=Failure.of(error))
         done = replace(done, ended_at=workspace.now())
-        workspace.of(row).drills.add(done)
+        records.drills.add(done)
     if done.good:
-        records.complete(point.lsn, found, MadeBy.DRILL, workspace.now())
+        records.row_sums.complete(point.lsn, found, MadeBy.DRILL, workspace.now())
         estimates.record(workspace.home, place.kind, size, done.seconds)
     return done
 

@@ -13,7 +13,7 @@ from ccpr.base.progress import SILENT, Progress
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeStoreUnsafe
 from ccpr.lake.lake_catalog import LakeCatalog, LakeContents, each_point
-from ccpr.lake.lake_options import LakeOptions
+from ccpr.lake.lake_options import LakeOptions, options_of
 from ccpr.lake.lake_plan import PlannedLakeTable, plan_lake
 from ccpr.lake.lake_sync import LakeScope, LakeSync
 from ccpr.lake.stores import LakeStore, open_lake
@@ -31,7 +31,7 @@ from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import GlobalPoint
 from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.target_settings import TargetSettings
-from ccpr.state.targets import Target, TargetRecords
+from ccpr.state.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,6 @@ class LakeShown:
     tables: tuple[LakeTable, ...]
 
 
-def lake_records(workspace: Workspace, name: str) -> TargetRecords:
-    """Raises SubscriptionMissing."""
-    return workspace.of(name).targets
-
-
-def options_of(target: Target) -> LakeOptions:
-    """Raises ValueError, KeyError or TypeError for what this program has not written."""
-    return LakeOptions.from_text(target.lake or "{}")
-
-
 def add(workspace: Workspace, name: str, lake_name: str, url: str, options: LakeOptions, database: str = "") -> Target:
     """Look at the place, then write one row. Nothing is published yet.
 
@@ -87,7 +77,7 @@ def add(workspace: Workspace, name: str, lake_name: str, url: str, options: Lake
     """
     store = check_new(workspace, name, lake_name, url, options, database)
     _probe(store)
-    records = lake_records(workspace, name)
+    records = workspace.of(name).targets
     now = workspace.now()
     target = Target(
         records.task_id,
@@ -181,7 +171,7 @@ def _probe(store: LakeStore) -> None:
 def alter(workspace: Workspace, name: str, lake_name: str, keep: int | None, keep_for: int | None) -> Target:
     """Set how many points, or seconds of them, stay readable; both None: as in the mirror. Raises TargetMissing,
     BadSetting."""
-    records = lake_records(workspace, name)
+    records = workspace.of(name).targets
     options = replace(options_of(records.lake(lake_name)), keep=keep, keep_for=keep_for)
     _check_kept(options)
     records.change(lake_name, lake=options.to_text())
@@ -191,7 +181,7 @@ def alter(workspace: Workspace, name: str, lake_name: str, keep: int | None, kee
 def remove(workspace: Workspace, name: str, lake_name: str, *, purge: bool = False) -> str:
     """Forget a lake. Its files stay, unless `purge`: then those of its tables and of the table of points are deleted.
     Returns its URL. Raises TargetMissing; LakeChanged, StoreFailed."""
-    records = lake_records(workspace, name)
+    records = workspace.of(name).targets
     target = records.lake(lake_name)
     if purge:
         store = open_lake(target.uri)

@@ -280,7 +280,7 @@ def _held(target: Target) -> frozenset[str]:
 
 
 def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRules":
-    from ccpr.service.targets import address_of
+    from ccpr.targets.address import address_of
     from ccpr.targets.target_plan import TargetRules
 
     assert target.dialect is not None  # it is a database

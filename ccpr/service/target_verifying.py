@@ -48,7 +48,7 @@ def _reached(workspace: Workspace, subscription: Subscription, target: Target) -
         from ccpr.service.lakes import shown_location
 
         return shown_location(workspace, subscription, target)
-    from ccpr.service.targets import address_of
+    from ccpr.targets.address import address_of
     from ccpr.targets.database_server import reached
 
     address = address_of(target)

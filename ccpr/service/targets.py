@@ -17,7 +17,7 @@ from ccpr.state.history import PointHistory
 from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState
-from ccpr.targets.address import Address, format_target_uri, parse_target_uri
+from ccpr.targets.address import Address, address_of, format_target_uri
 from ccpr.targets.base import TableState
 from ccpr.targets.database_server import DatabaseServer
 from ccpr.targets.database_target import DatabaseTarget
@@ -32,15 +32,6 @@ class ReleasedTable:
     target: str
     table: str
     left_out: tuple[str, ...]
-
-
-def records_of(workspace: Workspace, name: str) -> TargetRecords:
-    """Raises SubscriptionMissing."""
-    return workspace.of(name).targets
-
-
-def address_of(target: Target) -> Address:
-    return parse_target_uri(target.uri)[0]
 
 
 @contextmanager
@@ -171,7 +162,7 @@ def alter(
 
     Raises TargetMissing, BadSetting, and what `DatabaseTarget.open` raises.
     """
-    records = records_of(workspace, name)
+    records = workspace.of(name).targets
     target = records.get(target_name)
     before = target.settings
     more = [name for name in settings.get("as_text", ()) if name not in before.as_text]  # the others may be gone since
@@ -229,7 +220,7 @@ def _check_columns(history: PointHistory, names: Sequence[str], source_database:
 def remove(workspace: Workspace, name: str, target_name: str, *, force: bool = False) -> None:
     """Delete a target's row. Raises TargetMissing; TargetInUse if it has tables that were not released, unless
     `force`."""
-    records = records_of(workspace, name)
+    records = workspace.of(name).targets
     target = records.get(target_name)
     if not force:
         with open_target(workspace, target) as opened:
@@ -249,7 +240,7 @@ def release(
     The target's registry keeps the released tables. Raises TargetMissing, TargetTableUnknown for a name that no target
     has.
     """
-    records = records_of(workspace, name)
+    records = workspace.of(name).targets
     chosen = [records.get(target_name)] if target_name is not None else records.databases()
     found: list[ReleasedTable] = []
     for target in chosen:

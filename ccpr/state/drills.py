@@ -112,8 +112,3 @@ def drilled_tasks(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions that had a drill."""
     with reading(engine) as connection:
         return set(connection.scalars(sa.select(drills.c.task_id).distinct()))
-
-
-def last_drills(engine: sa.Engine) -> dict[str, tuple[Drill | None, Drill | None]]:
-    """By task id, the last drill and the last good one. What cannot be read is left out."""
-    return {task: DrillRecords(engine, task).last() for task in drilled_tasks(engine)}

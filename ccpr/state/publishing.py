@@ -148,8 +148,8 @@ def rewrite_points(
 ) -> None:
     """Write the files of all points from what the catalog database knows, and record their names, with other values of
     the subscription's row. The head that names the newest is yet to be published. Raises LeaseLost."""
-    before, records = [file.path for file in history.files()], log.of(claim.task_id).kept
-    kept = records.state()
+    before, records = [file.path for file in history.files()], log.of(claim.task_id)
+    kept = records.kept.state()
     files = _write_points(history, mirror, kept.chain_from)
     named = {file.path for file in files}
     old = [path for path in before if path not in named and mirror.store.size(path) is not None]
@@ -159,8 +159,8 @@ def rewrite_points(
     def record(connection: sa.Connection) -> None:
         history.set_files(connection, files)
         if kept.revision:
-            records.write(connection, kept, after)
-        log.of(claim.task_id).ledger.schedule_deletion(connection, [*old, *filter(None, [kept.file])], due)
+            records.kept.write(connection, kept, after)
+        records.ledger.schedule_deletion(connection, [*old, *filter(None, [kept.file])], due)
 
     try:
         log.overwrite(claim, dict(values or {}), record)
@@ -344,7 +344,7 @@ def _is_there(known: _Committed, mirror: Mirror) -> bool:
 
 
 def _mark(log: CcprLog, claim: Claim, history: PointHistory, mirror: Mirror) -> None:
-    """Make the mirror the subscription's: an identity, and points with digests where it was of format 1."""
+    """Make the mirror the subscription's: an identity, and files of points that the catalog database knows."""
     found = mirror.identity()
     identity = found or Identity(claim.task_id, claim.name, new_epoch())
     if found is None:

@@ -117,7 +117,7 @@ points = sa.Table(
     sa.Column("snapshot", sa.String(64), nullable=False),
     sa.Column("committed_at", UTC_TIME, nullable=False),
     sa.Column("ledger", sa.String(255), nullable=False),
-    sa.Column("file", sa.String(255)),  # path of the point's file in the mirror; null = of format 1
+    sa.Column("file", sa.String(255)),  # path of the point's file in the mirror
     sa.Column("tables_changed", sa.BigInteger, nullable=False),
     sa.Column("objects_copied", sa.BigInteger, nullable=False),
     sa.Column("bytes_copied", sa.BigInteger, nullable=False),

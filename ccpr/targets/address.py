@@ -6,11 +6,15 @@ taken literally), with a database after the host. The port is 3306 if none is gi
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri
 from ccpr.targets.errors import BadTargetUri
+
+if TYPE_CHECKING:
+    from ccpr.state.targets import Target
 
 DEFAULT_PORT = 3306
 _PLACE = re.compile(r"(?P<host>\[[^\]/]*\]|[^:/?\[\]]+)(?P<port>:\d+)?/(?P<database>[^/?]+)/?(?P<options>\?.*)?", re.S)
@@ -46,6 +50,11 @@ def parse_target_uri(uri: str) -> tuple[Address, str | None]:
         reason = error.message.partition(": ")[2] or "it cannot be parsed"
         raise BadTargetUri(reason, subject="target URI") from None  # the cause names an upstream
     return Address(endpoint, database), password
+
+
+def address_of(target: "Target") -> Address:
+    """Of a database. Raises BadTargetUri."""
+    return parse_target_uri(target.uri)[0]
 
 
 def format_target_uri(address: Address, password: str | None = None) -> str:

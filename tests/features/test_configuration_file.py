@@ -17,7 +17,6 @@ from ccpr.config.model import PARTS, FollowerEntry, LakeTargetEntry
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.encryption_keys import new_key
 from ccpr.pipeline.spark.session import settings_of
-from ccpr.service.targets import address_of, records_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.setting_kinds import CopyPlace, DrillPlace, Url
@@ -27,6 +26,7 @@ from ccpr.state.subscription import Subscription
 from ccpr.state.tables import mo_ccpr_log
 from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 from ccpr.state.targets import Target
+from ccpr.targets.address import address_of
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.mariadb import MariaDb
@@ -145,7 +145,7 @@ class Seen:
 
     @property
     def target(self) -> Target:
-        return records_of(self.workspace, "shop").get("db")
+        return self.workspace.of("shop").targets.get("db")
 
     @property
     def password(self) -> str:

@@ -8,7 +8,6 @@ import typer.testing
 
 from ccpr.cli.exit_codes import INTERRUPTED
 from ccpr.cli.main import app
-from ccpr.service.targets import records_of
 from ccpr.service.workspace import Workspace
 from ccpr.targets.loading_connection import LoadingConnection
 from tests.support.shop import NAME, TARGET, Shop, shop
@@ -41,7 +40,7 @@ def test_an_interrupt_is_no_failure_of_the_target(shop: Shop, monkeypatch: pytes
         left = packet
         code = typer.testing.CliRunner().invoke(app, ["run", NAME]).exit_code
         with Workspace() as workspace:
-            record = records_of(workspace, NAME).get(TARGET)
+            record = workspace.of(NAME).targets.get(TARGET)
         assert (packet, record.failing) == (packet, None)
         if left > 0:  # it had ended before
             break

@@ -23,7 +23,6 @@ import ccpr
 from ccpr.cli.main import app
 from ccpr.serve.listening import Ignoring
 from ccpr.serve.replicator import Replicator
-from ccpr.service.targets import records_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.targets import Target
 from ccpr_emulator.engine.storage import Storage
@@ -95,12 +94,12 @@ def newest_lsn() -> int | None:
 
 def target() -> Target:
     with Workspace() as workspace:
-        return records_of(workspace, NAME).get(TARGET)
+        return workspace.of(NAME).targets.get(TARGET)
 
 
 def target_lsn() -> int | None:
     with Workspace() as workspace:
-        return records_of(workspace, NAME).get(TARGET).lsn
+        return workspace.of(NAME).targets.get(TARGET).lsn
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from ccpr.pipeline.driver import drive
 from ccpr.pipeline.options import IterationOptions
 from ccpr.schema.sync_mark import MARK
 from ccpr.service.target_sync import sync_targets
-from ccpr.service.targets import records_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
 from ccpr.state.tables import targets
@@ -343,7 +342,7 @@ def test_a_run_whose_target_has_tables_behind_ends_with_an_exit_code_of_its_own(
 def test_a_failing_target_that_gets_another_address_is_not_waited_for(shop: Shop) -> None:
     shop.add()
     with Workspace() as workspace:
-        records = records_of(workspace, NAME)
+        records = workspace.of(NAME).targets
         records.record_failure(records.get(TARGET), Failure("X", "it fails", "target", "look"), datetime.now(UTC))
         assert not records.lagging(datetime.now(UTC), 3600)
         to = uri_from(shop.place.uri, "TARGET_PASSWORD")

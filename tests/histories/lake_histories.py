@@ -129,7 +129,7 @@ def publish_history(seed: int, folder: Path, create_at: CreateAt = "commit") -> 
                 _publish(workspace)
                 mirror = workspace.mirror(NAME)
                 point = mirror.point()
-                target = lakes.lake_records(workspace, NAME).lake(LAKE)
+                target = workspace.of(NAME).targets.lake(LAKE)
                 shown.note(point.lsn, lakes.shown(target, workspace, NAME))
                 shown.assert_shows(mirror, point, readers)
                 audit.look(change_data=options.change_data and options.columns is Mapped.NONE)

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.points import Point
-from ccpr.service.targets import records_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
 from ccpr.state.states import State
@@ -196,7 +195,7 @@ class World:
                 self.stops.append(Stop(f"the follower has stopped: {task.error}"))
                 task.state, task.error = 0, ""
         with Workspace() as workspace:
-            target = records_of(workspace, NAME).get(TARGET)
+            target = workspace.of(NAME).targets.get(TARGET)
         if target.state is not TargetState.ACTIVE and str(target.failing) != self._seen:
             self._seen = str(target.failing)
             self.stops.append(Stop(f"the target is {target.state}: {target.failing}"))
@@ -234,7 +233,7 @@ class World:
 
     def _target_lsn(self) -> int:
         with Workspace() as workspace:
-            return records_of(workspace, NAME).get(TARGET).lsn or 0
+            return workspace.of(NAME).targets.get(TARGET).lsn or 0
 
     def _watermark(self) -> int:
         return max((task.watermark for task in self.follower.tasks.values()), default=0)

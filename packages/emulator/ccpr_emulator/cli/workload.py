@@ -128,8 +128,8 @@ def _reading(
     target: str | None,
     password_file: Path | None,
 ) -> "Iterator[Read]":
-    from ccpr.service.targets import address_of, records_of
     from ccpr.service.workspace import Workspace
+    from ccpr.targets.address import address_of
     from ccpr_emulator.workload.comparison import reader
     from ccpr_emulator.workload.player import connected
 
@@ -145,7 +145,7 @@ def _reading(
         name, _, target_name = (target or "").rpartition(".")
         if not name:
             raise typer.BadParameter("write SUBSCRIPTION.TARGET", param_hint="--target")
-        found = records_of(workspace, name).get(target_name)
+        found = workspace.of(name).targets.get(target_name)
         address = address_of(found)
         password = workspace.vault.open(found.sealed_password, address.endpoint)
         with _of_target(target_name, address.masked()), connected(address.endpoint, password) as connection:
