@@ -206,18 +206,17 @@ def status(name: Name, target_name: AnyTarget = None, kind: OnlyKind = None, as_
     which is read, its tables with their versions."""
     from ccpr.pipeline.lag import LagMeter
     from ccpr.service import lakes
-    from ccpr.service.status import read_status
+    from ccpr.service.status import ReadRow, target_statuses
 
     with opened(as_json=as_json) as workspace:
-        records = workspace.of(name).targets
-        chosen = records.all() if target_name is None else [records.any(target_name)]
+        read = ReadRow.of(workspace.log.row(name))
+        records = workspace.of(read.row)
+        chosen = records.targets.all() if target_name is None else [records.targets.any(target_name)]
         chosen = [one for one in chosen if kind in (None, kind_of(one))]
-        known = {
-            one.name: one for one in read_status(workspace, workspace.log.row(name), LagMeter(workspace.clock)).targets
-        }
-        found = [
-            (one, known[one.name], None if one.lake is None else lakes.shown(one, workspace, name)) for one in chosen
-        ]
+        lag = LagMeter(workspace.clock).read(read.row.task_id, read.context)
+        statuses = target_statuses(workspace, read, records.history.newest(), lag, chosen)
+        there = [None if one.lake is None else lakes.shown(one, workspace, name) for one in chosen]
+        found = list(zip(chosen, statuses, there, strict=True))
         served = _is_served(workspace)
     if as_json:
         show_json([_status_json(*each) for each in found])

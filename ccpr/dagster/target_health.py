@@ -100,8 +100,9 @@ def read_targets(workspace: Workspace, row: LogRow, meter: LagMeter | None = Non
 
 def targets_health(workspace: Workspace, read: ReadRow, lag: Lag) -> list[TargetHealth]:
     """Of all targets of a subscription. Raises StateUnreadable, StateUnavailable."""
-    newest = workspace.of(read.row).history.newest()
-    statuses = target_statuses(workspace, read, newest, lag)
+    records = workspace.of(read.row)
+    newest = records.history.newest()
+    statuses = target_statuses(workspace, read, newest, lag, records.targets.all())
     return [_health(read, one, lag, None if newest is None else newest.lsn, workspace.clock()) for one in statuses]
 
 

@@ -309,7 +309,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         bytes_pending=None if work is None else work.bytes_pending,
         snapshots=read.context.recorded(),
         quarantined=tuple(map(_quarantined, records.quarantine.entries())),
-        targets=target_statuses(workspace, read, newest, lag),
+        targets=target_statuses(workspace, read, newest, lag, records.targets.all()),
         owner=row.cn_uuid if held else None,
         lease_expires=row.lease_expires_at / 1000 if held else None,
         last_error=read.last_error,
@@ -374,11 +374,11 @@ def _quarantined(table: QuarantineEntry) -> QuarantinedTable:
 
 
 def target_statuses(
-    workspace: Workspace, read: ReadRow, newest: GlobalPoint | None, lag: Lag
+    workspace: Workspace, read: ReadRow, newest: GlobalPoint | None, lag: Lag, targets: Iterable[Target]
 ) -> tuple[TargetStatus, ...]:
-    """Of a subscription. Raises StateUnreadable."""
-    records, now = workspace.of(read.row), workspace.clock()
-    return tuple(_target(one, _missing(one, newest, records.history), read, lag, now) for one in records.targets.all())
+    """Of targets of a subscription, in their order. Raises StateUnreadable."""
+    history, now = workspace.of(read.row).history, workspace.clock()
+    return tuple(_target(one, _missing(one, newest, history), read, lag, now) for one in targets)
 
 
 def _missing(found: Target, newest: GlobalPoint | None, history: PointHistory) -> GlobalPoint | None:
