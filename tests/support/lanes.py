@@ -2,19 +2,22 @@
 
 A test is of the lane `long`, `slow` or `integration` if it, its module or its folder says so, of `slow` if it starts a
 JVM or a browser, and of the lane `unit` otherwise. A unit test starts no process and no server: if it does, it fails.
-Of a test of these two lanes that has more than `MOST_CASES` cases, each third stays there, and the others are of the
-lane `long`. `make test` runs all lanes but that one.
+Of a test of the lanes `slow` and `integration` that has more than `MOST_CASES` cases, each third stays there, another
+third each day, so that three days run every case; the others are of the lane `long`. `make test` runs all lanes but
+that one. `CCPR_TEST_DAY=n` runs the cases of day n.
 
 A file's tests stay together, since they share fixtures. What takes long comes first, so that no process is left alone
 with it in the end.
 """
 
+import os
 import re
 import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ import pytest
 LONG, SLOW, INTEGRATION, UNIT = LANES = ("long", "slow", "integration", "unit")
 TESTS = Path(__file__).parents[1]
 MOST_CASES, EACH = 4, 3
+# In the environment, so that processes which share the tests agree at midnight too.
+DAY = int(os.environ.setdefault("CCPR_TEST_DAY", str(date.today().toordinal())))
 FOLDERS = {
     "benchmarks": LONG,
     "ccpr_assets": INTEGRATION,
@@ -57,7 +62,7 @@ def _leave_cases_to_the_long_lane(items: list[pytest.Item]) -> None:
             cases[item.nodeid.partition("[")[0]].append(item)
     for name, same in cases.items():
         if len(same) > MOST_CASES:
-            for number, item in enumerate(same, zlib.crc32(name.encode())):
+            for number, item in enumerate(same, zlib.crc32(name.encode()) + DAY):
                 if number % EACH:
                     item.add_marker(LONG)
 
