@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 
 _COMMAND, _PLACEHOLDER = re.compile(r"`ccpr [^`]*`"), re.compile(r"\b[A-Z]{2,}\b")
 
+SPAN = r"^[0-9]{1,11}[smhd]?$"  # seconds, or a number with its unit
+NO_SPAN = "not a number of seconds, or one with s, m, h or d"
+_UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LIKE = 0.75  # of difflib: 1 = the same
 
 
@@ -66,3 +69,11 @@ def meant(typed: str, known: Iterable[str], kind: str, *, of: str = "It") -> str
         return f"Did you mean {' or '.join(dict.fromkeys(name for text in like for name in by_text[text][:3]))}?"
     whose = "Its" if of == "It" else f"{of}'s"
     return f"{whose} {kind} are {first_names(names, 10)}." if names else f"{of} has no {kind}."
+
+
+def seconds_of(span: str) -> int:
+    """`90`, `90s`, `15m`, `24h` or `7d` in seconds. Raises ValueError."""
+    if not re.fullmatch(SPAN, span):
+        raise ValueError(NO_SPAN)
+    number = span.rstrip("smhd")
+    return int(number) * _UNIT_SECONDS[span[len(number) :]]

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.base.file_modes import opener
-from ccpr.cli.arguments import AsJson, Yes
+from ccpr.cli.arguments import AsJson, Yes, is_several
 from ccpr.cli.asking import confirm, is_interactive
-from ccpr.cli.database_options import is_several
 from ccpr.cli.output import counted, err, handle_errors, opened, out, show_json
 from ccpr.config.errors import ConfigInvalid
 

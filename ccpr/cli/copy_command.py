@@ -8,7 +8,7 @@ import typer
 
 from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.output import counted, opened, out, show_json
+from ccpr.cli.output import answer, counted, opened, out, show_json
 from ccpr.cli.progress_bars import byte_bars
 from ccpr.mirror.key_urls import IN_CLEAR
 from ccpr.state.settings import SETTINGS
@@ -72,10 +72,11 @@ def copy(
             return
         if forget is not None:
             known = copies.forget(workspace, name, forget)
-            if as_json:
-                show_json({"name": name, "place": forget, "known": known})
-            else:
-                out.print(f"{forget} is {'looked after no more' if known else 'not known as a copy'}")
+            answer(
+                {"name": name, "place": forget, "known": known},
+                f"{forget} is {'looked after no more' if known else 'not known as a copy'}",
+                as_json=as_json,
+            )
             return
         to = to or Subscription.from_row(workspace.log.row(name)).settings.copy_to
         if not to:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ccpr.cli import completion
-from ccpr.cli.arguments import AsJson, PasswordFile
-from ccpr.cli.database_options import Account, Scope
-from ccpr.cli.login_options import read_login
+from ccpr.cli.arguments import Account, AsJson, PasswordFile, Scope
+from ccpr.cli.asking import read_login
 from ccpr.cli.output import counted, opened, out, show_json
 
 if TYPE_CHECKING:
@@ -45,9 +44,8 @@ def doctor(
 ) -> None:
     """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
     check failed."""
-    from ccpr.doctor.bucket_check import check_buckets
     from ccpr.doctor.machine_check import check_here, check_mirror_modes, check_mirror_room, check_mirror_store
-    from ccpr.doctor.storage_check import check_storage
+    from ccpr.doctor.store_check import check_buckets, check_storage
     from ccpr.doctor.upstream_check import (
         CheckedUpstream,
         check_recorded_clock,

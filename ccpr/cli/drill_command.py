@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccpr.mirror.points import Point
     from ccpr.service.drilling import DrillTo
     from ccpr.service.workspace import Workspace
-    from ccpr.state.drills import Drill
+    from ccpr.state.care_records import Drill
 
 _SHOWN = 20
 
@@ -81,7 +81,7 @@ def _place(workspace: "Workspace", name: str, into: str | None, password_file: P
 
     settings = Subscription.from_row(workspace.log.row(name)).settings
     if into is not None and into.startswith("mysql://"):
-        from ccpr.cli.login_options import read_login
+        from ccpr.cli.asking import read_login
         from ccpr.service.drilling import DrillTo
         from ccpr.targets.address import Address
 

@@ -1,9 +1,10 @@
-"""`ccpr explain`: what an error's code means and what to do about it."""
+"""`ccpr explain`: what an error's code means and what to do about it. `ccpr help`: all commands by subject."""
 
 import sys
 from dataclasses import asdict
+from itertools import groupby
 from textwrap import fill, indent
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,3 +49,19 @@ def explain(
         out.print(entry.meaning)
         for what, text in (("about", entry.about), ("remedy", entry.remedy), ("tried again", entry.again)):
             out.print(f"  {what + ':':<13}{text}")
+
+
+def help_(
+    context: typer.Context,
+    command: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What to explain.")] = None,
+) -> None:
+    """List all commands by subject, or show the help of one."""
+    program: Any = context.find_root().command
+    if command:
+        program.main([*command, "--help"], prog_name="ccpr")
+    wide = max(map(len, program.deferred))
+    for panel, those in groupby(program.deferred.items(), key=lambda item: item[1].panel):
+        out.print(panel, style="bold")
+        for name, one in those:
+            out.print(f"  {name:<{wide}}  {one.summary}")
+    out.print("\n`ccpr help COMMAND` is its --help; `ccpr explain CODE` explains an error.", style="dim")

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.cli.arguments import AsJson, FollowerName, Name, PasswordFile, Yes
-from ccpr.cli.asking import confirm
-from ccpr.cli.login_options import read_login
-from ccpr.cli.output import counted, err, opened, out, seconds_text, show_json, show_table
+from ccpr.cli.asking import confirm, read_login
+from ccpr.cli.output import answer, counted, err, opened, out, seconds_text, show_json, show_table
 from ccpr.cli.restore_command import Compared, CopyAddress, CopyListen, CopyProgress, Insecure
 
 if TYPE_CHECKING:
@@ -147,10 +146,11 @@ def approve(
 
     with opened(as_json=as_json) as workspace:
         lsn = approve_drops(workspace, name, follower_name)
-    if as_json:
-        show_json({"name": name, "follower": follower_name, "approved_lsn": lsn})
-    else:
-        out.print(f"follower {follower_name} of {name} may go on to point {lsn}, whatever it drops")
+    answer(
+        {"name": name, "follower": follower_name, "approved_lsn": lsn},
+        f"follower {follower_name} of {name} may go on to point {lsn}, whatever it drops",
+        as_json=as_json,
+    )
 
 
 @follower.command()

@@ -1,4 +1,6 @@
-"""What Ctrl-C does to a command: it is interrupted wherever it is, gives back what it holds (its lease, its sessions),
+"""How `ccpr` ends: 0 is done, 1 an error.
+
+What Ctrl-C does to a command: it is interrupted wherever it is, gives back what it holds (its lease, its sessions),
 and ends. What was begun is as after a kill, and the same command goes on with it; so one that cannot give back in time
 is ended, as by a second Ctrl-C (decision interrupted-in-three-seconds).
 """
@@ -12,7 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from ccpr.cli.exit_codes import INTERRUPTED
+USAGE = 2  # what was typed is wrong; nothing was done
+BEHIND = 3  # all is done but for some tables, which are named: they lag in a target, or do not fit into a place
+NOT_CONFIRMED = 4  # something would be destroyed, and was not confirmed; nothing was done
+INTERRUPTED = 130
 
 SECONDS = 3.0
 TEXT = "interrupted; nothing is left half done, type it again to continue"

@@ -8,7 +8,7 @@ import typer
 
 from ccpr.base.clock import utc_now
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.output import handle_errors, out, show_json, show_table
+from ccpr.cli.output import answer, handle_errors, show_json, show_table
 from ccpr.mirror.errors import StoreFailed
 
 key = typer.Typer(help="Keys of encrypted mirrors: make one, show their numbers.", no_args_is_help=True)
@@ -39,10 +39,11 @@ def new(
             raise StoreFailed(
                 f"the key cannot be written: {error.strerror}", subject=str(file), remedy=remedy
             ) from error
-    if as_json:
-        show_json({"key": made.id.hex(), "file": str(file.absolute())})
-    else:
-        out.print(f"key {made.id.hex()} is in {file}; use it with --encrypt file:{file}")
+    answer(
+        {"key": made.id.hex(), "file": str(file.absolute())},
+        f"key {made.id.hex()} is in {file}; use it with --encrypt file:{file}",
+        as_json=as_json,
+    )
 
 
 @key.command()

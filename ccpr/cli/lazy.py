@@ -14,8 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ccpr.cli.exit_codes import INTERRUPTED, USAGE
-from ccpr.cli.interrupts import TEXT, is_interrupted
+from ccpr.cli.interrupts import INTERRUPTED, TEXT, USAGE, is_interrupted
 from ccpr.matrixone.errors import CcprError
 
 _AS_JSON = "ccpr.as_json"

@@ -7,8 +7,7 @@ try:
     import typer
 
     from ccpr.base.garbage import collect_late
-    from ccpr.cli.exit_codes import INTERRUPTED
-    from ccpr.cli.interrupts import end_soon_when_interrupted
+    from ccpr.cli.interrupts import INTERRUPTED, end_soon_when_interrupted
     from ccpr.cli.lazy import HELP, Deferred, LazyGroup
 except KeyboardInterrupt:  # in the tenth of a second of the imports
     raise SystemExit(130) from None
@@ -39,7 +38,7 @@ class Commands(LazyGroup):
         "drill": Deferred("drill_command:drill", _CARE, "Try a restore: a kept point, compared with its record."),
         "verify": Deferred("verify_command:verify", _CARE, "Read the whole mirror again; --repair if need be."),
         "doctor": Deferred("doctor_command:doctor", _CARE, "Check this machine and the upstream; changes nothing."),
-        "help": Deferred("help_command:help_", _CARE, "List all commands by subject, or explain one."),
+        "help": Deferred("explain_command:help_", _CARE, "List all commands by subject, or explain one."),
         "alter": Deferred("subscription_commands:alter", _OPERATE, "Change its interval, address, retention …"),
         "pause": Deferred("subscription_commands:pause", _OPERATE, "Stop it; its replica stays readable."),
         "resume": Deferred("subscription_commands:resume", _OPERATE, "Continue a paused or stopped one."),
@@ -94,7 +93,7 @@ def options(
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what happens, on standard error; anywhere."),
     version: bool = typer.Option(False, "--version", is_eager=True, callback=_show_version, help="Show the version."),
 ) -> None:
-    from ccpr.cli.logs import show_log
+    from ccpr.cli.output import show_log
 
     show_log(verbose=verbose)
 

@@ -1,9 +1,11 @@
 """What commands print: tables and text for people, one JSON document for scripts, typed errors with their exit
-codes."""
+codes, the log."""
 
 import json
+import logging
 import re
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import fill
@@ -17,8 +19,7 @@ from rich.text import Text
 from ccpr.base.wording import seconds_text as seconds_text
 from ccpr.base.wording import size_text as size_text
 from ccpr.cli.defects import CodeUnknown, NotConfirmed
-from ccpr.cli.exit_codes import NOT_CONFIRMED, USAGE
-from ccpr.cli.interrupts import is_interrupted
+from ccpr.cli.interrupts import NOT_CONFIRMED, USAGE, is_interrupted
 from ccpr.config.errors import ConfigConflict, ConfigEmpty, ConfigInvalid, SqlSyntax
 from ccpr.matrixone.client.errors import BadLimit, BadUri
 from ccpr.matrixone.errors import CcprError
@@ -146,6 +147,15 @@ def show_error_json(error: CcprError, done: Sequence[Any] = ()) -> None:
     show_json({"error": parts, "done": list(done)} if done else {"error": parts})
 
 
+def answer(document: Any, *lines: str, as_json: bool) -> None:
+    """What came of a command: the document for scripts, or the lines for people."""
+    if as_json:
+        show_json(document)
+    else:
+        for line in lines:
+            out.print(line)
+
+
 def show_json(value: Any) -> None:
     sys.stdout.write(json_text(value, indent=1) + "\n")
 
@@ -237,3 +247,36 @@ def _record(columns: Sequence[str], row: Sequence[Text]) -> Iterator[Text]:
 def counted(count: int, noun: str) -> str:
     """A number with its noun, for example `1 object`, `1,200 objects`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+class _Formatter(logging.Formatter):
+    converter = time.gmtime
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: object) -> str:
+        return printable(super().formatException(ei), keep="\n\t")  # type: ignore[arg-type]
+
+
+class _LogHandler(logging.Handler):
+    """Writes to what is standard error at the moment: a test's runner replaces it, and closes it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+        except Exception:  # noqa: BLE001 - as handlers do
+            self.handleError(record)
+
+
+def show_log(*, verbose: bool) -> None:
+    """From now on: warnings, or everything."""
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.WARNING, handlers=[log_handler()])
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def log_handler() -> logging.Handler:
+    """For the log of the standard library, on standard error."""
+    handler = _LogHandler()
+    handler.setFormatter(_Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%F %T"))
+    return handler

@@ -11,7 +11,7 @@ from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name, Yes
 from ccpr.cli.asking import confirm
-from ccpr.cli.output import counted, err, opened, out, show_json, show_table
+from ccpr.cli.output import answer, counted, err, opened, out, show_json, show_table
 from ccpr.cli.shown_times import at_option, clock_text, time_option, time_text, utc_text, zone_text
 from ccpr.cli.tables_command import behind_json
 from ccpr.matrixone.schema import Kind
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ccpr.mirror.kept_points import Hold
     from ccpr.mirror.points import LaggingTable
     from ccpr.service.lakes import LakeTable
-    from ccpr.service.point_sizes import PointSize
     from ccpr.service.workspace import Workspace
     from ccpr.state.history import GlobalPoint
+    from ccpr.state.ledger import PointSize
 
 _LIST = "list"
 _HELP = ("-h", "--help")
@@ -126,13 +126,14 @@ class _Listed:
             from ccpr.service.subscriptions import check_settings  # imports Arrow, which a list does without
 
             check_settings(settings, subscription.database, subscription.table)
-        inventory = take_inventory(workspace.log.of(row.task_id))
+        records = workspace.of(row)
+        inventory = take_inventory(records)
         return cls(
             inventory.points,
             Retention.of(settings).kept_by(inventory),
             inventory.kept.holds,
-            workspace.of(row).quarantine.behind_by_point(),
-            _sizes(workspace, row.task_id, [one.lsn for one in inventory.points]) if sizes else None,
+            records.quarantine.behind_by_point(),
+            records.ledger.point_sizes([one.lsn for one in inventory.points]) if sizes else None,
             _in_lakes(workspace, name) if in_lakes else None,
         )
 
@@ -186,16 +187,10 @@ def _tried(keep: str | None, retain: int | None, retain_for: str | None) -> dict
     """The settings that are looked at as if they were the subscription's. Raises typer.BadParameter."""
     given: dict[str, Any] = {"keep": keep, "retain": retain}
     if retain_for is not None:
-        from ccpr.cli.login_options import seconds_option
+        from ccpr.cli.arguments import seconds_option
 
         given["retain_for"] = seconds_option(retain_for, "--retain-for")
     return {setting: value for setting, value in given.items() if value is not None}
-
-
-def _sizes(workspace: "Workspace", task_id: str, lsns: list[int]) -> "dict[int, PointSize]":
-    from ccpr.service.point_sizes import point_sizes
-
-    return point_sizes(workspace.log.of(task_id).ledger, lsns)
 
 
 def _in_lakes(workspace: "Workspace", name: str) -> "dict[str, dict[int, tuple[LakeTable, ...]]]":
@@ -303,10 +298,7 @@ def release(name: Name, held_as: Held, as_json: AsJson = False) -> None:
 
     with opened(as_json=as_json) as workspace:
         held = held_points.release(workspace, name, held_as)
-    if as_json:
-        show_json(held.to_json())
-    else:
-        out.print(f"point {held.lsn} of {name} is not held as {held.name} any more")
+    answer(held.to_json(), f"point {held.lsn} of {name} is not held as {held.name} any more", as_json=as_json)
 
 
 @points.command()
@@ -344,10 +336,7 @@ def drop(
             confirm(f"drop {subject}? Nothing brings it back.", subject=subject, yes=yes, as_json=as_json)
             held_points.drop(workspace, name, {lsn})
             about, text = {"lsn": lsn}, f"point {lsn} of {name} is dropped"
-    if as_json:
-        show_json(about)
-    else:
-        out.print(text)
+    answer(about, text, as_json=as_json)
 
 
 def _drop_before(workspace: "Workspace", name: str, before: int, *, yes: bool, as_json: bool) -> list[int]:

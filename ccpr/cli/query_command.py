@@ -13,7 +13,7 @@ from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.interrupts import interrupts_end_nothing
 from ccpr.cli.iterations import start_arrow
-from ccpr.cli.output import counted, err, opened, out, show_error, show_json, show_table
+from ccpr.cli.output import answer, counted, err, opened, out, show_error, show_json, show_table
 from ccpr.cli.row_files import check_extension, write_rows
 from ccpr.cli.shown_times import at_option
 from ccpr.cli.table_names import table_of
@@ -138,10 +138,11 @@ def _show_answer(
 
 
 def _report_file(rows: int, file: Path, lsn: int, *, as_json: bool) -> None:
-    if as_json:
-        show_json({"lsn": lsn, "rows": rows, "file": str(file), "bytes": file.stat().st_size})
-    else:
-        out.print(f"{counted(rows, 'row')} at point {lsn} in {file}")
+    answer(
+        {"lsn": lsn, "rows": rows, "file": str(file), "bytes": file.stat().st_size},
+        f"{counted(rows, 'row')} at point {lsn} in {file}",
+        as_json=as_json,
+    )
 
 
 def _prompt(database: "PointDatabase", name: str, limit: int) -> None:

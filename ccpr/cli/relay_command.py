@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.base.wording import first_names
-from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.login_options import seconds_option
-from ccpr.cli.output import err, opened, out, seconds_text, show_json, show_table
+from ccpr.cli.arguments import AsJson, Name, seconds_option
+from ccpr.cli.output import answer, err, opened, out, seconds_text, show_json, show_table
 from ccpr.matrixone.client.errors import BadUri
 
 if TYPE_CHECKING:
@@ -121,10 +120,11 @@ def limit(
     with opened(as_json=as_json) as workspace:
         limited = publications_named(workspace, publication) if publication else None
         RelayUsers(workspace.log.engine, workspace.vault).limit(name, limited)
-    if as_json:
-        show_json({"user": name.lower(), "publications": limited})
-        return
-    out.print(f"user {name.lower()} may use {_publications(limited)}")
+    answer(
+        {"user": name.lower(), "publications": limited},
+        f"user {name.lower()} may use {_publications(limited)}",
+        as_json=as_json,
+    )
 
 
 @user.command("list")
@@ -157,10 +157,7 @@ def drop(name: UserName, as_json: AsJson = False) -> None:
 
     with opened(as_json=as_json) as workspace:
         RelayUsers(workspace.log.engine, workspace.vault).drop(name)
-    if as_json:
-        show_json({"user": name.lower(), "dropped": True})
-    else:
-        out.print(f"dropped user {name.lower()}")
+    answer({"user": name.lower(), "dropped": True}, f"dropped user {name.lower()}", as_json=as_json)
 
 
 @relay.command("pins")

@@ -9,8 +9,8 @@ import typer
 
 from ccpr.base.wording import first_names
 from ccpr.cli.arguments import AsJson, At, OnlyTables, PasswordFile
+from ccpr.cli.asking import read_login, read_target_login
 from ccpr.cli.definitions_script import DefinitionsScript
-from ccpr.cli.login_options import read_login, read_target_login
 from ccpr.cli.output import counted, err, opened, out, seconds_text, show_json, size_text
 from ccpr.cli.progress_bars import RowProgress, expected_text
 from ccpr.cli.shown_times import at_option

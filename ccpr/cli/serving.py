@@ -19,12 +19,11 @@ from ccpr.relay.relay_server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.serve.caretaking import Caretaker
 from ccpr.serve.listening import Component, Listener
-from ccpr.serve.metrics import Metrics
+from ccpr.serve.metrics import Metrics, ServiceHealth
 from ccpr.serve.notifying import Notifier
 from ccpr.serve.overview import Overview
 from ccpr.serve.pages import Page, Pages
 from ccpr.serve.replicator import Replicator
-from ccpr.serve.service_health import ServiceHealth
 from ccpr.serve.single import OneService
 from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.status import read_all

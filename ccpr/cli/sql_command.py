@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.cli.arguments import AsJson, Yes
-from ccpr.cli.asking import confirm
-from ccpr.cli.login_options import read_login
+from ccpr.cli.asking import confirm, read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
 from ccpr.cli.subscription_commands import report_dropped, states_of
 from ccpr.config.errors import SqlSyntax

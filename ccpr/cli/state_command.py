@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ccpr.cli.arguments import AsJson, Name, PasswordFile
-from ccpr.cli.login_options import read_login
-from ccpr.cli.output import counted, opened, out, show_json
+from ccpr.cli.asking import read_login
+from ccpr.cli.output import answer, counted, opened, out, show_json
 from ccpr.maintenance.errors import BadStateFile
 from ccpr.matrixone.client.endpoint import format_uri
 from ccpr.matrixone.errors import Terminal
@@ -60,10 +60,11 @@ def export(
         sys.stdout.write(text)
         return
     points = len(document["tables"]["ccpr_points"]["rows"])
-    if as_json:
-        show_json({"name": name, "file": str(to.absolute()), "points": points, "bytes": len(text.encode())})
-    else:
-        out.print(f"state of {name}, {counted(points, 'point')}: {to}")
+    answer(
+        {"name": name, "file": str(to.absolute()), "points": points, "bytes": len(text.encode())},
+        f"state of {name}, {counted(points, 'point')}: {to}",
+        as_json=as_json,
+    )
 
 
 @state.command("import")
@@ -105,13 +106,12 @@ def import_(
             with workspace.lease(wanted) as lease:
                 adopt(lease, mirror)
             row = workspace.log.row(wanted)
-    if as_json:
-        show_json(
-            {"name": wanted, "task_id": row.task_id, "iteration_lsn": row.iteration_lsn, "home": str(workspace.home)}
-        )
-    else:
-        out.print(f"imported {wanted}, {row.iteration_lsn} iterations; state in {workspace.home}")
-        out.print(f"next: ccpr verify {wanted}; ccpr run {wanted}")
+    answer(
+        {"name": wanted, "task_id": row.task_id, "iteration_lsn": row.iteration_lsn, "home": str(workspace.home)},
+        f"imported {wanted}, {row.iteration_lsn} iterations; state in {workspace.home}",
+        f"next: ccpr verify {wanted}; ccpr run {wanted}",
+        as_json=as_json,
+    )
 
 
 @state.command("adopt")

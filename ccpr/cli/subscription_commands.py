@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccpr.cli.arguments import AsJson, Name, PasswordFile, Yes
-from ccpr.cli.asking import confirm
-from ccpr.cli.database_options import Account, Database, Scope
-from ccpr.cli.login_options import read_login
-from ccpr.cli.output import counted, err, opened, out, show_json
+from ccpr.cli.arguments import Account, AsJson, Database, Name, PasswordFile, Scope, Yes
+from ccpr.cli.asking import confirm, read_login
+from ccpr.cli.output import answer, counted, err, opened, out, show_json
 from ccpr.cli.setting_options import MORE, Values, takes_settings
 from ccpr.state.settings import SENSOR_SECONDS, SETTINGS, Settings
 from ccpr.state.states import IterationState, shown
@@ -128,10 +126,7 @@ def pause(name: Name, as_json: AsJson = False) -> None:
 
     with opened(as_json=as_json) as workspace:
         row = subscriptions.pause(workspace, name)
-    if as_json:
-        show_json(states_of(row))
-    else:
-        out.print(f"paused {name}; continue with: ccpr resume {name}")
+    answer(states_of(row), f"paused {name}; continue with: ccpr resume {name}", as_json=as_json)
 
 
 def resume(name: Name, as_json: AsJson = False) -> None:
@@ -140,10 +135,7 @@ def resume(name: Name, as_json: AsJson = False) -> None:
 
     with opened(as_json=as_json) as workspace:
         row = subscriptions.resume(workspace, name)
-    if as_json:
-        show_json(states_of(row))
-    else:
-        out.print(f"resumed {name}; run it now with: ccpr run {name}")
+    answer(states_of(row), f"resumed {name}; run it now with: ccpr run {name}", as_json=as_json)
 
 
 def drop(

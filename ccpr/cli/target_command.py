@@ -12,14 +12,13 @@ import typer
 from ccpr.base.wording import size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name, PasswordFile, Yes
-from ccpr.cli.asking import confirm
+from ccpr.cli.asking import confirm, read_target_login
 from ccpr.cli.iterations import open_iteration
-from ccpr.cli.login_options import read_target_login
-from ccpr.cli.output import opened, out, show_json, show_table
+from ccpr.cli.output import answer, opened, out, show_json, show_table
 from ccpr.cli.progress_bars import Display
 from ccpr.cli.setting_options import Values, takes_settings
 from ccpr.cli.target_output import outcome_json, show_outcome
-from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
+from ccpr.state.settings import TARGET_SETTINGS, TargetSettings
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -141,10 +140,11 @@ def add(
             _refuse([f"--{one.replace('_', '-')}" for one in said if said[one] != plain[one]], "of a lake")
             address, password = read_target_login(to, password_file)
             added = targets.add(workspace, name, target_name, address, password, chosen, database)
-    if as_json:
-        show_json(target_json(added))
-    else:
-        out.print(f"added target {target_name} ({_kind_word(added)}) at {_place(added)}; next: ccpr run {name}")
+    answer(
+        target_json(added),
+        f"added target {target_name} ({_kind_word(added)}) at {_place(added)}; next: ccpr run {name}",
+        as_json=as_json,
+    )
 
 
 def _refuse(options: Sequence[str], which: str) -> None:

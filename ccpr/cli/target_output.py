@@ -8,7 +8,7 @@ import typer
 
 from ccpr.base.copy_meter import size_text
 from ccpr.base.failure import Failure
-from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.interrupts import BEHIND
 from ccpr.cli.output import counted, err, out
 
 if TYPE_CHECKING:

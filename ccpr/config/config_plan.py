@@ -27,10 +27,9 @@ from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerStage
 from ccpr.state.log_rows import LogRow
 from ccpr.state.setting_entry import Setting
-from ccpr.state.settings import SETTINGS
+from ccpr.state.settings import SETTINGS, TARGET_SETTINGS
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
-from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.state.targets import Target, TargetState
 from ccpr.targets.address import address_of
 

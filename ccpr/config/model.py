@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model
 
 from ccpr.state.setting_entry import FilePart, Setting
-from ccpr.state.settings import SETTINGS
-from ccpr.state.target_settings import TARGET_SETTINGS
+from ccpr.state.settings import SETTINGS, TARGET_SETTINGS
 
 Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,60}$")]
 Uri: TypeAlias = Annotated[str, Field(min_length=1, repr=False)]

@@ -30,8 +30,7 @@ from ccpr.lake.lake_options import Format, LakeOptions, Mapped
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
-from ccpr.state.settings import Settings
-from ccpr.state.target_settings import TargetSettings
+from ccpr.state.settings import Settings, TargetSettings
 from ccpr.targets.address import Address, parse_target_uri
 
 _Found = TypeVar("_Found")

@@ -38,7 +38,7 @@ from ccpr.pipeline.driver import drive
 from ccpr.pipeline.due import back_off, due_at
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.step_names import Stage
-from ccpr.service.target_verifying import verify_targets
+from ccpr.service.target_sync import verify_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
     StateUnavailable,

@@ -10,7 +10,6 @@ from ccpr.base.extras import absent
 from ccpr.base.file_modes import closed_folder, is_open_to_others
 from ccpr.base.wording import first_names
 from ccpr.doctor.check import Check, Verdict, checked
-from ccpr.doctor.sealed_logins import unopened
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.layout import HEAD
 from ccpr.pipeline.spark.java import find_java
@@ -18,9 +17,12 @@ from ccpr.service.mirror_places import try_writing
 from ccpr.service.room import LOW_BYTES, TOO_FEW_BYTES, Room, mirror_room
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import place
-from ccpr.state.errors import KeyLost, StateUnreadable
+from ccpr.state.errors import FollowerLoginLost, KeyLost, StateUnreadable
+from ccpr.state.followers import open_login, open_password
 from ccpr.state.log_rows import LogRow
+from ccpr.state.relay_users import RelayUsers
 from ccpr.state.subscription import Subscription
+from ccpr.targets.address import address_of
 
 # As the kernel names them. The shared memory of SQLite's log does not reach another machine on any of them, and file
 # locks only on some (https://sqlite.org/wal.html, "all processes must be on the same host").
@@ -193,12 +195,12 @@ def _catalog(workspace: Workspace) -> str:
 
 
 def _logins(workspace: Workspace) -> str:
-    if lost := unopened(workspace):
-        again = dict.fromkeys(one.repair for one in lost)
+    if lost := [(what, again) for what, again, opens in _sealed(workspace) if not _works(opens)]:
         raise KeyLost(
-            f"the key file does not open that of {first_names((one.what for one in lost), _MOST_LOGINS)}",
+            f"the key file does not open that of {first_names((what for what, _ in lost), _MOST_LOGINS)}",
             subject=str(workspace.vault.path),
-            remedy=f"Restore the key file that sealed them. Else: {first_names(again, _MOST_LOGINS)}.",
+            remedy=f"Restore the key file that sealed them. Else: "
+            f"{first_names(dict.fromkeys(again for _, again in lost), _MOST_LOGINS)}.",
         )
     return "the key file opens all"
 
@@ -217,3 +219,37 @@ def _java(workspace: Workspace) -> Check:
         found = f"{error.message}; everything but Spark works"
         return Check("here", "Java for Spark", Verdict.WARNING, found, error.remedy, error.code)
     return Check("here", "Java for Spark", Verdict.OK, f"{java.version} ({java.origin})")
+
+
+def _sealed(workspace: Workspace) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    """Of each stored login what it is of, what is typed to give it again, and what opens it. Rows that cannot be read
+    are skipped: others report them."""
+    vault = workspace.vault
+    for row in workspace.log.rows():
+        name = row.subscription_name
+        try:
+            known = Subscription.from_row(row)
+            targets, followers = workspace.of(row).targets.databases(), workspace.of(row).followers.all()
+        except StateUnreadable:
+            continue
+        opens: Callable[[], object] = partial(vault.open, known.sealed_password, known.endpoint)
+        yield f"subscription {name}", f"`ccpr alter {name} --from URI`", opens
+        for target in targets:
+            opens = partial(vault.open, target.sealed_password, address_of(target).endpoint)
+            yield f"target {target.name} of {name}", f"`ccpr target alter {name} {target.name} --to URI`", opens
+        for follower in followers:
+            what, again = f"follower {follower.name} of {name}", f"ccpr follower add {name} {follower.name} --into URI"
+            yield f"{what} (its login at the relay)", f"`{again} --new-login`", partial(open_login, vault, follower)
+            yield f"{what} (its cluster)", f"`{again}`", partial(open_password, vault, follower)
+    users = RelayUsers(workspace.log.engine, vault)
+    for user in users.all():
+        again = f"`ccpr relay user drop {user.name}`, then `ccpr relay user add {user.name}`"
+        yield f"user {user.name} of the relay", again, partial(users.digest, user.name)
+
+
+def _works(opens: Callable[[], object]) -> bool:
+    try:
+        opens()
+    except (StateUnreadable, FollowerLoginLost):
+        return False
+    return True

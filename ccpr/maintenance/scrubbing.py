@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ccpr.base.clock import Clock, utc_now
 from ccpr.maintenance.verify import Damage
-from ccpr.state.scrubs import Scrub
+from ccpr.state.care_records import Scrub
 
 _LEAST_SHARE = 0.1  # of the whole time, for what is left: a service that was away reads faster, and not without limit
 

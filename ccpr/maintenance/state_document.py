@@ -1,7 +1,7 @@
 """The document with the state of a subscription, as it is read: each cell of its column's type, each table one that
 there is, and all of one subscription. `ccpr.maintenance.state_file` says what it consists of.
 
-A document is read as hostile input. What its values mean together is `ccpr.maintenance.state_consistency`.
+A document is read as hostile input. What its values mean together is `ccpr.maintenance.state_file`.
 """
 
 import re

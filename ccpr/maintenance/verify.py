@@ -25,7 +25,7 @@ from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, object_path
 from ccpr.mirror.manifests import Rows
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
-from ccpr.retention.orphans import NamedFiles, find_orphans
+from ccpr.retention.sweeping import NamedFiles, find_orphans
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
 from ccpr.state.history import GlobalPoint

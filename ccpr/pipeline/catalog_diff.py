@@ -13,7 +13,7 @@ from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.points import TableRef
 from ccpr.schema.table_changes import CatalogChange
-from ccpr.state.settled import Settled
+from ccpr.state.context import Settled
 from ccpr.state.subscription import Subscription
 
 

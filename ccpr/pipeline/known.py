@@ -18,9 +18,8 @@ from ccpr.pipeline.catalog_diff import CatalogDiff, digest_of, relations_of
 from ccpr.pipeline.committing import IterationResult, Last
 from ccpr.pipeline.findings import RELEASE, is_measured
 from ccpr.pipeline.scope import is_whole
-from ccpr.state.context import MOST_UNREPLICATED, Context
+from ccpr.state.context import MOST_UNREPLICATED, Context, Settled, settled_digest
 from ccpr.state.point_tables import DefinitionsOf
-from ccpr.state.settled import Settled, settled_digest
 from ccpr.state.subscription import Subscription
 
 _FORMAT = 1

@@ -17,10 +17,8 @@ from ccpr.service.copies import copy, known_copies
 from ccpr.service.drilling import drill, place_of
 from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecord
-from ccpr.state.drills import Drill
+from ccpr.state.care_records import CopyRecord, Drill, Scrub
 from ccpr.state.log_rows import LogRow
-from ccpr.state.scrubs import Scrub
 from ccpr.state.subscription import Subscription
 
 LOOK_SECONDS = 60.0

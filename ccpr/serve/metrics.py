@@ -1,22 +1,29 @@
 """The figures of a service as Prometheus reads them. Names and labels are an interface and stay
 (docs/how-to/monitor.md)."""
 
+import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ccpr.base.clock import Clock
 from ccpr.base.failure import Failure
+from ccpr.base.loops import Guard, Loop
 from ccpr.lake.lake_sync import LakeResult
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.lag import LagMeter
+from ccpr.serve.descriptors import Descriptors
 from ccpr.serve.listening import Ignoring
+from ccpr.serve.pages import Page
+from ccpr.serve.replicator import HEALTHY_SECONDS, Replicator
 from ccpr.service.status import next_attempt
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.state.context import Context
@@ -168,3 +175,55 @@ class _Lags(Collector):
 def _forget(family: Counter | Gauge | Histogram, *labels: str) -> None:
     with suppress(KeyError):
         family.remove(*labels)
+
+
+class ServiceHealth(Collector):
+    """The page /healthz, and the figures of the loops for /metrics; these names stay (docs/how-to/monitor.md).
+
+    Parameters
+    ----------
+    guards : what survives errors in the service, the loops among them.
+    others : what else may have come to an end, by name; each says what is wrong, or None.
+    also : what else is shown, by name, and does not make it unhealthy.
+    """
+
+    def __init__(
+        self,
+        replicator: Replicator,
+        guards: Sequence[Guard],
+        others: Mapping[str, Callable[[], str | None]],
+        also: Mapping[str, Callable[[], object]] = MappingProxyType({}),
+    ) -> None:
+        self._replicator, self._guards, self._others, self._also = replicator, guards, others, also
+
+    def page(self) -> Page:
+        """200 if the service works; a subscription that fails, or a notice that is not sent, does not make it
+        unhealthy: a restart would not help."""
+        error, silent = self._replicator.database_error, self._replicator.seconds_since_beat
+        troubles, descriptors = self._troubles(), Descriptors.now()
+        ok = error is None and silent < HEALTHY_SECONDS and not any(troubles.values()) and not descriptors.are_few
+        shown = {
+            "ok": ok,
+            "state_database": "up" if error is None else error.code,
+            "seconds_since_beat": round(silent, 1),
+            "descriptors": asdict(descriptors),
+            "threads": {name: trouble or "up" for name, trouble in troubles.items()},
+            "survived_errors": {guard.name: guard.errors for guard in self._guards if guard.errors},
+            "failing": {what: str(error) for guard in self._guards for what, error in guard.failing().items()},
+            **{name: value() for name, value in self._also.items()},
+        }
+        content = json.dumps(shown).encode()
+        return Page(content + b"\n", status=200 if ok else 503)
+
+    def collect(self) -> Iterable[Metric]:
+        up = GaugeMetricFamily("ccpr_thread_up", "0 if the thread has ended or is stuck.", labels=["thread"])
+        for name, trouble in self._troubles().items():
+            up.add_metric([name], 0 if trouble else 1)
+        errors = CounterMetricFamily("ccpr_survived_errors", "Errors that ended one item of a loop.", labels=["loop"])
+        for guard in self._guards:
+            errors.add_metric([guard.name], guard.errors)
+        return [up, errors]
+
+    def _troubles(self) -> dict[str, str | None]:
+        threads = {guard.name: guard.trouble() for guard in self._guards if isinstance(guard, Loop)}
+        return threads | {name: trouble() for name, trouble in self._others.items()}

@@ -29,8 +29,7 @@ from ccpr.serve.holding import Holding
 from ccpr.serve.kept_sessions import KeptSessions
 from ccpr.serve.listening import Listener, Listeners
 from ccpr.serve.schedule import Schedule
-from ccpr.service.target_sync import TargetOutcome, pin_points, sync_target
-from ccpr.service.target_verifying import verify_target
+from ccpr.service.target_sync import TargetOutcome, pin_points, sync_target, verify_target
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
     LeaseLost,
@@ -40,7 +39,7 @@ from ccpr.state.errors import (
     SubscriptionMissing,
     SubscriptionPaused,
 )
-from ccpr.state.log_rows import LogRow
+from ccpr.state.log_rows import LogRow, WatchedRows
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import (
@@ -48,7 +47,6 @@ from ccpr.state.targets import (
     targets_to_verify,
     tasks_to_try_again,
 )
-from ccpr.state.watched_rows import WatchedRows
 
 POLL_SECONDS = 1.0  # between two looks at all subscriptions' rows
 MEMORY_SECONDS = 60.0  # between two times that free memory is returned
@@ -112,7 +110,7 @@ class Replicator:
         self._stopping, self._wake, self._ended = self.loop.ending, threading.Event(), threading.Event()
         self._iterations = ThreadPoolExecutor(self._schedule.most_at_once, "iteration")
         self._syncs = ThreadPoolExecutor(MOST_TARGETS, "target")
-        self._watched = WatchedRows(workspace.log, steady)
+        self._watched = WatchedRows(workspace.log.engine, steady)
         self._unread = True  # the listeners know of no subscription yet
         self._sessions = KeptSessions(steady)
         self._holdings: dict[str, Holding] = {}

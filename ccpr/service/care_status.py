@@ -9,11 +9,9 @@ from typing import Any
 from ccpr.base.wording import seconds_text
 from ccpr.mirror.key_urls import without_key
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecord, copied_tasks
-from ccpr.state.drills import Drill, drilled_tasks
+from ccpr.state.care_records import CopyRecord, Drill, Scrub, copied_tasks, drilled_tasks
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow
-from ccpr.state.scrubs import Scrub
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 

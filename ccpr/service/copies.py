@@ -21,7 +21,7 @@ from ccpr.retention.pinning import end_left, pinned
 from ccpr.service.mirror_places import check_free, check_place
 from ccpr.service.subscriptions import canonical
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecord, copy_id
+from ccpr.state.care_records import CopyRecord, copy_id
 from ccpr.state.errors import MirrorForeign, StateUnavailable, SubscriptionBusy
 from ccpr.state.pins import Pins
 from ccpr.state.publishing import check_owner

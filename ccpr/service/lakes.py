@@ -29,8 +29,8 @@ from ccpr.service.workspace import SyncedUnder, Workspace
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import GlobalPoint
+from ccpr.state.settings import TargetSettings
 from ccpr.state.subscription import Subscription, check_subscription_name
-from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target
 
 

@@ -14,8 +14,8 @@ from ccpr.service.errors import SeveralDatabases, TargetInUse
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import PointHistory
+from ccpr.state.settings import TargetSettings
 from ccpr.state.subscription import Subscription, check_subscription_name
-from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState
 from ccpr.targets.address import Address, address_of, format_target_uri
 from ccpr.targets.base import TableState

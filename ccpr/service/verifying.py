@@ -22,7 +22,7 @@ from ccpr.pipeline.iteration import Iteration
 from ccpr.service.copies import known_copies, worker_of
 from ccpr.service.target_sync import rebuild_table, sync_one_lake
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import CopyRecord
+from ccpr.state.care_records import CopyRecord
 from ccpr.state.errors import BadSetting
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription

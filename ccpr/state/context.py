@@ -1,20 +1,52 @@
 """What a subscription remembers between iterations: the `context` column of `mo_ccpr_log`. Source:
 docs/requirements.md N3, decision snapshot-names-first."""
 
+import hashlib
 import json
 import secrets
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.account_snapshots import account_snapshot, list_snapshot
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.schema import integer_of, text_of
+from ccpr.mirror.points import TableRef
 from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
-from ccpr.state.settled import Settled
 
 MOST_UNREPLICATED = 200
 LATE_SECONDS = 3_900  # for so long a CREATE SNAPSHOT that was given up may wait upstream: its limit is an hour
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """
+    Attributes
+    ----------
+    digest : `settled_digest` of the point.
+    zero_dates : of its tables, see `ccpr.matrixone.schema.zero_dates_of`.
+    """
+
+    digest: str
+    zero_dates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Settled":
+        """Raises KeyError, TypeError, ValueError or AttributeError for what was not written from one."""
+        zero_dates = {
+            text_of(table): {text_of(column): integer_of(count) for column, count in columns.items()}
+            for table, columns in value["zero_dates"].items()
+        }
+        return cls(text_of(value["digest"]), zero_dates)
+
+
+def settled_digest(inputs: str, refs: Mapping[int, TableRef]) -> str:
+    """Of what the catalog follows from besides the last point, and of the point's tables: each of their states has a
+    manifest of its own."""
+    digest = hashlib.sha256(inputs.encode())
+    digest.update("".join(f"\n{number} {refs[number].manifest}" for number in sorted(refs)).encode())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

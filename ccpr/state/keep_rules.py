@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from ccpr.state.spans import seconds_of
+from ccpr.base.wording import seconds_of
 
 ALL = "all"
 _MOST = 100_000

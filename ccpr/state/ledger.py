@@ -38,6 +38,20 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class PointSize:
+    """Bytes of objects.
+
+    Attributes
+    ----------
+    shown : of all objects that the point shows.
+    alone : of those that no other point shows: what goes with it.
+    """
+
+    shown: int
+    alone: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reference:
     """A table refers to an object from point `from_lsn` on. At `until_lsn` it no longer does; None if it still does."""
 
@@ -137,7 +151,28 @@ class Ledger(Records):
         for table_id in gone:
             end(table_id)
 
-    def spans(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def point_sizes(self, points: Sequence[int]) -> dict[int, PointSize]:
+        """By lsn. An object that several tables share counts once, for all points from the first to the last that has
+        it.
+
+        Parameters
+        ----------
+        points : lsn, oldest first.
+        """
+        sizes, begins, ends = self._spans()
+        numbers = np.asarray(points, np.int64)
+        first = np.searchsorted(numbers, begins)
+        behind = np.where(ends < 0, len(numbers), np.searchsorted(numbers, ends))
+        changes, alone = np.zeros(len(numbers) + 1, np.int64), np.zeros(len(numbers) + 1, np.int64)
+        there = behind > first
+        np.add.at(changes, first[there], sizes[there])
+        np.subtract.at(changes, behind[there], sizes[there])
+        single = behind == first + 1
+        np.add.at(alone, first[single], sizes[single])
+        shown = np.cumsum(changes)[:-1].tolist()
+        return dict(zip(points, map(PointSize, shown, alone[:-1].tolist()), strict=True))
+
+    def _spans(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of each object its bytes, the point from which on a table has it, and from which on none has; -1 if one still
         has it."""
         open_ended = sa.func.max(sa.case((references.c.until_lsn.is_(None), 1), else_=0))

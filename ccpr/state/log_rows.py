@@ -1,4 +1,5 @@
-"""The rows of the table `mo_ccpr_log` as values. Source: docs/requirements.md N1.
+"""The rows of the table `mo_ccpr_log` as values; those of all subscriptions are read every second: whole where they
+have changed, else their marks only. Source: docs/requirements.md N1.
 
 Names and numeric codes are those of MatrixOne's table of the same name; the columns after `drop_at` are ours, and two
 others have another meaning here. `subscription_name` is the subscription's own name (MatrixOne: the publication's,
@@ -10,15 +11,16 @@ state-folder).
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
 from ccpr.matrixone.schema import integer_of
-from ccpr.state.database import batches, fetch
+from ccpr.state.database import batches, fetch, reading, repeatable
 from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
 from ccpr.state.states import IterationState, Pair, State
 from ccpr.state.tables import mo_ccpr_log
@@ -278,3 +280,65 @@ def _row(row: sa.Row) -> LogRow:
 
 def _unreadable(message: str, name: str = "?") -> StateUnreadable:
     return StateUnreadable(message, subject=f"subscription {name}", remedy=BAD_ROW_REMEDY.replace("NAME", name))
+
+
+WHOLE_SECONDS = 60.0  # between two times that all are read whole: who writes them by hand may leave their marks
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedLogRows:
+    """Since the read before.
+
+    Attributes
+    ----------
+    rows : those that are new or have changed.
+    gone : task ids of those that were dropped, or cannot be read any more.
+    bad : all that cannot be read.
+    """
+
+    rows: list[LogRow] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.gone)
+
+
+class WatchedRows:
+    """One thread uses it.
+
+    Attributes
+    ----------
+    rows : by task id, as they were read last.
+    """
+
+    def __init__(self, engine: sa.Engine, steady: Callable[[], float] = time.monotonic) -> None:
+        self.rows: dict[str, LogRow] = {}
+        self._engine, self._steady = engine, steady
+        self._marks: dict[str, Mark] = {}
+        self._whole_at = float("-inf")
+
+    def read(self) -> ChangedLogRows:
+        """What has changed. Raises StateUnavailable, StateUnreadable; then nothing is forgotten."""
+        whole = self._steady() - self._whole_at >= WHOLE_SECONDS
+        marks, found, bad = self._read(whole)
+        if whole:
+            self._whole_at = self._steady()
+        changed = [row for row in found if self.rows.get(row.task_id) != row]
+        unreadable = {row.task_id for row in bad}
+        gone = [task_id for task_id in self.rows if task_id not in marks or task_id in unreadable]
+        for task_id in gone:
+            del self.rows[task_id]
+        self.rows.update((row.task_id, row) for row in changed)
+        # What was written, or could not be read, since its mark was read is read again next time.
+        self._marks = {task_id: mark for task_id, mark in marks.items() if task_id in self.rows}
+        return ChangedLogRows(changed, gone, bad)
+
+    @repeatable
+    def _read(self, whole: bool) -> tuple[dict[str, Mark], list[LogRow], list[BadRow]]:
+        with reading(self._engine) as connection:
+            marks = read_marks(connection)
+            if whole:
+                return marks, *read_rows(connection)
+            known = self._marks
+            return marks, *read_some(connection, [key for key, mark in marks.items() if known.get(key) != mark])

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
+from ccpr.base.wording import NO_SPAN, SPAN, seconds_of
 from ccpr.schema.choices import MaxDrop
 from ccpr.state.keep_rules import KeepRules
 from ccpr.state.patterns import NamePatterns
-from ccpr.state.spans import NO_SPAN, SPAN, seconds_of
 
 T = TypeVar("T")
 _MOST = 10**9

@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from ccpr.state.copies import CopyRecords
-from ccpr.state.drills import DrillRecords
+from ccpr.state.care_records import CopyRecords, DrillRecords, ScrubRecords
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.history import PointHistory
 from ccpr.state.kept import KeptRecords
 from ccpr.state.pins import Pins
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.recorded_sums import RowSumRecords
-from ccpr.state.scrubs import ScrubRecords
 from ccpr.state.targets import TargetRecords
 
 if TYPE_CHECKING:  # it imports Arrow

@@ -23,8 +23,8 @@ from ccpr.state.database import fetch, reading, repeatable, transaction
 from ccpr.state.errors import TargetExists, TargetMissing
 from ccpr.state.log_rows import LastError
 from ccpr.state.records import Records, RowForm, StoredField, converted, time_of
+from ccpr.state.settings import TARGET_SETTINGS, TargetSettings
 from ccpr.state.tables import points, targets
-from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 
 _MOST_DOUBLINGS = 20
 _FIRST_WAIT_SECONDS = 60.0

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ccpr.cli.main import Commands
-from ccpr.state.settings import SETTINGS
-from ccpr.state.target_settings import TARGET_SETTINGS
+from ccpr.state.settings import SETTINGS, TARGET_SETTINGS
 from scripts.reference.tables import code, listed
 
 _HEAD = """# Commands

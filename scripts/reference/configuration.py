@@ -19,12 +19,11 @@ from ccpr.relay.relay_server import MOST_CONNECTIONS, MOST_LOGINS, MOST_STATEMEN
 from ccpr.schema.target_types import MAX_COLUMNS, MAX_KEY_BYTES, MAX_KEYS, MAX_ROW_BYTES
 from ccpr.serve.replicator import MOST_TARGETS
 from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
+from ccpr.state.care_records import MOST_DRILLS
 from ccpr.state.credentials import KEY_FILE_VARIABLE
-from ccpr.state.drills import MOST_DRILLS
 from ccpr.state.pins import MOST_PINS
 from ccpr.state.setting_entry import FilePart, Setting
-from ccpr.state.settings import SETTINGS
-from ccpr.state.target_settings import TARGET_SETTINGS
+from ccpr.state.settings import SETTINGS, TARGET_SETTINGS
 from ccpr.targets import address
 from scripts.reference.tables import code, default_of, table
 

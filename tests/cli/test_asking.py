@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ccpr.cli.asking import confirm
 from ccpr.cli.defects import NotConfirmed
-from ccpr.cli.exit_codes import NOT_CONFIRMED
+from ccpr.cli.interrupts import NOT_CONFIRMED
 from ccpr.cli.main import app
 
 DESTROYS = [

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from ccpr.base.wording import seconds_text
 from ccpr.cli import output
-from ccpr.cli.logs import log_handler
-from ccpr.cli.output import Screen, counted, json_text, show_table
+from ccpr.cli.output import Screen, counted, json_text, log_handler, show_table
 from ccpr.cli.subscription_commands import report_interval
 from ccpr.cli.table_names import full_name
 from ccpr.config.errors import SqlSyntax

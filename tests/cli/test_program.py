@@ -326,14 +326,14 @@ def test_the_version_is_shown() -> None:
 @pytest.mark.parametrize("words", [("-v", "status"), ("points", "x", "-v"), ("status", "--verbose", "--json")])
 def test_verbose_may_stand_anywhere(words: tuple[str, ...], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("ccpr.cli.logs.show_log", lambda verbose: asked.append(verbose))
+    monkeypatch.setattr("ccpr.cli.output.show_log", lambda verbose: asked.append(verbose))
     assert CliRunner().invoke(app, words).exit_code == int("x" in words)  # which is no subscription
     assert asked == [True]
 
 
 def test_status_has_a_short_option_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("ccpr.cli.logs.show_log", lambda verbose: asked.append(verbose))
+    monkeypatch.setattr("ccpr.cli.output.show_log", lambda verbose: asked.append(verbose))
     assert CliRunner().invoke(app, ["status", "-v"]).exit_code == 0
     assert asked == [False]
 

@@ -8,7 +8,7 @@ import pytest
 from ccpr.cli.main import Commands
 from ccpr.state.errors import BadSetting
 from ccpr.state.setting_entry import Setting
-from ccpr.state.target_settings import TARGET_SETTINGS
+from ccpr.state.settings import TARGET_SETTINGS
 from tests.support.setting_values import allowed, as_options, refused
 
 

@@ -11,8 +11,7 @@ from ccpr.config.errors import ConfigInvalid
 from ccpr.config.model import PARTS, schema
 from ccpr.config.wanted import read_text
 from ccpr.state.setting_entry import Setting
-from ccpr.state.settings import SETTINGS
-from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
+from ccpr.state.settings import SETTINGS, TARGET_SETTINGS, TargetSettings
 from tests.support.setting_values import allowed, refused
 
 

@@ -14,9 +14,9 @@ from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.dialects import Dialect
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
+from ccpr.state.settings import TargetSettings
 from ccpr.state.states import State
 from ccpr.state.tables import mo_ccpr_log
-from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
 from sensors.health import replica_health_sensor
 from tests.sensors.conftest import Subscribe, subscribe, workspace

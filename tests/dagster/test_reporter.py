@@ -20,7 +20,7 @@ from ccpr.serve.holding import Holding
 from ccpr.serve.replicator import Replicator
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
-from ccpr.state.target_settings import TargetSettings
+from ccpr.state.settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
 from tests.dagster.test_failed_runs import red, texts
 from tests.support.replica import NAME, Replica, replaying

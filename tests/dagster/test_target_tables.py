@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 import typer.testing
 
-from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.interrupts import BEHIND
 from ccpr.cli.main import app
 from ccpr.dagster import metadata, tables
 from ccpr.dagster.table_specs import load_subscriptions

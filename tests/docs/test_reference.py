@@ -16,9 +16,8 @@ from ccpr.cli.main import Commands
 from ccpr.config.sql.subscription_statements import LAKE_SETTINGS
 from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA
 from ccpr.service.status import SubscriptionStatus
-from ccpr.state.settings import SETTINGS, Settings
+from ccpr.state.settings import SETTINGS, TARGET_SETTINGS, Settings
 from ccpr.state.tables import METADATA, checkpoints
-from ccpr.state.target_settings import TARGET_SETTINGS
 from ccpr.targets.registry import TARGET_METADATA
 from scripts.reference.__main__ import FOLDER, PAGES, main
 from scripts.reference.configuration import fixed_limits, variables

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.cli.exit_codes import NOT_CONFIRMED
+from ccpr.cli.interrupts import NOT_CONFIRMED
 from tests.support.replica import NAME, Replica, replaying
 from tests.support.settings import setting
 

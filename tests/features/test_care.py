@@ -22,8 +22,7 @@ from ccpr.serve.caretaking import Caretaker, is_due
 from ccpr.serve.overview import Overview
 from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.workspace import Workspace
-from ccpr.state.drills import MOST_DRILLS, Drill, DrillRecords
-from ccpr.state.scrubs import Scrub, ScrubRecords
+from ccpr.state.care_records import MOST_DRILLS, Drill, DrillRecords, Scrub, ScrubRecords
 from tests.support.one_table import DATABASE, OneTable
 from tests.support.replica import command
 from tests.support.simulated import rows

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from ccpr.cli.exit_codes import NOT_CONFIRMED
+from ccpr.cli.interrupts import NOT_CONFIRMED
 from ccpr.cli.main import app
 from ccpr.config.model import PARTS, FollowerEntry, LakeTargetEntry
 from ccpr.matrixone.sql.quoting import quote_name
@@ -20,11 +20,10 @@ from ccpr.pipeline.spark.session import settings_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.setting_kinds import CopyPlace, DrillPlace, Url
-from ccpr.state.settings import SETTINGS, Settings
+from ccpr.state.settings import SETTINGS, TARGET_SETTINGS, Settings, TargetSettings
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import mo_ccpr_log
-from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
 from ccpr.state.targets import Target
 from ccpr.targets.address import address_of
 from ccpr_emulator.engine.storage import Storage

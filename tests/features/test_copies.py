@@ -22,7 +22,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.service.copies import copy
 from ccpr.service.workspace import Workspace
-from ccpr.state.copies import copy_id
+from ccpr.state.care_records import copy_id
 from ccpr.state.errors import SubscriptionBusy
 from ccpr.state.pins import Pin, Pins
 from tests.support.one_table import DATABASE, DAY, OneTable

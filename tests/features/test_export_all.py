@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.interrupts import BEHIND
 from ccpr.cli.main import app
 from ccpr.cli.progress_bars import RowProgress
 from ccpr.cli.row_files import file_names

@@ -6,7 +6,7 @@ import pymysql
 import pytest
 import typer.testing
 
-from ccpr.cli.exit_codes import INTERRUPTED
+from ccpr.cli.interrupts import INTERRUPTED
 from ccpr.cli.main import app
 from ccpr.service.workspace import Workspace
 from ccpr.targets.loading_connection import LoadingConnection

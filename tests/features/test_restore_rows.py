@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
-from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.interrupts import BEHIND
 from ccpr.matrixone.schema import Column
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror

@@ -364,7 +364,7 @@ def test_a_target_that_is_added_to_a_quiet_subscription_is_loaded(home: Path, sh
 
 def test_a_state_database_that_is_away_is_waited_for(home: Path, upstream: Upstream, monkeypatch) -> None:
     from ccpr.state.errors import StateUnavailable
-    from ccpr.state.watched_rows import WatchedRows
+    from ccpr.state.log_rows import WatchedRows
 
     upstream.insert("d", 1)
     upstream.subscribe("one", "d")

@@ -23,8 +23,8 @@ from ccpr.state.followers import Follower, FollowerRecords, publication_of
 from ccpr.state.history import PointHistory
 from ccpr.state.pins import Pin, Pins
 from ccpr.state.quarantine import Quarantine
+from ccpr.state.settings import TargetSettings
 from ccpr.state.tables import METADATA, points
-from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
 from ccpr.targets.address import format_target_uri, parse_target_uri
 from tests.support.replica import NAME, Replica, replaying, source_uri

@@ -33,9 +33,8 @@ from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, MirrorForeign, MirrorMissing
-from ccpr.state.settings import Settings
+from ccpr.state.settings import Settings, TargetSettings
 from ccpr.state.subscription import Subscription
-from ccpr.state.target_settings import TargetSettings
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.history import History
 from tests.histories.replicating import NAME, ORDINARY, Replica, read_mirror, subscribed

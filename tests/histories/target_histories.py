@@ -13,7 +13,7 @@ from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
-from ccpr.state.target_settings import TargetSettings
+from ccpr.state.settings import TargetSettings
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, rows, subscribed

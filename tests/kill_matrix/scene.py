@@ -21,7 +21,7 @@ import typer.testing
 
 import ccpr
 from ccpr.base.progress import SILENT, Progress
-from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.interrupts import BEHIND
 from ccpr.cli.main import app
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.client.upstream_snapshots import create_snapshot

@@ -29,11 +29,10 @@ from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.scope import diff_scope
 from ccpr.pipeline.steps import catalog as step
 from ccpr.service.workspace import Workspace
-from ccpr.state.context import Context
+from ccpr.state.context import Context, settled_digest
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.history import PointHistory
 from ccpr.state.settings import Settings
-from ccpr.state.settled import settled_digest
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.serving.faults import FailStatement
 from ccpr_emulator.simulated_upstream import SimulatedUpstream

@@ -18,8 +18,8 @@ from ccpr.mirror.layout import lsn_of_point, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
-from ccpr.retention import orphans
-from ccpr.retention.orphans import NamedFiles, find_orphans
+from ccpr.retention import sweeping
+from ccpr.retention.sweeping import NamedFiles, find_orphans
 from ccpr.state import ledger as ledger_file
 from ccpr.state.database import transaction
 from ccpr.state.history import GlobalPoint, PointHistory
@@ -134,7 +134,7 @@ def test_the_paged_search_finds_what_the_difference_of_sets_has(
     named = {*map(object_path, stored), *(path for lsn in points for path in files_of(lsn)), kept_file(1)}
     older = {path for path in there if (lsn := lsn_of_point(path)) is not None and lsn < oldest}
     expected = there - named - garbage - older - (set(STRANGE) - {"manifests/2/x"})
-    with patch.object(orphans, "_PAGE", page), patch.object(ledger_file, "_NAMES", names):
+    with patch.object(sweeping, "_PAGE", page), patch.object(ledger_file, "_NAMES", names):
         assert sorted(world.found()) == sorted(expected)
 
 

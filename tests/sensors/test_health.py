@@ -19,13 +19,12 @@ from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.dialects import Dialect
 from ccpr.service.status import ReadRow
 from ccpr.service.workspace import Workspace
+from ccpr.state.care_records import Drill, DrillRecords, Scrub, ScrubRecords
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
-from ccpr.state.drills import Drill, DrillRecords
 from ccpr.state.history import GlobalPoint, PointHistory
-from ccpr.state.scrubs import Scrub, ScrubRecords
+from ccpr.state.settings import TargetSettings
 from ccpr.state.states import State
-from ccpr.state.target_settings import TargetSettings
 from ccpr.state.targets import LaggingTargetTable, Target, TargetRecords
 from sensors.health import replica_health_sensor
 from tests.sensors.conftest import Subscribe

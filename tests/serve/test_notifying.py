@@ -237,7 +237,7 @@ def test_a_command_that_fails_or_writes_without_end_holds_no_other_notice_up(row
 
 
 def test_a_full_disk_under_the_log_and_the_command_ends_nothing(row: LogRow, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ccpr.cli.logs import log_handler
+    from ccpr.cli.output import log_handler
 
     handler = log_handler()
     logging.getLogger().addHandler(handler)

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from ccpr.base.loops import Guard, Loop
 from ccpr.serve import descriptors
+from ccpr.serve.metrics import ServiceHealth
 from ccpr.serve.replicator import Replicator
-from ccpr.serve.service_health import ServiceHealth
 from ccpr.service.workspace import Workspace
 
 

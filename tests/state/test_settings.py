@@ -13,8 +13,7 @@ from ccpr.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.state.errors import BadSetting
 from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.setting_kinds import Flag, SettingKind, Url, seconds_of
-from ccpr.state.settings import SETTINGS, Settings
-from ccpr.state.target_settings import TARGET_SETTINGS, TargetSettings
+from ccpr.state.settings import SETTINGS, TARGET_SETTINGS, Settings, TargetSettings
 from tests.support.setting_values import allowed, any_of, refused
 
 ALL = [*SETTINGS.values(), *TARGET_SETTINGS.values()]

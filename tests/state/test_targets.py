@@ -15,7 +15,7 @@ from ccpr.state.database import transaction
 from ccpr.state.errors import StateUnreadable, TargetExists, TargetMissing
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.migrations import open_database
-from ccpr.state.target_settings import TargetSettings
+from ccpr.state.settings import TargetSettings
 from ccpr.state.targets import (
     Failing,
     LaggingTargetTable,

@@ -12,17 +12,16 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.errors import Transient
-from ccpr.state import watched_rows
+from ccpr.state import log_rows
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
 from ccpr.state.log import CcprLog, Claim
-from ccpr.state.log_rows import LogRow
+from ccpr.state.log_rows import WHOLE_SECONDS, LogRow, WatchedRows
 from ccpr.state.migrations import open_database
 from ccpr.state.settings import Settings
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import mo_ccpr_log
-from ccpr.state.watched_rows import WHOLE_SECONDS, WatchedRows
 
 pytestmark = pytest.mark.integration
 START = 1_700_000_000.0
@@ -103,7 +102,7 @@ class Others:
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_watched_is_what_is_stored_after_whatever_others_do(log: CcprLog, seed: int) -> None:
     steady = Clock()
-    others, watched = Others(log, seed), WatchedRows(log, steady)
+    others, watched = Others(log, seed), WatchedRows(log.engine, steady)
     copy: dict[str, LogRow] = {}
     for _ in range(150):
         log._clock.now += others.chance.choice((0.0, 0.5, -0.25))  # type: ignore[attr-defined]
@@ -119,12 +118,12 @@ def test_what_is_watched_is_what_is_stored_after_whatever_others_do(log: CcprLog
 
 def test_only_what_has_changed_is_read_whole(log: CcprLog, monkeypatch: pytest.MonkeyPatch) -> None:
     steady, read = Clock(), Counter[str]()
-    some, whole = watched_rows.read_some, watched_rows.read_rows
-    monkeypatch.setattr(watched_rows, "read_some", lambda c, keys: (read.update(some=len(keys)), some(c, keys))[1])
-    monkeypatch.setattr(watched_rows, "read_rows", lambda c: (read.update(["whole"]), whole(c))[1])
+    some, whole = log_rows.read_some, log_rows.read_rows
+    monkeypatch.setattr(log_rows, "read_some", lambda c, keys: (read.update(some=len(keys)), some(c, keys))[1])
+    monkeypatch.setattr(log_rows, "read_rows", lambda c: (read.update(["whole"]), whole(c))[1])
     for number in range(20):
         log.insert(new_row(f"s{number}"))
-    watched = WatchedRows(log, steady)
+    watched = WatchedRows(log.engine, steady)
     assert len(watched.read().rows) == 20
     log.claim("s3", "we", 30.0, lambda _: True)
     log.pause("s4")
@@ -142,7 +141,7 @@ def test_only_what_has_changed_is_read_whole(log: CcprLog, monkeypatch: pytest.M
 def test_a_row_that_cannot_be_read_is_gone_until_it_can(log: CcprLog) -> None:
     for number in range(3):
         log.insert(new_row(f"s{number}"))
-    watched = WatchedRows(log, Clock())
+    watched = WatchedRows(log.engine, Clock())
     watched.read()
     good = log.row("s1")
 

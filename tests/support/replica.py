@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer.testing
 
-from ccpr.cli.exit_codes import BEHIND
+from ccpr.cli.interrupts import BEHIND
 from ccpr.cli.main import app
 from ccpr_emulator.recorded_upstream import RecordedUpstream
 from ccpr_emulator.serving.faults import Fault

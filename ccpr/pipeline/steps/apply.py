@@ -30,8 +30,7 @@ from ccpr.pipeline.known import settled_by
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.steps.release import drop_due_snapshots, sweep
-from ccpr.state.context import MOST_UNREPLICATED, Context
-from ccpr.state.settled import Settled
+from ccpr.state.context import MOST_UNREPLICATED, Context, Settled
 
 _OBSERVED = 3  # new objects that are looked at until one says what the upstream can do
 

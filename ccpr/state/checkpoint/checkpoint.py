@@ -33,8 +33,9 @@ from ccpr.state.checkpoint.checkpoint_store import (
     Location,
     TableCheckpoint,
     json_text,
+    real_names,
+    renamed,
 )
-from ccpr.state.checkpoint.names import real_names, renamed
 from ccpr.state.errors import CheckpointNotLoaded, CheckpointSnapshotMissing, PointTooOld, StateUnreadable
 
 ExtraSql = sa.Executable | Callable[[sa.Connection], None]

@@ -8,7 +8,7 @@ catalog database, for a target in the target's database. Nothing here depends on
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -265,3 +265,37 @@ def _upsert(dialect: str, *, described: bool = True) -> sa.Executable:
 def json_text(info: Mapping[str, Any]) -> str:
     """A description as it is stored. Equal descriptions give equal texts."""
     return json.dumps(info, ensure_ascii=False, sort_keys=True)
+
+
+def real_names(
+    points: Mapping[int, tuple[str, str]], schemas: Collection[str], tables: Collection[tuple[str, str]]
+) -> dict[int, tuple[str, str]]:
+    """By table id the right (database, table) of those points whose names have to be corrected.
+
+    A name stays as it is if it exists, if several existing names could be meant, and if another point already has the
+    right one.
+    """
+    taken, spelled = set(points.values()), {}
+    for table_id, old in sorted(points.items()):
+        schema = _real(old[0], schemas)
+        new = (schema, _real(old[1], [name for database, name in tables if database == schema]))
+        if new != old and new not in taken:
+            taken.add(new)
+            spelled[table_id] = new
+    return spelled
+
+
+def renamed(point: TableCheckpoint, schema: str, name: str) -> TableCheckpoint:
+    """The point under another name, also in its description."""
+    info = point.info
+    if info is not None and (info.get("database"), info.get("name")) == (point.schema, point.name):
+        info = {**info, "database": schema, "name": name}
+    return replace(point, schema=schema, name=name, info_text=None if info is None else json_text(info))
+
+
+def _real(name: str, names: Collection[str]) -> str:
+    """The one of `names` that differs from the name in letter case only; else the name."""
+    if name in names:
+        return name
+    found = [other for other in names if other.casefold() == name.casefold()]
+    return found[0] if len(found) == 1 else name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.login_options import read_login
+from ccpr.cli.asking import read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
 from ccpr.cli.shown_times import AT_HELP, at_option
 
