@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ccpr.pipeline.committing import Last
     from ccpr.pipeline.iteration import Iteration
     from ccpr.pipeline.options import IterationOptions, Timeouts
+    from ccpr.service.open_lineage import LineageEvents
     from ccpr.state.credentials import Vault
     from ccpr.state.subscription_records import SubscriptionRecords
 
@@ -212,9 +213,18 @@ class Workspace:
             yield iteration
         except CcprError as error:
             fail(iteration, error)
+            self._lineage.failed(iteration, error)
             raise
+        else:
+            self._lineage.ended(iteration, lambda: self.of(subscription).history.changed(iteration.lsn).values())
         finally:
             sessions.close()
+
+    @cached_property
+    def _lineage(self) -> "LineageEvents":
+        from ccpr.service.open_lineage import LineageEvents
+
+        return LineageEvents(self.clock)
 
     def close(self) -> None:
         """Close what was opened. May be called twice."""

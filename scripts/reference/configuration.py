@@ -18,6 +18,7 @@ from ccpr.pipeline.spark.session import CONF_PREFIX, LOCAL_MASTER, MASTER_VARIAB
 from ccpr.relay.relay_server import MOST_CONNECTIONS, MOST_LOGINS, MOST_STATEMENT_BYTES
 from ccpr.schema.target_types import MAX_COLUMNS, MAX_KEY_BYTES, MAX_KEYS, MAX_ROW_BYTES
 from ccpr.serve.replicator import MOST_TARGETS
+from ccpr.service import open_lineage
 from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
 from ccpr.state.care_records import MOST_DRILLS
 from ccpr.state.credentials import KEY_FILE_VARIABLE
@@ -119,6 +120,10 @@ def variables() -> Mapping[str, str]:
         f"({DEFAULT_TABLES})",
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
+        open_lineage.URL: "where [events of iterations](../how-to/run-with-dagster.md#openlineage) go. For all that "
+        "runs iterations",
+        open_lineage.API_KEY: "the key for it, sent as a bearer token",
+        open_lineage.NAMESPACE: "the namespace of its jobs; `ccpr` if not set",
         DOCS_VARIABLE: "where this documentation is published (`make docs` writes it to `build/site/`), for links on "
         "Dagster's pages: of assets, and of each error to its [explanation](errors.md). For Dagster's processes and "
         "`ccpr serve`; without it the places in `docs/` are shown",
