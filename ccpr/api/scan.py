@@ -1,5 +1,7 @@
 """What is to be read of a table, decided and not yet read: a scan."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -85,6 +87,29 @@ class Scan:
         import polars
 
         return polars.DataFrame(self.to_arrow())
+
+    def to_lazy(self) -> "pl.LazyFrame":
+        """The rows as a `polars.LazyFrame`: each `collect` reads the columns that it needs, as a stream. Polars does
+        not say which rows it needs in a way that saves reading: name them in the scan. Raises ExtraMissing without
+        polars.
+
+        An error of a file ends `collect` with an error of Polars, whose text has the code.
+        """
+        require("polars", "polars")
+        import polars
+        from polars.io.plugins import register_io_source
+
+        def frames(
+            names: list[str] | None, where: "pl.Expr | None", most: int | None, size: int | None
+        ) -> "Iterator[pl.DataFrame]":
+            known = {column.name: column for column in self._read.columns}
+            wanted = self._read.columns if names is None else tuple(known[name] for name in names)
+            limit = min((each for each in (self.limit, most) if each is not None), default=None)
+            for batch in Scan(self._mirror, replace(self._read, columns=wanted), limit).to_batches():
+                frame = polars.DataFrame(batch)
+                yield frame if where is None else frame.filter(where)
+
+        return register_io_source(frames, schema=polars.DataFrame(self.schema.empty_table()).schema, is_pure=True)
 
     def to_pandas(self) -> "pd.DataFrame":
         """All rows in memory as a `pandas.DataFrame`. Raises ExtraMissing without pandas.

@@ -124,6 +124,10 @@ class Table:
         """All rows in memory as a `polars.DataFrame`: `Scan.to_polars`."""
         return self.scan(at, **selection).to_polars()
 
+    def to_lazy(self, at: At = None, **selection: Unpack[Selection]) -> "pl.LazyFrame":
+        """The rows as a `polars.LazyFrame`, which reads when it is collected: `Scan.to_lazy`."""
+        return self.scan(at, **selection).to_lazy()
+
     def to_pandas(self, at: At = None, **selection: Unpack[Selection]) -> "pd.DataFrame":
         """All rows in memory as a `pandas.DataFrame`: `Scan.to_pandas`."""
         return self.scan(at, **selection).to_pandas()

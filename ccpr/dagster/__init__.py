@@ -4,24 +4,26 @@ It needs the extra `dagster`, which is without pyspark. A run that copies by a S
 `dagster-spark`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ccpr.base.extras import require
 
 if TYPE_CHECKING:
     from ccpr.dagster.component import CcprComponent
+    from ccpr.dagster.mirror_io import MirrorIOManager
 
-__all__ = ["CcprComponent"]
+__all__ = ["CcprComponent", "MirrorIOManager"]
+
+_HOMES = {"CcprComponent": "ccpr.dagster.component", "MirrorIOManager": "ccpr.dagster.mirror_io"}
 
 require("dagster", "dagster", "pandera", "polars")
 
 
 def __getattr__(name: str) -> object:
-    """The component is imported when a project asks for it: runs and the service do not."""
-    if name == "CcprComponent":
-        from ccpr.dagster.component import CcprComponent
-
-        return CcprComponent
+    """What a project asks for is imported then: runs and the service need less."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

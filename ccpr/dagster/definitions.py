@@ -11,6 +11,7 @@ from ccpr.dagster.actions import build_actions
 from ccpr.dagster.events import APPLIED_TABLES, MIRROR
 from ccpr.dagster.health import longest_silence
 from ccpr.dagster.health_assets import all_health_check, build_all_health
+from ccpr.dagster.mirror_io import MirrorIOManager
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.table_specs import TableDefinitions
@@ -58,7 +59,7 @@ def build_definitions(
         asset_checks=[all_health_check(loaded.prefix), *loaded.checks],
         jobs=[*jobs, *build_actions()],
         sensors=sensors,
-        resources={"replication": replication, "spark": spark},
+        resources={"replication": replication, "spark": spark, "mirror": MirrorIOManager(home=replication.home)},
         # One process a run: one Spark session and one lease for all its steps. Without this the button in the UI would
         # use a process a step, which takes 22 s where this takes half a second.
         executor=dg.in_process_executor,

@@ -14,6 +14,7 @@ from dagster._serdes import serialize_value
 
 from ccpr.dagster import metadata
 from ccpr.dagster.reporting import report
+from ccpr.matrixone.ddl.definition import ColumnDefinition
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -161,7 +162,8 @@ class _Reported:
         when = {} if changed_at is None else {metadata.LAST_CHANGE: metadata.clock(changed_at)}
         tags = {metadata.SUBSCRIPTION_TAG: self.subscription, metadata.LSN_TAG: str(lsn)}
         tags["dagster/data_version"] = str(lsn)
-        return short_enough(table_key(self.subscription, table), {metadata.CHANGED_AT_LSN: lsn, **when, **shown}, tags)
+        shown = {metadata.CHANGED_AT_LSN: lsn, metadata.TABLE_NAME: table.qualified_name, **when, **shown}
+        return short_enough(table_key(self.subscription, table), shown, tags)
 
 
 def short_enough(key: dg.AssetKey, shown: Mapping[str, Any], tags: Mapping[str, str]) -> dg.AssetMaterialization:
@@ -187,19 +189,21 @@ def visible_rows(mirror: Mirror, ref: TableRef, at: Timestamp) -> int | None:
 
 
 def column_schema(table: Table) -> dg.TableSchema:
-    types = _declared(table)
-    unread = unreadable_columns(table.user_columns)
-    return dg.TableSchema(
-        [
+    """Types and comments as the statement declares them, and what cannot be read."""
+    declared, unread = _declared(table), unreadable_columns(table.user_columns)
+    columns = []
+    for column in table.user_columns:
+        found = declared.get(column.name)
+        said = (found.comment if found else "", unread.get(column.name, ""))
+        columns.append(
             dg.TableColumn(
                 printable(column.name),
-                types.get(column.name) or _arrow_name(column),
-                description=printable(unread[column.name]) if column.name in unread else None,
+                printable(str(found.type)) if found else _arrow_name(column),
+                description=printable(". ".join(filter(None, said))) or None,
                 constraints=dg.TableColumnConstraints(nullable=column.nullable),
             )
-            for column in table.user_columns
-        ]
-    )
+        )
+    return dg.TableSchema(columns)
 
 
 def column_lineage(table: Table, source: dg.AssetKey) -> dg.TableColumnLineage:
@@ -208,13 +212,13 @@ def column_lineage(table: Table, source: dg.AssetKey) -> dg.TableColumnLineage:
     return dg.TableColumnLineage({name: [dg.TableColumnDep(source, name)] for name in names})
 
 
-def _declared(table: Table) -> dict[str, str]:
-    """The types as the statement declares them."""
+def _declared(table: Table) -> dict[str, ColumnDefinition]:
+    """The columns as the statement has them."""
     try:
         columns = parse_create_table(table.ddl, subject=f"table {table.qualified_name}").columns
     except DdlUnreadable:
         return {}
-    return {column.name: printable(str(column.type)) for column in columns}
+    return {column.name: column for column in columns}
 
 
 def _arrow_name(column: Column) -> str:

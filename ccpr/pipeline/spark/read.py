@@ -27,7 +27,7 @@ from ccpr.pipeline.spark.tasks import in_tasks, is_connect, refuse_unshared_stor
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["TASK_BYTES", "TableRead", "plan_read", "read_share", "read_table"]
+__all__ = ["TASK_BYTES", "TableRead", "frame_of", "plan_read", "read_share", "read_table"]
 
 
 def read_table(
@@ -47,6 +47,11 @@ def read_table(
     and do not read what cannot hold such a row. Raises what `plan_read` raises, and StoreNotShared.
     """
     read = plan_read(mirror, table, at, columns=columns, filters=filters, hidden=hidden, reading=reading)
+    return frame_of(spark, read, task_bytes)
+
+
+def frame_of(spark: "SparkSession", read: TableRead, task_bytes: int = TASK_BYTES) -> "DataFrame":
+    """What was planned, as a DataFrame. Raises StoreNotShared."""
     refuse_unshared_store(spark, read.store_url)
     shares, numbers = read.shares(task_bytes), as_numbers_schema(read.schema)
     if numbers != read.schema and not is_connect(spark):
