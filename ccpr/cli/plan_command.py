@@ -39,7 +39,7 @@ def plan(
     from ccpr.retention.retention import Retention, take_inventory
     from ccpr.service.lakes import plan_lakes
     from ccpr.service.room import mirror_room
-    from ccpr.service.target_sync import plan_targets
+    from ccpr.service.target_sync import plan_targets, plan_work
 
     with opened(as_json=as_json) as workspace, open_iteration(workspace, name) as iteration:
         found = planning.plan(iteration)
@@ -48,6 +48,7 @@ def plan(
         after = inventory.after(found.lsn, found.at, point=bool(found.tables or found.changes))
         expiring = Retention.of(iteration.subscription.settings).expired(after)
         lakes = plan_lakes(workspace, iteration)
+        work = plan_work(workspace, iteration, found.bytes, targets, lakes)
         room = mirror_room(workspace, iteration.subscription)
     if as_json:
         show_json(
@@ -57,6 +58,17 @@ def plan(
                 "targets": {target: target_output.plan_json(one) for target, one in targets.items()},
                 "lakes": {lake: target_output.lake_plan_json(one) for lake, one in lakes.items()},
                 "expiring_points": expiring,
+                "work": [
+                    {
+                        "target": one.target,
+                        "table": one.table,
+                        "kind": one.choice.work.value,
+                        "bytes": one.choice.size,
+                        "by": one.choice.place.value,
+                        "why": one.choice.why,
+                    }
+                    for one in work
+                ],
             }
         )
         return
@@ -69,6 +81,9 @@ def plan(
         target_output.show_plan(target, one, ddl=ddl)
     for lake, planned in lakes.items():
         target_output.show_lake_plan(lake, planned)
+    for one in work[:_SHOWN_TABLES]:
+        if not one.choice.usual:
+            out.print(f"{f'target {one.target}, {one.table}: ' if one.target else ''}{one.choice.text}", style="dim")
     out.print(f"do exactly this with: ccpr run {name} --plan {found.id}")
 
 

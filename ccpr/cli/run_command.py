@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ccpr.base.carrying import carry_here
 from ccpr.base.extras import require
 from ccpr.base.wording import size_text
 from ccpr.cli import target_output
@@ -44,7 +45,9 @@ def _engine(value: str) -> str:
 
 Engine = Annotated[
     str,
-    typer.Option(help="What copies: process, spark, or auto, which takes the faster one.", callback=_engine),
+    typer.Option(
+        help="What copies, and loads targets: process, spark, or auto, which takes the faster one.", callback=_engine
+    ),
 ]
 
 
@@ -81,7 +84,7 @@ def run(
 
             require_plan(iteration, plan)
         outcome = run_stages(workspace, iteration, engine, display)
-        targets = sync(workspace, iteration, display)
+        targets = sync(workspace, iteration, engine, display)
     seconds = time.monotonic() - started
     if as_json:
         show_json(
@@ -192,9 +195,14 @@ def run_stages(workspace: "Workspace", iteration: "Iteration", engine: str, disp
         return drive(iteration, copied).ended
 
 
-def sync(workspace: "Workspace", iteration: "Iteration", display: Display) -> "list[TargetOutcome]":
+def sync(workspace: "Workspace", iteration: "Iteration", engine: str, display: Display) -> "list[TargetOutcome]":
     """Bring all targets to the newest point, with progress on standard error."""
     from ccpr.service.target_sync import sync_targets
 
+    carry = carry_here if engine == "process" else None
+    if engine == "spark":
+        from ccpr.pipeline.spark.engine import Copier
+
+        carry = Copier(workspace.home, engine).carry
     with display:
-        return sync_targets(workspace, iteration, progress=display.callbacks)
+        return sync_targets(workspace, iteration, progress=display.callbacks, carry=carry)

@@ -207,11 +207,13 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         "each table that waits, is on the pages `replication_health/<name>/<target>`. Materializing it alone syncs the "
         "targets to the newest point, and asks each of them where it is.",
     )
-    def target_databases(context: dg.AssetExecutionContext, replication: Replication) -> Iterator[dg.MaterializeResult]:
+    def target_databases(
+        context: dg.AssetExecutionContext, replication: Replication, spark: SparkResource
+    ) -> Iterator[dg.MaterializeResult]:
         workspace, subscription, asked = replication.workspace, context.partition_key, is_by_hand(context)
         with step(context, replication) as iteration:
             started = workspace.now()
-            outcomes = sync_targets(workspace, iteration, ask=asked)
+            outcomes = sync_targets(workspace, iteration, ask=asked, carry=spark.copy_engine().carry)
             report_target_tables(context.instance, workspace, subscription)
             report_health(context.instance, workspace, subscription)
             found = read_targets(workspace, workspace.log.row(subscription))

@@ -15,7 +15,6 @@ from pydantic import Field, PrivateAttr
 
 from ccpr.base.copy_meter import CopyLog
 from ccpr.base.extras import require
-from ccpr.pipeline.copying import CopyEngine
 from ccpr.pipeline.spark.choice import CopierChoice
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, start_java, unavailable
@@ -70,9 +69,9 @@ class SparkResource(ConfigurableResource):
         except (PySparkException, Py4JError, ImportError, OSError) as error:
             raise unavailable(settings, error) from error
 
-    def copy_engine(self, note: Callable[[str], None] = lambda text: None) -> CopyEngine:
-        """An engine for `ccpr.pipeline.copying.copy`, which chooses who copies as `ccpr run` does. Its choice
-        and how far it has come are in the run's log; the choice is noted, too."""
+    def copy_engine(self, note: Callable[[str], None] = lambda text: None) -> Copier:
+        """It chooses who copies, and who carries the work for targets, as `ccpr run` does. The choice of who copies and
+        how far it has come are in the run's log; the choice is noted, too."""
         log = _RunLog(dg.get_dagster_logger("ccpr").info, note)
         return Copier(
             self._home,

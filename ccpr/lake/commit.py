@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ccpr.base.carrying import Carry, carry_here
 from ccpr.lake.deletion_vectors import file_of
 from ccpr.lake.delta_table import commit_info
 from ccpr.lake.errors import LakeAhead, LakeChanged
 from ccpr.lake.lake_log import Action, CommitMark, LakeLog, LakeTableState
 from ccpr.lake.lake_options import DEFAULT_RULES, TableRules
-from ccpr.lake.object_files import Runner, run_here
 from ccpr.lake.stores import LakeStore
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
@@ -66,7 +66,7 @@ class Lake:
     Attributes
     ----------
     task : id of the subscription.
-    run : publishes objects, see `run_here`.
+    carry : who publishes objects.
     confirm : raises if the subscription is not ours any more.
     on_rows : called with the rows and bytes of each file that was written.
     """
@@ -76,7 +76,7 @@ class Lake:
     task: str
     rules: TableRules = DEFAULT_RULES
     reading: Reading = DEFAULT_READING
-    run: Runner = run_here
+    carry: Carry = carry_here
     confirm: Callable[[], None] = lambda: None
     on_rows: Callable[[int, int], None] = lambda rows, size: None
     states: dict[str, LakeTableState] = field(default_factory=dict)

@@ -5,14 +5,15 @@ decision lake-files.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ccpr.base.carrying import Carry, Work, WorkKind
 from ccpr.lake.deletion_vectors import digest_of_rows, rows_of
 from ccpr.lake.errors import LakeChanged
 from ccpr.lake.hidden_rows import hidden_rows
@@ -22,6 +23,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, not_after, open_listed
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror, files_of
+from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Store
 
 THREADS = max(2, min(4, os.cpu_count() or 1))
@@ -78,14 +80,28 @@ class ObjectResult:
     shown: bool = True
 
 
-Runner: TypeAlias = Callable[[Mirror, Store, FileShape, Timestamp, Sequence[ObjectTask]], Iterable[ObjectResult]]
+def publish_objects(
+    carry: Carry, mirror: Mirror, store: Store, shape: FileShape, at: Timestamp, tasks: Sequence[ObjectTask]
+) -> Iterable[ObjectResult]:
+    """All objects of a table, by whoever carries it. Files that a task has written before another one failed are found
+    by the next attempt. Raises what `publish_object` raises."""
+    urls, sizes = (mirror.store.url, store.url), [task.listed.stats.size for task in tasks]
+    function = partial(_publish_elsewhere, *urls, shape, at)
+    work = Work(WorkKind.PUBLISH, store.url.partition("?")[0], urls, function, tasks, sizes)
+    return carry(work, partial(_publish_here, mirror, store, shape, at, tasks), lambda: None)
 
 
-def run_here(
+def _publish_elsewhere(
+    mirror_url: str, lake_url: str, shape: FileShape, at: Timestamp, tasks: Sequence[ObjectTask]
+) -> Iterator[ObjectResult]:
+    mirror, store = Mirror(open_store(mirror_url)), open_store(lake_url, shared=True)
+    return (publish_object(mirror, store, shape, at, task) for task in tasks)
+
+
+def _publish_here(
     mirror: Mirror, store: Store, shape: FileShape, at: Timestamp, tasks: Sequence[ObjectTask]
 ) -> Iterator[ObjectResult]:
-    """The objects in threads of this process: what encodes and compresses releases the interpreter. Raises what
-    `publish_object` raises."""
+    """In threads of this process: what encodes and compresses releases the interpreter."""
     run = partial(publish_object, mirror, store, shape, at)
     if len(tasks) < 2:
         yield from map(run, tasks)

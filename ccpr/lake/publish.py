@@ -38,7 +38,7 @@ from ccpr.lake.feed import VersionChanges, VersionFeed
 from ccpr.lake.hidden_rows import later_tombstones, touched_by_tombstones
 from ccpr.lake.lake_columns import LakeColumns, delta_schema, file_schema, next_columns
 from ccpr.lake.lake_log import Action, LakeLog, LakeTableState
-from ccpr.lake.object_files import KnownFile, ObjectResult, ObjectTask, stored_rows
+from ccpr.lake.object_files import KnownFile, ObjectResult, ObjectTask, publish_objects, stored_rows
 from ccpr.lake.parquet import FileShape
 from ccpr.lake.statistics import mended_stats, stats_text
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -185,7 +185,8 @@ class _Publication:
         data = [listed for listed in self.objects if not listed.tombstone]
         tasks = self._tasks(data)
         results = []
-        for result in lake.run(lake.mirror, lake.store.files, self.shape, self.point.at, tasks):
+        place = lake.mirror, lake.store.files, self.shape, self.point.at
+        for result in publish_objects(lake.carry, *place, tasks):
             results.append(result)
             if result.file is not None:
                 lake.on_rows(result.file.rows, result.file.size)

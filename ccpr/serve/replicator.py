@@ -424,7 +424,8 @@ class Replicator:
             target = self._workspace.of(row).targets.any(name)
             if target.needed_lsn is None:
                 return False  # added since the iteration: the next one lets retention keep a point for it
-            outcome = sync_target(self._workspace, right, target, ask=ask, progress=progress)
+            how = {"ask": ask, "progress": progress, "carry": self._copier.carry}
+            outcome = sync_target(self._workspace, right, target, **how)
         if outcome is not None:
             self.listeners.tell(lambda listener: listener.target_synced(row, outcome))
         return outcome is not None and outcome.failure is None

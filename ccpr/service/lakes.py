@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from ccpr.base.carrying import Carry, carry_here
 from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
 from ccpr.lake.commit import Lake
@@ -245,13 +246,12 @@ def opened_sync(
     newest: GlobalPoint,
     *,
     progress: Progress = SILENT,
+    carry: Carry = carry_here,
 ) -> LakeSync:
     """To publish what the lake lacks, or one table anew. The caller holds the subscription's lease."""
-    from ccpr.lake.spark_runner import runner_of
-
     options, history = options_of(target), workspace.of(target).history
     lake = lake_of(target, under, progress)
-    lake.run = runner_of(workspace.home)
+    lake.carry = carry
     own = options.keep is not None or options.keep_for is not None
     retention = (
         Retention(options.keep or 0, options.keep_for or 0) if own else Retention.of(under.subscription.settings)

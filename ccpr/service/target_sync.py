@@ -5,13 +5,14 @@ another target.
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ccpr.base.carrying import Carry, Work, WorkKind
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
@@ -31,8 +32,10 @@ from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetMoved, TargetTa
 if TYPE_CHECKING:  # imported where there is a target
     import pyarrow as pa
 
+    from ccpr.lake.lake_plan import PlannedLakeTable
     from ccpr.lake.lake_sync import LakeResult
     from ccpr.mirror.row_sums import Summing
+    from ccpr.pipeline.spark.choice import CopierChoice
     from ccpr.state.subscription_records import SubscriptionRecords
     from ccpr.targets.sync import SyncResult, TargetSync
     from ccpr.targets.target_plan import TargetPlan, TargetRules
@@ -56,22 +59,35 @@ class TargetOutcome:
 
 
 def sync_targets(
-    workspace: Workspace, iteration: Iteration, *, ask: bool = False, progress: Progress = SILENT
+    workspace: Workspace,
+    iteration: Iteration,
+    *,
+    ask: bool = False,
+    progress: Progress = SILENT,
+    carry: Carry | None = None,
 ) -> list[TargetOutcome]:
     """Sync each target to the newest point. The caller has just committed an iteration and holds its lease. A target
     that is recorded there is asked where it is once a minute (`VERIFY_SECONDS`). It is synced all the same if the last
-    iteration was long ago, or all are to be asked (`ask`).
+    iteration was long ago, or all are to be asked (`ask`). `carry`: who does what can be shared out; without it Spark
+    where it is named and through sooner.
 
     A target that fails is recorded, and the others are synced. Raises LeaseLost, and errors of the catalog database.
     """
     records = workspace.of(iteration.subscription).targets
     ask = ask or may_be_restored(iteration.pause_seconds, iteration.subscription.settings.sync_interval)
-    outcomes = (sync_target(workspace, iteration, target, ask=ask, progress=progress) for target in records.all())
+    how = {"ask": ask, "progress": progress, "carry": carry}
+    outcomes = (sync_target(workspace, iteration, target, **how) for target in records.all())
     return [outcome for outcome in outcomes if outcome is not None]
 
 
 def sync_target(
-    workspace: Workspace, under: SyncedUnder, target: Target, *, ask: bool = False, progress: Progress = SILENT
+    workspace: Workspace,
+    under: SyncedUnder,
+    target: Target,
+    *,
+    ask: bool = False,
+    progress: Progress = SILENT,
+    carry: Carry | None = None,
 ) -> TargetOutcome | None:
     """Sync one target to the newest point; `ask`: even if it is recorded there. None if the target was released, or if
     there is no point yet. Raises LeaseLost, and errors of the catalog database."""
@@ -94,7 +110,7 @@ def sync_target(
     sums = LoadedSums(records, newest)
     try:
         with unexpected():
-            result = _synced(workspace, under, target, newest, progress, sums)
+            result = _synced(workspace, under, target, newest, progress, sums, carry)
     except LeaseLost:
         raise
     except CcprError as error:
@@ -114,12 +130,14 @@ def _synced(
     newest: GlobalPoint,
     progress: Progress,
     sums: "LoadedSums",
+    carry: Carry | None,
 ) -> "SyncResult | LakeResult":
+    carry = _carrier(workspace, progress, carry)
     if target.lake is not None:
         from ccpr.service.lakes import opened_sync
 
-        return opened_sync(workspace, under, target, newest, progress=progress).run()
-    with _opened_sync(workspace, under, target, newest, progress, sums=sums) as sync:
+        return opened_sync(workspace, under, target, newest, progress=progress, carry=carry).run()
+    with _opened_sync(workspace, under, target, newest, progress, sums=sums, carry=carry) as sync:
         result = sync.run()
         sums.whole = result.whole
         return result
@@ -146,7 +164,8 @@ def sync_one_lake(
     if newest is None:
         remedy = f"Run the first iteration: `ccpr run {iteration.subscription.name}`."
         raise PointNotReached("the mirror has no point yet", subject=f"lake {lake_name}", remedy=remedy)
-    sync = opened_sync(workspace, iteration, target, newest, progress=progress)
+    carry = _carrier(workspace, progress)
+    sync = opened_sync(workspace, iteration, target, newest, progress=progress, carry=carry)
     result = sync.run() if table is None else sync.rebuild(table)
     _record_result(workspace, records.targets, target, result)
     return TargetOutcome(lake_name, result, None, time.monotonic() - started)
@@ -275,6 +294,60 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, Targe
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedWork:
+    """Work that can be shared out, and who does it as things stand.
+
+    Attributes
+    ----------
+    target, table : empty for the copy, which is for all of them.
+    """
+
+    target: str
+    table: str
+    choice: "CopierChoice"
+
+
+def plan_work(
+    workspace: Workspace,
+    iteration: Iteration,
+    size: int,
+    targets: "Mapping[str, TargetPlan | Failure]",
+    lakes: "Mapping[str, Sequence[PlannedLakeTable] | Failure]",
+) -> list[PlannedWork]:
+    """Who copies the `size` bytes of a plan, and loads, changes and publishes for the targets; by stored bytes."""
+    from ccpr.pipeline.copying import CopyJob
+    from ccpr.pipeline.driver import catalog_of, listed_of
+    from ccpr.pipeline.plan import sums_by_table
+    from ccpr.pipeline.spark.engine import Copier
+    from ccpr.targets.address import address_of
+    from ccpr.targets.target_plan import Build
+
+    store_url, listed, catalog = iteration.mirror.store.url, listed_of(iteration), catalog_of(iteration)
+    records, choice_of = workspace.of(iteration.subscription).targets, Copier(workspace.home).choice_of
+    whole, added = sums_by_table(listed.wanted), sums_by_table(listed.diff.added)
+    source = CopyJob.of(iteration.subscription, store_url).source
+    found = [PlannedWork("", "", choice_of(WorkKind.COPY, size, store_url, source))]
+    for name, plan in targets.items():
+        if isinstance(plan, Failure):
+            continue
+        target, built = records.get(name), {step.table.id for step in plan.of(Build)}
+        waiting = plan.behind.keys() - built
+        for table in catalog.tables.values():
+            kind, sums = (WorkKind.LOAD, whole) if table.id in built else (WorkKind.CHANGE, added)
+            if table.id in sums and table.id not in waiting and target.source_database in ("", table.database):
+                place = address_of(target).endpoint.address
+                choice = choice_of(kind, sums[table.id][1], store_url, place)
+                found.append(PlannedWork(name, table.qualified_name, choice))
+    for name, tables in lakes.items():
+        place = records.lake(name).uri.partition("?")[0]
+        for one in () if isinstance(tables, Failure) else tables:
+            if one.bytes:
+                choice = choice_of(WorkKind.PUBLISH, one.bytes, store_url, place)
+                found.append(PlannedWork(name, one.table, choice))
+    return found
+
+
 def _held(target: Target) -> frozenset[str]:
     """The tables that it was recorded to hold back."""
     return frozenset(table.table for table in target.behind if table.failure.code == TargetDropsHeld.code)
@@ -300,6 +373,23 @@ def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRul
     )
 
 
+def _carrier(workspace: Workspace, progress: Progress, carry: Carry | None = None) -> Carry:
+    """One whose work ends by an error of the progress, too."""
+
+    def carried(work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None]) -> Iterable[Any]:
+        from ccpr.pipeline.spark.engine import Copier
+
+        def beating() -> None:
+            progress.on_rows(0, 0)
+            beat()
+
+        if len(work.pieces) < 2:
+            return here()
+        return (carry or Copier(workspace.home).carry)(work, here, beating)
+
+    return carried
+
+
 @contextmanager
 def _opened_sync(
     workspace: Workspace,
@@ -310,11 +400,12 @@ def _opened_sync(
     *,
     sums: "LoadedSums | None" = None,
     rules: "TargetRules | None" = None,
+    carry: Carry | None = None,
 ) -> "Iterator[TargetSync]":
     from ccpr.service.targets import open_target
     from ccpr.targets.sync import TargetSync
 
-    with open_target(workspace, target) as destination:
+    with open_target(workspace, target, carry or _carrier(workspace, progress)) as destination:
         yield TargetSync(
             destination,
             under.mirror,

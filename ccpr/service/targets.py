@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ccpr.base.carrying import Carry, carry_here
 from ccpr.matrixone.schema import Table
 from ccpr.schema.choices import DuplicateKeys
 from ccpr.service.errors import SeveralDatabases, TargetInUse
@@ -35,18 +36,19 @@ class ReleasedTable:
 
 
 @contextmanager
-def open_target(workspace: Workspace, target: Target) -> Iterator[DatabaseTarget]:
+def open_target(workspace: Workspace, target: Target, carry: Carry = carry_here) -> Iterator[DatabaseTarget]:
     """A session with the target's database. Raises what `DatabaseTarget.open` raises."""
     password = workspace.vault.open(target.sealed_password, address_of(target).endpoint)
-    with _database(workspace, address_of(target), password, target.task_id, target.settings.as_text) as opened:
+    place = workspace, address_of(target), password, target.task_id, target.settings.as_text
+    with _database(*place, carry=carry, sealed_password=target.sealed_password) as opened:
         yield opened
 
 
 def _database(
-    workspace: Workspace, address: Address, password: str, task_id: str, as_text: Sequence[str]
+    workspace: Workspace, address: Address, password: str, task_id: str, as_text: Sequence[str], **carried: Any
 ) -> DatabaseTarget:
     own = ExpectedTables(workspace.log.of(task_id).history.known_definitions, tuple(as_text))
-    return DatabaseTarget(address, password, task_id, own=own)
+    return DatabaseTarget(address, password, task_id, own=own, **carried)
 
 
 def add(

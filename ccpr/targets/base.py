@@ -21,7 +21,7 @@ The promises, for every destination (N, B and D are of docs/requirements.md):
    the error is TargetUnavailable or TargetOutcomeUnknown: then `close` and `open`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -57,6 +57,24 @@ class MoreRowsThere(Exception):
     source have one key, or another user has written to the table."""
 
 
+class TaskRows(Protocol):
+    """Rows of a load or a change that another process can read: it can be pickled.
+
+    Attributes
+    ----------
+    store_url : where they are read.
+    size : stored bytes.
+    """
+
+    @property
+    def store_url(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def parts(self) -> Iterator[Rows]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LoadPart:
     """A piece of an initial load, which is one transaction.
@@ -66,10 +84,12 @@ class LoadPart:
     key : identifies the rows: at one location the same key always means the same rows. At most 64 characters.
     read : the rows, as tables or batches of bounded size. Called once for a piece that is not there yet, in a thread
         of its own.
+    rows : the same for another process.
     """
 
     key: str
     read: Callable[[], Iterable[pa.Table | pa.RecordBatch]]
+    rows: TaskRows | None = None
 
 
 class TableState(StrEnum):
@@ -138,6 +158,7 @@ class Applied:
     missing : keys to be deleted that were not there. If it is not 0, another user wrote to the table. Not counted in
         safe mode.
     parts, parts_skipped : of a create: pieces loaded now, and pieces that an earlier attempt had loaded.
+    unseen : of a create: whether rows got there that this process has not read.
     remarks : of a create: what the destination refused, so that the table is without it.
     """
 
@@ -147,6 +168,7 @@ class Applied:
     missing: int = 0
     parts: int = 0
     parts_skipped: int = 0
+    unseen: bool = False
     remarks: tuple[str, ...] = ()
 
 
@@ -207,10 +229,17 @@ class TargetDestination(Protocol):
         ...
 
     def apply(
-        self, table_id: int, parts: Iterable[Rows], location: Location, *, keys_are_unique: bool = False
+        self,
+        table_id: int,
+        parts: Iterable[Rows],
+        location: Location,
+        *,
+        keys_are_unique: bool = False,
+        rows: Sequence[TaskRows] = (),
     ) -> Applied:
         """Sync a live table to a location: new values replace old ones, and deleted keys are removed. All of it or
-        nothing. Raises MoreRowsThere, unless the caller knows that the source's keys are unique.
+        nothing. `rows` are those of `parts` for other processes. Raises MoreRowsThere, unless the caller knows that the
+        source's keys are unique.
 
         Columns are matched by name with the definition in the registry. If the definition has changed, `alter` comes
         first.

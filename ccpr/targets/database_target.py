@@ -13,12 +13,14 @@ table's engine to one without transactions.
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pymysql
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from ccpr.base.carrying import Carry, Work, WorkKind, carry_here
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
@@ -32,7 +34,7 @@ from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import CheckpointUnknown, PointTooOld
 from ccpr.state.tables import checkpoints, set_mysql_options
 from ccpr.targets.address import Address
-from ccpr.targets.base import Applied, LoadPart, Registered, Rows, TableState, TargetTable
+from ccpr.targets.base import Applied, LoadPart, Registered, Rows, TableState, TargetTable, TaskRows
 from ccpr.targets.encoding import LoadColumn, load_columns
 from ccpr.targets.errors import (
     TargetChangeStuck,
@@ -42,13 +44,13 @@ from ccpr.targets.errors import (
     TargetUnavailable,
 )
 from ccpr.targets.expected_tables import ExpectedTables
-from ccpr.targets.initial_load import InitialLoad, ShadowTables
+from ccpr.targets.initial_load import InitialLoad, LoadedTable, ShadowTables
 from ccpr.targets.intent_statements import IntentScope, change_statements, intent_statements
 from ccpr.targets.intents import ChangeOf, Intent, Intents, all_names
 from ccpr.targets.ownership import Ownership, name_of, names_of
 from ccpr.targets.registry import TARGET_METADATA, Registry
-from ccpr.targets.staging import Staging, drop_left
-from ccpr.targets.target_session import TargetSession
+from ccpr.targets.staging import Staged, StagedTable, Staging
+from ccpr.targets.target_session import TargetSession, TaskLogin
 
 _LOCK_SECONDS = 10.0
 _CONNECTIONS = 2
@@ -64,6 +66,8 @@ class DatabaseTarget:
     own : our own definitions of the tables. Without them nothing that the registry has is trusted.
     connections : how many an initial load uses.
     lock_seconds : how long `open` waits for another session to end.
+    carry : who loads, and stages changes: this process, unless a carrier of tasks is given, and with it
+        `sealed_password` for them.
     """
 
     def __init__(
@@ -75,6 +79,8 @@ class DatabaseTarget:
         own: ExpectedTables | None = None,
         connections: int = _CONNECTIONS,
         lock_seconds: float = _LOCK_SECONDS,
+        carry: Carry = carry_here,
+        sealed_password: str = "",
     ) -> None:
         self.address, self.task_id = address, task_id
         self._session = TargetSession(address, password, task_id)
@@ -84,6 +90,7 @@ class DatabaseTarget:
         self._own = own if own is not None else ExpectedTables()
         self._intents = Intents(self._session, task_id, self._finish, self._statements)
         self._connections, self._lock_seconds = connections, lock_seconds
+        self._carry, self._sealed = carry, sealed_password
         self._checkpoint: Checkpoint | None = None
         self._tables: dict[int, tuple[TargetTable, TableState]] = {}
         self._safe_until: Location | None = None
@@ -96,8 +103,7 @@ class DatabaseTarget:
         try:
             with self._session.typed(self._session.subject):
                 self._make_tables()
-                if self.dialect is Dialect.MATRIXONE:
-                    drop_left(self._session)
+                self._session.drop_stages(self._session.stages_of_all)
                 self._shadows.fence = uuid4().hex
                 self._checkpoint = Checkpoint(self._session.connection, self.task_id)
                 self._checkpoint.load()
@@ -191,7 +197,13 @@ class DatabaseTarget:
     # ---- rows
 
     def apply(
-        self, table_id: int, parts: Iterable[Rows], location: Location, *, keys_are_unique: bool = False
+        self,
+        table_id: int,
+        parts: Iterable[Rows],
+        location: Location,
+        *,
+        keys_are_unique: bool = False,
+        rows: Sequence[TaskRows] = (),
     ) -> Applied:
         table = self._live(table_id)
         subject = f"table {table.qualified_name}"
@@ -200,20 +212,27 @@ class DatabaseTarget:
         with self._session.typed(subject):
             self._ownership.check_ours([table])
             create = parse_create_table(table.create)
-            staging = Staging(self._session, create, self._columns(table, create), table_id, subject)
+            columns = self._columns(table, create)
+            staging = Staging(self._session, create, columns, table_id, subject)
             try:
-                staged = staging.fill(parts)
+                change = StagedTable(self._login, create, columns, table_id, subject)
+                staged: list[Staged] = list(
+                    self._carried(WorkKind.CHANGE, change.stage, rows, rows, lambda: [staging.fill(parts)])
+                )
                 counts: list[int] = []
                 self._commit(
                     [(table, location)],
-                    lambda _: counts.append(staging.merge(staged, keys_are_unique=keys_are_unique)),
+                    lambda _: counts.append(staging.merge(*staged, keys_are_unique=keys_are_unique)),
                 )
             finally:
                 with suppress(CcprError, exc.SQLAlchemyError, pymysql.err.MySQLError):
                     staging.drop()
+                    if len(rows) > 1:  # tasks may have staged, also some that nobody waits for any more
+                        self._session.drop_stages(self._session.stages_of_tasks)
+        upserted, deleted = (sum(getattr(one, name) for one in staged) for name in ("upserts", "deletes"))
         is_safe = self._safe_until is not None and location <= self._safe_until
-        missing = 0 if is_safe or not counts else staged.deletes - counts[-1]
-        return Applied(upserted=staged.upserts, deleted=staged.deletes, missing=missing)
+        missing = 0 if is_safe or not counts else deleted - counts[-1]
+        return Applied(upserted=upserted, deleted=deleted, missing=missing)
 
     def create(
         self,
@@ -242,19 +261,24 @@ class DatabaseTarget:
             table, done = self._shadows.begin(table, location, parts)
             shadow = self._shadows.of(table)
             waiting = [part for part in parts if part.key not in done]
-            load = InitialLoad(
-                self._session,
-                self.task_id,
-                table.id,
-                self._shadows.fence,
-                shadow.quoted_name,
-                self._columns(table, parse_create_table(table.create)),
-                subject,
+            columns = self._columns(table, parse_create_table(table.create))
+            place = self.task_id, table.id, self._shadows.fence
+            loaded = LoadedTable(*place, shadow.quoted_name, columns, subject, self._login)
+            load = InitialLoad(self._session, loaded)
+            pieces = [(part.key, part.rows) for part in waiting if part.rows is not None]
+            rows = sum(
+                self._carried(
+                    WorkKind.LOAD,
+                    loaded.load_in_task,
+                    pieces if len(pieces) == len(waiting) else (),
+                    [rows for _, rows in pieces],
+                    lambda: [load.run(waiting, self._connections) if waiting else 0],
+                )
             )
-            rows = load.run(waiting, self._connections) if waiting else 0
             self._show(table, shadow, location, replaced, [table_id for table_id in replaces if table_id != table.id])
         remarks = table.remarks[len(wanted.remarks) :]
-        return Applied(upserted=rows, parts=len(waiting), parts_skipped=len(parts) - len(waiting), remarks=remarks)
+        skipped, unseen = len(parts) - len(waiting), load.pieces < len(waiting)
+        return Applied(upserted=rows, parts=len(waiting), parts_skipped=skipped, unseen=unseen, remarks=remarks)
 
     # ---- definitions
 
@@ -347,6 +371,24 @@ class DatabaseTarget:
         if self._checkpoint is None:
             raise TargetUnavailable("the target is not open", subject=self._session.subject)
         return self._checkpoint
+
+    @property
+    def _login(self) -> TaskLogin:
+        return TaskLogin(self.address, self._sealed, self.dialect, self._session.stages_of_tasks)
+
+    def _carried(
+        self,
+        kind: WorkKind,
+        function: Callable[[Sequence[Any]], Iterable[Any]],
+        pieces: Sequence[Any],
+        rows: Sequence[TaskRows],
+        here: Callable[[], Iterable[Any]],
+    ) -> Iterable[Any]:
+        if len(pieces) < 2:
+            return here()
+        sizes, stores = [one.size for one in rows], tuple({one.store_url for one in rows})
+        work = Work(kind, self.address.endpoint.address, stores, function, pieces, sizes)
+        return self._carry(work, here, self._session.beat)
 
     def _make_tables(self) -> None:
         """Those that are missing. Another subscription may be making them at the same time."""

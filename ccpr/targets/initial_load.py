@@ -2,9 +2,9 @@
 earlier session was interrupted."""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Literal
 
@@ -16,15 +16,15 @@ from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.schema.dialects import Dialect
 from ccpr.schema.table_statements import drop_table, make_shadow, shadow_name
 from ccpr.state.checkpoint.checkpoint_store import Location
-from ccpr.targets.base import LoadPart, TargetTable
+from ccpr.targets.base import LoadPart, TargetTable, TaskRows
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetTableForeign, TargetUnavailable, TargetValueRefused
 from ccpr.targets.expected_tables import lacking_defaults, without_defaults
+from ccpr.targets.loading_connection import LoadingConnection
 from ccpr.targets.registry import Registry, load_parts, loads
 from ccpr.targets.staging import Counted, StageTable
-from ccpr.targets.target_session import TargetSession, refused_defaults, typed_error
+from ccpr.targets.target_session import DUPLICATE, TargetSession, TaskLogin, refused_defaults, typed_error
 
-_DUPLICATE = 1062
 _BEAT_SECONDS = 20.0
 
 
@@ -84,33 +84,136 @@ class ShadowTables:
                 self._registry.begin_load(connection, table, location, self.fence)
 
 
-class InitialLoad:
-    """Loads pieces into a shadow table over several connections; each piece with its row in `ccpr_load_parts`.
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """The shadow table that pieces are loaded into, each in a transaction with its row in `ccpr_load_parts`; can be
+    pickled.
 
-    These connections do not have the lock. None of them may go on when the lock is lost and another session loads the
-    table. So each piece's transaction locks the load's row in `ccpr_loads` and checks that it contains `fence`; a
-    session that takes over the load first writes another fence there.
+    The connections that load do not have the lock. None of them may go on when the lock is lost and another session
+    loads the table. So each piece's transaction locks the load's row in `ccpr_loads` and checks that it contains
+    `fence`; a session that takes over the load first writes another fence there.
+
+    Attributes
+    ----------
+    table : its name is quoted.
+    login : of tasks.
     """
 
-    def __init__(
+    task_id: str
+    table_id: int
+    fence: str
+    table: str
+    columns: tuple[LoadColumn, ...]
+    subject: str
+    login: TaskLogin | None = None
+
+    def stage(self, stages: str, dialect: Dialect) -> StageTable | None:
+        """What a connection loads into first; `stages`: what its name begins with."""
+        if dialect is not Dialect.MATRIXONE:
+            return None
+        return StageTable.of(f"{stages}{self.table_id}_load", dialect, self.columns, ())
+
+    def load_in_task(self, pieces: Sequence[tuple[str, TaskRows]]) -> Iterator[int]:
+        """In a task: load some pieces, by their keys. Those that another attempt has loaded have no rows."""
+        assert self.login is not None
+        with self.login.session(self.subject) as session:
+            stage = self.stage(session.stages, session.dialect)
+            with staging(session.raw, stage):
+                for key, rows in pieces:
+                    yield self.load(session.raw, stage, key, (part.upserts for part in rows.parts())) or 0
+
+    def load(
         self,
-        session: TargetSession,
-        task_id: str,
-        table_id: int,
-        fence: str,
-        table: str,
-        columns: tuple[LoadColumn, ...],
-        subject: str,
-    ) -> None:
-        self._session, self._columns, self._table, self._subject = session, columns, table, subject
-        self._fence = fence
-        self._place = task_id, table_id
-        self._stage: StageTable | None = None
-        if session.dialect is Dialect.MATRIXONE:
-            self._stage = StageTable.of(f"{session.stages}{table_id}_load", session.dialect, columns, ())
+        connection: LoadingConnection,
+        stage: StageTable | None,
+        key: str,
+        rows: Iterable[pa.Table | pa.RecordBatch],
+        check: Callable[[], None] = lambda: None,
+    ) -> int | None:
+        """One piece; how many rows, None if it was there. Its own row is written first: its unique key makes a second
+        writer of the same piece wait, and then refuses it. `check` is called before the commit."""
+        place = self.task_id, self.table_id
+        with connection.cursor() as cursor:
+            counted = None if stage is None else self._stage(connection, cursor, stage, rows)
+            lock = "LOCK IN SHARE MODE" if stage is None else "FOR UPDATE"
+            cursor.execute(f"SELECT fence FROM {loads.name} WHERE task_id = %s AND table_id = %s {lock}", place)
+            if cursor.fetchall() != ((self.fence,),):
+                raise TargetUnavailable("another session has taken the load over", subject=self.subject)
+            try:
+                cursor.execute(
+                    f"INSERT INTO {load_parts.name} (task_id, table_id, part, row_count) VALUES (%s, %s, %s, 0)",
+                    [*place, key],
+                )
+            except pymysql.err.IntegrityError as error:
+                if error.args[0] != DUPLICATE:
+                    raise
+                connection.rollback()
+                return None
+            if stage is None or counted is None:
+                stored = connection.load(self.table, self.columns, rows, self.subject)
+            else:
+                stored = cursor.execute(stage.insert(self.table))
+                if stored != counted.rows:
+                    what = f"{counted.rows} rows were sent, {stored} stored"
+                    raise TargetValueRefused(what, subject=self.subject)
+            cursor.execute(
+                f"UPDATE {load_parts.name} SET row_count = %s WHERE task_id = %s AND table_id = %s AND part = %s",
+                [stored, *place, key],
+            )
+        check()
+        connection.commit()
+        return stored
+
+    def _stage(self, connection, cursor, stage: StageTable, rows: Iterable[pa.Table | pa.RecordBatch]) -> Counted:
+        """In a transaction of its own: the load's row is not locked meanwhile."""
+        counted = Counted(stage.columns)
+
+        def sent() -> Iterator[pa.Table | pa.RecordBatch]:
+            for batch in rows:
+                counted.add(batch)
+                yield batch
+
+        cursor.execute(f"DELETE FROM {stage.quoted}")
+        connection.load(stage.quoted, stage.columns, sent(), self.subject)
+        cursor.execute(stage.counted)
+        counted.check(cursor.fetchall(), self.subject)
+        connection.commit()
+        return counted
+
+
+@contextmanager
+def staging(connection: LoadingConnection, stage: StageTable | None) -> Iterator[None]:
+    """The staging table, for the block."""
+    if stage is None:
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(stage.drop)
+        cursor.execute(stage.create)
+    connection.commit()
+    try:
+        yield
+    finally:
+        with suppress(pymysql.err.MySQLError), connection.cursor() as cursor:
+            connection.rollback()
+            cursor.execute(stage.drop)
+            connection.commit()
+
+
+class InitialLoad:
+    """Loads pieces over several connections of this process, see `LoadedTable`.
+
+    Attributes
+    ----------
+    pieces : how many it has loaded.
+    """
+
+    def __init__(self, session: TargetSession, table: LoadedTable) -> None:
+        self._session, self._table, self._subject = session, table, table.subject
+        self._stage = table.stage(session.stages, session.dialect)
         self._stop = threading.Event()
         self._problems: list[BaseException] = []
-        self._rows = 0
+        self._rows = self.pieces = 0
         self._lock = threading.Lock()
 
     def run(self, parts: Sequence[LoadPart], connections: int) -> int:
@@ -138,7 +241,7 @@ class InitialLoad:
 
     def _drain(self, waiting: "SimpleQueue[LoadPart]") -> None:
         try:
-            with closing(self._session.another()) as connection, self._staging(connection):
+            with closing(self._session.another()) as connection, staging(connection, self._stage):
                 while not self._stop.is_set():
                     rows = self._piece(connection, waiting.get_nowait())
                     with self._lock:
@@ -155,70 +258,12 @@ class InitialLoad:
         self._problems.append(error)
 
     def _piece(self, connection, part: LoadPart) -> int:
-        """The piece's own row is written first: its unique key makes a second writer of the same piece wait, and then
-        refuses it."""
-        with connection.cursor() as cursor:
-            lock = "FOR UPDATE" if self._stage else "LOCK IN SHARE MODE"
-            query = f"SELECT fence FROM {loads.name} WHERE task_id = %s AND table_id = %s {lock}"
-            cursor.execute(query, self._place)
-            if cursor.fetchall() != ((self._fence,),):
-                raise TargetUnavailable("another session has taken the load over", subject=self._subject)
-            try:
-                cursor.execute(
-                    f"INSERT INTO {load_parts.name} (task_id, table_id, part, row_count) VALUES (%s, %s, %s, 0)",
-                    [*self._place, part.key],
-                )
-            except pymysql.err.IntegrityError as error:
-                if error.args[0] != _DUPLICATE:
-                    raise
-                connection.rollback()
-                return 0
-            rows = self._store(connection, cursor, self._while_wanted(part.read()))
-            cursor.execute(
-                f"UPDATE {load_parts.name} SET row_count = %s WHERE task_id = %s AND table_id = %s AND part = %s",
-                [rows, *self._place, part.key],
-            )
-        self._check_wanted()
-        connection.commit()
+        rows = self._table.load(connection, self._stage, part.key, self._while_wanted(part.read()), self._check_wanted)
+        if rows is None:
+            return 0
+        with self._lock:
+            self.pieces += 1
         return rows
-
-    def _store(self, connection, cursor, rows: Iterable[pa.Table | pa.RecordBatch]) -> int:
-        stage = self._stage
-        if stage is None:
-            return connection.load(self._table, self._columns, rows, self._subject)
-        counted = Counted(stage.columns)
-
-        def sent() -> Iterator[pa.Table | pa.RecordBatch]:
-            for batch in rows:
-                counted.add(batch)
-                yield batch
-
-        connection.load(stage.quoted, stage.columns, sent(), self._subject)
-        cursor.execute(stage.counted)
-        counted.check(cursor.fetchall(), self._subject)
-        stored = cursor.execute(stage.insert(self._table))
-        if stored != counted.rows:
-            raise TargetValueRefused(f"{counted.rows} rows were sent, {stored} stored", subject=self._subject)
-        cursor.execute(f"DELETE FROM {stage.quoted}")
-        return stored
-
-    @contextmanager
-    def _staging(self, connection) -> Iterator[None]:
-        """The staging table, for the block."""
-        if self._stage is None:
-            yield
-            return
-        with connection.cursor() as cursor:
-            cursor.execute(self._stage.drop)
-            cursor.execute(self._stage.create)
-        connection.commit()
-        try:
-            yield
-        finally:
-            with suppress(pymysql.err.MySQLError), connection.cursor() as cursor:
-                connection.rollback()
-                cursor.execute(self._stage.drop)
-                connection.commit()
 
     def _while_wanted(self, rows: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.Table | pa.RecordBatch]:
         for batch in rows:

@@ -98,6 +98,23 @@ class SourceRows:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitRows:
+    """The rows of one split, to be read in another process."""
+
+    store_url: str
+    split: DeltaSplit
+    reading: Reading
+
+    @property
+    def size(self) -> int:
+        return self.split.bytes
+
+    def parts(self) -> Iterator[DeltaPart]:
+        for part in run_split(self.store_url, self.split):
+            yield readable_part(part, self.split.shape, self.reading)
+
+
+@dataclass(frozen=True, slots=True)
 class TableRows:
     """Rows of one table, not read yet.
 
@@ -112,7 +129,12 @@ class TableRows:
 
     def to_load(self) -> list[LoadPart]:
         """The upserts in pieces that are loaded independently; several threads may read them."""
-        return [LoadPart(part_key(split), partial(self._read, split)) for split in self.delta.splits()]
+        return [LoadPart(part_key(rows.split), partial(self._read, rows.split), rows) for rows in self.for_tasks()]
+
+    def for_tasks(self) -> list[SplitRows]:
+        """All of them, for other processes."""
+        url = self.delta.mirror.store.url
+        return [SplitRows(url, split, self.source.reading) for split in self.delta.splits()]
 
     def parts(self) -> Iterator[DeltaPart]:
         """All of them, read one after another."""

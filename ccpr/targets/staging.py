@@ -1,15 +1,16 @@
 """How a delta gets into a table: by way of temporary tables in one session.
 
 There are two: one for new and changed rows, one for deleted keys. They are not written to the binary log, do not end
-the transaction when they are made, and vanish with the session, however it ends.
+the transaction when they are made, and vanish with the session, however it ends. Where tasks share a large delta out,
+each attempt of one has two ordinary tables of its own (`stage_in_task`), and what the tasks name is merged at once.
 
 In MatrixOne initial loads, too, go through staging, by one connection, since its LOAD DATA checks no keys and no
 expressions: it stores a second row of a key, and NULL for UNHEX. What it has staged is counted, column by column. Its
-staging tables are ordinary ones, of names that only this session has; the next session drops what is left of them
-(`drop_left`).
+staging tables are ordinary ones. Ordinary ones have names that only this session has; it drops what tasks have left,
+and so does the next session (`TargetSession.drop_stages`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -17,10 +18,10 @@ import pyarrow as pa
 from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, format_create_table
 from ccpr.matrixone.sql.quoting import quote_name, quote_names
 from ccpr.schema.dialects import Dialect
-from ccpr.targets.base import MoreRowsThere, Rows
+from ccpr.targets.base import MoreRowsThere, Rows, TaskRows
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetValueRefused
-from ccpr.targets.target_session import TargetSession
+from ccpr.targets.target_session import TargetSession, TaskLogin, TaskSession
 
 _BATCH_BYTES = 16 << 20  # parts are combined up to this size: a statement costs as much as some thousand rows
 _LOADED = (
@@ -32,12 +33,13 @@ _MOST_DIGITS = 38
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """How many rows are staged for `Staging.merge`; `replaced` of the upserts have keys that the table has, None if
-    that is not known."""
+    """How many rows are staged for `Staging.merge`, and where: in the tables of the staging itself, if no others are
+    named. `replaced` of the upserts have keys that the table has, None if that is not known."""
 
     upserts: int
     deletes: int
     replaced: int | None = None
+    stages: "tuple[StageTable, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +58,23 @@ class StageTable:
     dialect: Dialect
     columns: tuple[LoadColumn, ...]
     final: tuple[LoadColumn, ...]
+    temporary: bool = False
     options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(
-        cls, name: str, dialect: Dialect, columns: tuple[LoadColumn, ...], options: tuple[tuple[str, str], ...]
+        cls,
+        name: str,
+        dialect: Dialect,
+        columns: tuple[LoadColumn, ...],
+        options: tuple[tuple[str, str], ...],
+        *,
+        shared: bool = False,
     ) -> "StageTable":
-        staged = tuple(map(_as_loaded, columns)) if dialect is Dialect.MATRIXONE else columns
-        return cls(name, dialect, staged, columns, options)
+        """`shared`: other sessions are to see it."""
+        is_matrixone = dialect is Dialect.MATRIXONE
+        staged = tuple(map(_as_loaded, columns)) if is_matrixone else columns
+        return cls(name, dialect, staged, columns, not (is_matrixone or shared), options)
 
     @property
     def quoted(self) -> str:
@@ -73,12 +84,11 @@ class StageTable:
     def create(self) -> str:
         plain = tuple(replace(column.target, default=None, invisible=False, comment="") for column in self.columns)
         text = format_create_table(CreateTable(self.name, plain, options=self.options))
-        return text if self.dialect is Dialect.MATRIXONE else text.replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1)
+        return text.replace("CREATE TABLE", "CREATE TEMPORARY TABLE", 1) if self.temporary else text
 
     @property
     def drop(self) -> str:
-        kind = "" if self.dialect is Dialect.MATRIXONE else "TEMPORARY "
-        return f"DROP {kind}TABLE IF EXISTS {self.quoted}"
+        return f"DROP {'TEMPORARY ' if self.temporary else ''}TABLE IF EXISTS {self.quoted}"
 
     def insert(self, table: str) -> str:
         """The statement that stores the staged rows in a table, whose name is quoted."""
@@ -148,16 +158,6 @@ class Counted:
         )
 
 
-def drop_left(session: TargetSession) -> None:
-    """Drop the staging tables that earlier sessions of this subscription have left in a MatrixOne."""
-    with session.transaction():
-        query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND LEFT(table_name, %s) = %s"
-        ours = session.stages_of_all
-        names = [str(name) for (name,) in session.rows(query, [session.address.database, len(ours), ours])]
-    for name in names:
-        session.define(f"DROP TABLE IF EXISTS {quote_name(name)}")
-
-
 class Staging:
     """The staging tables for one table's delta.
 
@@ -165,17 +165,26 @@ class Staging:
     ----------
     create : the table's definition in the target.
     columns : of `create`, in its order.
+    shared : another session merges what is staged.
     """
 
     def __init__(
-        self, session: TargetSession, create: CreateTable, columns: tuple[LoadColumn, ...], table_id: int, subject: str
+        self,
+        session: "TargetSession | TaskSession",
+        create: CreateTable,
+        columns: tuple[LoadColumn, ...],
+        table_id: int,
+        subject: str,
+        *,
+        shared: bool = False,
     ) -> None:
         self._session, self._create, self._subject = session, create, subject
         keys = tuple(column for column in columns if column.name in create.primary_key)
         self._stages = tuple(
-            StageTable.of(f"{session.stages}{table_id}{suffix}", session.dialect, those, create.options)
+            StageTable.of(f"{session.stages}{table_id}{suffix}", session.dialect, those, create.options, shared=shared)
             for suffix, those in (("", columns), ("_keys", keys))
         )
+        self._shared = shared
         self._counted = tuple(Counted(stage.columns) for stage in self._stages)
 
     def fill(self, parts: Iterable[Rows]) -> Staged:
@@ -198,31 +207,41 @@ class Staging:
             if self._session.dialect is Dialect.MATRIXONE:
                 for stage, counted in zip(self._stages, self._counted, strict=True):
                     counted.check(self._session.rows(stage.counted), self._subject)
-        return Staged(counts[0], counts[1], replaced)
+        return Staged(counts[0], counts[1], replaced, self._stages if self._shared else ())
 
-    def merge(self, staged: Staged, *, keys_are_unique: bool = False) -> int:
-        """Delete by staged keys, then insert: this order allows rows that swap the values of a unique column. Runs in
-        the caller's transaction.
+    def merge(self, *every: Staged, keys_are_unique: bool = False) -> int:
+        """Delete by all staged keys, then insert: this order allows rows that swap the values of a unique column. Runs
+        in the caller's transaction.
 
         Returns how many of the keys that were to be deleted were there. Raises MoreRowsThere if more keys of upserts
         were there than are known to be, unless `keys_are_unique`.
         """
         table, key = self._create.quoted_name, self._create.primary_key
-        found = [0, 0]
-        for place, count in enumerate((staged.upserts, staged.deletes)):
-            if count:
-                found[place] = self._session.run(self._stages[place].delete(table, key))
-                if found[place] > count:
-                    raise TargetValueRefused(
-                        f"{count} keys were to be deleted, and {found[place]} rows were", subject=self._subject
-                    )
-        if not keys_are_unique and staged.replaced is not None and found[0] > staged.replaced:
+        gone = replaced = 0
+        for staged in every:
+            upserts, deletes = staged.stages or self._stages
+            replaced += self._delete(upserts.delete(table, key), staged.upserts)
+            gone += self._delete(deletes.delete(table, key), staged.deletes)
+        known = [staged.replaced for staged in every if staged.replaced is not None]
+        if not keys_are_unique and len(known) == len(every) and replaced > sum(known):
             raise MoreRowsThere
-        if staged.upserts:
-            stored = self._session.run(self._stages[0].insert(table))
-            if stored != staged.upserts:
-                raise TargetValueRefused(f"{staged.upserts} rows were sent, {stored} stored", subject=self._subject)
-        return found[1]
+        for staged in every:
+            if staged.upserts:
+                upserts, _ = staged.stages or self._stages
+                stored = self._session.run(upserts.insert(table))
+                if stored != staged.upserts:
+                    what = f"{staged.upserts} rows were sent, {stored} stored"
+                    raise TargetValueRefused(what, subject=self._subject)
+        return gone
+
+    def _delete(self, statement: str, keys: int) -> int:
+        """How many of the staged keys were there."""
+        if not keys:
+            return 0
+        found = self._session.run(statement)
+        if found > keys:
+            raise TargetValueRefused(f"{keys} keys were to be deleted, and {found} rows were", subject=self._subject)
+        return found
 
     def drop(self) -> None:
         with self._session.transaction():
@@ -254,3 +273,21 @@ class _Batches:
     def take(self) -> list[pa.Table]:
         rows, self._rows, self._bytes = self._rows, [], 0
         return rows
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTable:
+    """What tasks need to know of a table whose change they stage; can be pickled."""
+
+    login: TaskLogin
+    create: CreateTable
+    columns: tuple[LoadColumn, ...]
+    table_id: int
+    subject: str
+
+    def stage(self, pieces: Sequence[TaskRows]) -> Iterator[Staged]:
+        """In a task: stage some pieces of the change in tables of this attempt alone, which the next session drops if
+        nobody merges them."""
+        with self.login.session(self.subject) as session:
+            staging = Staging(session, self.create, self.columns, self.table_id, self.subject, shared=True)
+            yield staging.fill(part for piece in pieces for part in piece.parts())

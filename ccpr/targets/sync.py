@@ -319,8 +319,10 @@ class TargetSync:
         rows = self._rows.whole(step.wanted.id, location)
         with rows.naming_duplicates():
             loaded = self._destination.create(step.wanted, rows.to_load(), location, replaces=replaces, again=again)
-        if location == self.location and not (loaded.skipped or loaded.parts_skipped):
+        if location == self.location and not (loaded.skipped or loaded.parts_skipped or loaded.unseen):
             self._whole.append(step.wanted.id)
+        if loaded.unseen:
+            self._rows.on_rows(loaded.upserted, rows.delta.bytes)
         self._refused[step.table.qualified_name] = loaded.remarks
         since = self._sync_rows(step.wanted.id, location)
         applied = replace(
@@ -347,12 +349,18 @@ class TargetSync:
         with rows.naming_duplicates():
             try:
                 return self._destination.apply(
-                    table_id, rows.parts(), self.location, keys_are_unique=self._rows.last_of_key
+                    table_id,
+                    rows.parts(),
+                    self.location,
+                    keys_are_unique=self._rows.last_of_key,
+                    rows=rows.for_tasks(),
                 )
             except MoreRowsThere:
                 rows.check_unique()
             # Another user wrote rows with these keys to the table.
-            return self._destination.apply(table_id, rows.parts(), self.location, keys_are_unique=True)
+            return self._destination.apply(
+                table_id, rows.parts(), self.location, keys_are_unique=True, rows=rows.for_tasks()
+            )
 
     def _clear(self, registered: dict[int, Registered]) -> None:
         """Remove unfinished loads that are not needed any more, and forget tables that were dropped both in the target

@@ -1,10 +1,12 @@
-"""A session with a target's server: one connection that holds the subscription's lock and raises typed errors."""
+"""A session with a target's server: one connection that holds the subscription's lock and raises typed errors. And that
+of a task, which has no lock."""
 
 import hashlib
 import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pymysql
@@ -16,7 +18,9 @@ from ccpr.base.errors import let_interrupt_pass
 from ccpr.matrixone.client.login_guard import NOT_THE_PROTOCOL, PasswordWanted, out_of_step
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.schema.dialects import Dialect
+from ccpr.state.credentials import Vault
 from ccpr.state.errors import CheckpointUnknown, StateUnavailable, StateUnreadable
 from ccpr.targets.address import Address
 from ccpr.targets.errors import (
@@ -97,6 +101,61 @@ _REMEDIES = {
 _OLDEST = {Dialect.MARIADB: (10, 6), Dialect.MYSQL8: (8, 0, 23)}
 NO_SUCH_TABLE, DUPLICATE = 1146, 1062
 DEFAULT_REFUSED = {1067, 1101, 1264, 1265, 1292, 1366, 1406, 1674, 1901, 3770}  # of CREATE TABLE, which stores no row
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLogin:
+    """How a task logs in, in another process: the password is sealed, the key is a file there (decision
+    sealed-secrets).
+
+    Attributes
+    ----------
+    stages : what the names of its staging tables begin with.
+    """
+
+    address: Address
+    sealed_password: str
+    dialect: Dialect
+    stages: str
+
+    @contextmanager
+    def session(self, subject: str) -> "Iterator[TaskSession]":
+        """What is not committed at the end of the block is undone. Errors of the server in the block become ours."""
+        try:
+            password = Vault.of_worker().open(self.sealed_password, self.address.endpoint)
+            connection = LoadingConnection(self.address, password)
+            try:
+                yield TaskSession(connection, self.dialect, self.stages)
+            finally:
+                with suppress(pymysql.err.MySQLError):
+                    connection.close()
+        except pymysql.err.MySQLError as error:
+            raise typed_error(error, subject) from error
+
+
+class TaskSession:
+    """A connection without the lock, whose staging tables have names that no other attempt of a task has."""
+
+    def __init__(self, connection: LoadingConnection, dialect: Dialect, stages: str) -> None:
+        self.raw, self.dialect = connection, dialect
+        self.stages = f"{stages}{uuid.uuid4().hex[:8]}_"
+
+    def run(self, statement: str, arguments: Sequence[object] | None = None) -> int:
+        """Run one statement. Returns how many rows it changed."""
+        return _changed(self.raw, statement, arguments)
+
+    def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        return _rows(self.raw, statement, arguments)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            with suppress(pymysql.err.MySQLError):
+                self.raw.rollback()
+            raise
+        self.raw.commit()
 
 
 class TargetSession:
@@ -189,7 +248,12 @@ class TargetSession:
     def stages(self) -> str:
         """What the names of this session's staging tables begin with. In a MatrixOne other sessions see these tables,
         so no other session may have the names."""
-        return f"{self.stages_of_all}{self._id}_" if self.dialect is Dialect.MATRIXONE else "ccpr_stage_"
+        return self.stages_of_tasks if self.dialect is Dialect.MATRIXONE else "ccpr_stage_"
+
+    @property
+    def stages_of_tasks(self) -> str:
+        """The same for those that tasks of this session make."""
+        return f"{self.stages_of_all}{self._id}_"
 
     @property
     def stages_of_all(self) -> str:
@@ -219,8 +283,10 @@ class TargetSession:
 
     def run(self, statement: str, arguments: Sequence[object] | None = None) -> int:
         """Run one statement. Returns how many rows it changed."""
-        with self.raw.cursor() as cursor:
-            return cursor.execute(statement, arguments)
+        return _changed(self.raw, statement, arguments)
+
+    def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        return _rows(self.raw, statement, arguments)
 
     def define(self, statement: str) -> None:
         """Run a statement that makes, changes, renames or drops tables, as a transaction of its own. MatrixOne renames
@@ -237,10 +303,14 @@ class TargetSession:
                 with suppress(pymysql.err.MySQLError):  # of a connection that is lost
                     self.raw.autocommit(False)
 
-    def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
-        with self.raw.cursor() as cursor:
-            cursor.execute(statement, arguments)
-            return list(cursor.fetchall())
+    def drop_stages(self, begin: str) -> None:
+        """Drop the staging tables that others see and whose names begin so, unless a task still writes to one."""
+        with self.transaction():
+            names = [str(name) for (name,) in self.rows("SHOW TABLES LIKE 'ccpr\\_stage\\_%'")]
+        for name in names:
+            if name.startswith(begin):
+                with suppress(pymysql.err.MySQLError):
+                    self.define(f"DROP TABLE IF EXISTS {quote_name(name)}")
 
     def _value(self, statement: str, arguments: Sequence[object] | None = None) -> Any:
         """The one value of an answer."""
@@ -281,6 +351,17 @@ class TargetSession:
             raise TargetUnavailable(f"the session cannot continue ({error!s:.200})", subject=subject) from error
         except pymysql.err.MySQLError as error:
             raise typed_error(error, subject) from error
+
+
+def _changed(connection: LoadingConnection, statement: str, arguments: Sequence[object] | None) -> int:
+    with connection.cursor() as cursor:
+        return cursor.execute(statement, arguments)
+
+
+def _rows(connection: LoadingConnection, statement: str, arguments: Sequence[object] | None) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, arguments)
+        return list(cursor.fetchall())
 
 
 def _typed(error: exc.DBAPIError, subject: str) -> CcprError:

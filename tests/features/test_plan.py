@@ -1,11 +1,17 @@
 """`ccpr plan` shows what a run then does, and `ccpr run --plan` does that or nothing (docs/requirements.md B1)."""
 
+import json
 from pathlib import Path
 
 import pytest
+import typer.testing
 
+from ccpr.cli.main import app
 from tests.support.replica import NAME, Replica, replaying
 from tests.support.settings import setting
+from tests.support.shop import DATABASE, TARGET, Shop, shop
+
+__all__ = ["shop"]
 
 
 @pytest.mark.parametrize("recording", ["dml", "ddl", "many_tables"])
@@ -108,3 +114,22 @@ def test_the_plan_of_a_resync_shows_it_and_running_the_plan_allows_it(replica: R
 def assert_outdated_or_gone(replica: Replica, plan: str) -> None:
     """The run that was refused has given up its snapshot; the subscription is in error until the next run."""
     assert replica.run("--plan", plan, code=1)["error"]["code"] == "PLAN_OUTDATED"
+
+
+def test_a_plan_says_who_does_the_work_and_why(shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.add()
+    (copy, *loads) = shop.command("plan", shop.name)["work"]
+    assert (copy["target"], copy["kind"], copy["by"]) == ("", "copy", "process")
+    assert {(one["target"], one["table"], one["kind"], one["by"]) for one in loads} == {
+        (TARGET, f"{DATABASE}.{table}", "load", "process") for table in ("a", "b", "still")
+    }
+    assert all("take it about" in one["why"] and "Spark with its start" in one["why"] for one in loads)
+    monkeypatch.setenv("CCPR_SPARK_MASTER", "spark://127.0.0.1:7077")
+    (home / "home" / "spark").mkdir()
+    rates = {"start": [0.001], f"load process {shop.place.address.endpoint.address}": [1]}
+    (home / "home" / "spark" / "rates.json").write_text(json.dumps(rates))
+    copy, *loads = shop.command("plan", shop.name)["work"]
+    assert {one["by"] for one in loads} == {"cluster"}
+    shown = typer.testing.CliRunner().invoke(app, ["plan", shop.name], env={"COLUMNS": "200"}).stdout
+    assert "Spark copies: it runs on spark://127.0.0.1:7077" in shown
+    assert f"target {TARGET}, {DATABASE}.a: Spark loads: " in shown

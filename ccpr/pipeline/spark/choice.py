@@ -1,11 +1,12 @@
-"""Which engine copies: the process itself, or Spark, and where. One function for the command line, Dagster
-and the service (decision engine-by-rates)."""
+"""Which engine copies, loads, changes and publishes: the process itself, or Spark, and where. One function for the
+command line, Dagster and the service (decision engine-by-rates)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Final
 
+from ccpr.base.carrying import WorkKind
 from ccpr.base.wording import size_text
 from ccpr.pipeline.spark.rates import Rates
 from ccpr.pipeline.spark.session import SparkSettings
@@ -13,10 +14,11 @@ from ccpr.pipeline.spark.tasks import is_here
 from ccpr.state.errors import BadSetting
 
 ENGINES: Final = ("auto", "process", "spark")
+JOB_SECONDS: Final = 1.0  # of a job, however little it does
 
 
 class CopiedBy(StrEnum):
-    """Who copies."""
+    """Who does the work."""
 
     PROCESS = "process"
     COLD = "cold Spark"  # a session on this machine, which is started for it
@@ -29,24 +31,31 @@ class CopierChoice:
 
     Attributes
     ----------
-    size : bytes that are to be copied.
-    usual : what needs no telling: the process itself copies, and nobody has named a master or a server of Spark.
+    size : stored bytes of it.
+    usual : what needs no telling: the process itself does it, and nobody has named a master or a server of Spark.
     """
 
     place: CopiedBy
     why: str
     size: int = 0
     usual: bool = False
+    work: WorkKind = WorkKind.COPY
 
     @property
     def text(self) -> str:
-        return f"{_NAMES[self.place]}: {self.why}"
+        return f"{_NAMES[self.place]} {_VERBS[self.work]}: {self.why}"
 
 
 _NAMES = {
-    CopiedBy.PROCESS: "the process itself copies",
-    CopiedBy.COLD: "a Spark session that is started for it copies",
-    CopiedBy.CLUSTER: "Spark copies",
+    CopiedBy.PROCESS: "the process itself",
+    CopiedBy.COLD: "a Spark session that is started for it",
+    CopiedBy.CLUSTER: "Spark",
+}
+_VERBS = {
+    WorkKind.COPY: "copies",
+    WorkKind.LOAD: "loads",
+    WorkKind.CHANGE: "applies the change",
+    WorkKind.PUBLISH: "publishes",
 }
 
 
@@ -63,39 +72,45 @@ def choose(
     store_url: str,
     settings: SparkSettings,
     rates: Rates,
-    upstream: str,
+    where: str,
+    work: WorkKind = WorkKind.COPY,
     *,
     installed: bool = True,
+    started: bool = False,
 ) -> CopierChoice:
-    """Who copies `size` bytes.
+    """Who copies, loads, changes or publishes `size` bytes. A cluster copies whatever there is; other work, which does
+    not wait for an upstream, it gets where it is through sooner.
 
     Parameters
     ----------
     asked : one of ENGINES.
-    store_url : where to; the executors of a cluster do not have a folder of this machine.
-    upstream : ``host:port``, for which rates were measured.
+    store_url : of the mirror; the executors of a cluster do not have a folder of this machine.
+    where : from or to which the bytes go: ``host:port`` or a URL, for which rates were measured.
     installed : the extra `spark` is. Without it ``spark`` is chosen nevertheless, and its session says what is missing.
     """
-    chosen = partial(CopierChoice, size=size)
+    chosen = partial(CopierChoice, size=size, work=work)
     if asked == "process":
         return chosen(CopiedBy.PROCESS, "it was asked for")
     if asked == "auto" and not installed:
         return chosen(CopiedBy.PROCESS, "Spark is not installed", usual=not settings.is_elsewhere)
     shared = not store_url.startswith("file:") or (settings.remote is None and is_here(settings.master))
-    if settings.is_elsewhere and (asked == "spark" or shared or settings.remote is not None):
-        return chosen(CopiedBy.CLUSTER, f"it runs on {settings.place}")
+    spark = CopiedBy.CLUSTER if settings.is_elsewhere else CopiedBy.COLD
+    runs_there = f"it runs on {settings.place}"
     if asked == "spark":
-        return chosen(CopiedBy.COLD, "it was asked for")
-    if settings.is_elsewhere:
+        return chosen(spark, runs_there if settings.is_elsewhere else "it was asked for")
+    if settings.is_elsewhere and settings.remote is None and not shared:
         return chosen(CopiedBy.PROCESS, f"the mirror is a folder of this machine, which {settings.place} does not have")
-    process = size / rates.copy_rate("process", upstream)
-    spark = rates.start_seconds() + size / rates.copy_rate("spark", upstream)
+    if settings.is_elsewhere and work is WorkKind.COPY:
+        return chosen(spark, runs_there)
+    here = size / rates.rate(work, "process", where)
+    start = 0.0 if started else rates.start_seconds()
+    engine = "cluster" if settings.is_elsewhere and work is not WorkKind.COPY else "spark"
+    there = start + (0.0 if work is WorkKind.COPY else JOB_SECONDS) + size / rates.rate(work, engine, where)
     shown = f"{size_text(size)} take it about"
-    if process <= spark:
-        return chosen(
-            CopiedBy.PROCESS, f"{shown} {_seconds(process)}, Spark with its start {_seconds(spark)}", usual=True
-        )
-    return chosen(CopiedBy.COLD, f"{shown} {_seconds(spark)}, the process itself {_seconds(process)}")
+    if here <= there:
+        why = f"{shown} {_seconds(here)}, Spark with its start {_seconds(there)}"
+        return chosen(CopiedBy.PROCESS, why, usual=not settings.is_elsewhere)
+    return chosen(spark, f"{shown} {_seconds(there)}, the process itself {_seconds(here)}")
 
 
 def _seconds(seconds: float) -> str:

@@ -1,5 +1,5 @@
-"""The engine that `ccpr run`, Dagster and `ccpr serve` copy with: it chooses for each copy who does it, reports how far
-it has come, measures, and where Spark fails lets the process do the rest.
+"""The engine that `ccpr run`, Dagster and `ccpr serve` copy and sync targets with: it chooses who does each work,
+reports how far it has come, measures, and where Spark fails lets the process do the rest.
 """
 
 import logging
@@ -8,14 +8,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.carrying import Work, WorkKind
 from ccpr.base.errors import ExtraMissing
 from ccpr.base.extras import absent
+from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.copying import CopyEngine, CopyJob, copy_in_process
+from ccpr.pipeline.spark.carry import carry_in_tasks
 from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice, check_engine, choose
 from ccpr.pipeline.spark.connect import check_server, remote_connection
 from ccpr.pipeline.spark.copy import copy_with_spark
@@ -99,15 +102,7 @@ class Copier:
         objects: pa.Table,
     ) -> Iterator[pa.RecordBatch]:
         size = pc.sum(objects.column("size")).as_py() or 0
-        choice = choose(
-            self._asked,
-            size,
-            job.store_url,
-            self._settings,
-            Rates.of(self._folder),
-            job.source,
-            installed=not absent(*PACKAGES),
-        )
+        choice = self.choice_of(WorkKind.COPY, size, job.store_url, job.source)
         on_choice(choice)
         if choice.place is CopiedBy.PROCESS:
             copied = copy_in_process(job, objects, on_progress=on_bytes)
@@ -137,7 +132,56 @@ class Copier:
             fetched += pc.sum(pc.if_else(batch.column("fetched"), batch.column("size"), 0)).as_py() or 0
             yield batch
         if fetched == size:  # what was found there already took no copying
-            Rates.of(self._folder).with_copy(engine, source, size, time.monotonic() - began).keep()
+            self._measure(WorkKind.COPY, engine, source, size, began)
+
+    def _measure(self, work: WorkKind, engine: str, place: str, size: int, began: float) -> None:
+        Rates.of(self._folder).with_rate(work, engine, place, size, time.monotonic() - began).keep()
+
+    def choice_of(self, work: WorkKind, size: int, store_url: str, place: str) -> CopierChoice:
+        """Who does work of so many stored bytes, see `choose`."""
+        rates, installed = Rates.of(self._folder), not absent(*PACKAGES)
+        words = (self._asked, size, store_url, self._settings, rates, place, work)
+        return choose(*words, installed=installed, started=self._session is not None)
+
+    def carry(
+        self, work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None] = lambda: None
+    ) -> Iterable[Any]:
+        """A `Carry`: work of several pieces is Spark's where that is chosen. What fails there, for whatever reason, the
+        process does, unless Spark was asked for: it may reach what the workers do not."""
+        if len(work.pieces) < 2:
+            return here()
+        return self._carried(work, here, beat)
+
+    def _carried(self, work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None]) -> Iterator[Any]:
+        size, store_url = sum(work.sizes), next((url for url in work.stores if url.startswith("file:")), work.stores[0])
+        choice = self.choice_of(work.kind, size, store_url, work.place)
+        began, engine, ended = time.monotonic(), "process", list[BaseException]()
+
+        def beating() -> None:
+            try:
+                beat()
+            except BaseException as error:
+                ended.append(error)
+                raise
+
+        if choice.place is not CopiedBy.PROCESS:
+            _log.info("%s: %s", work.place, choice.text)
+            try:
+                session = self._connected()
+                began, engine = time.monotonic(), "cluster" if choice.place is CopiedBy.CLUSTER else "spark"
+                done = carry_in_tasks(session, work, beating)
+            except CcprError as error:
+                if isinstance(error, _OF_SPARK):
+                    self._forget()
+                if self._asked == "spark" or ended:
+                    raise
+                _log.warning("Spark did not do it, the process does: %s: %s", error.code, error.message)
+                yield from here()
+                return
+            yield from done
+        else:
+            yield from here()
+        self._measure(work.kind, engine, work.place, size, began)
 
     def _connected(self) -> "SparkSession":
         """A session at the server that the settings name, else one of this process."""

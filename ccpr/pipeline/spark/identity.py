@@ -1,7 +1,7 @@
 """Which version of this program a process has loaded: a digest of its source files.
 
 Spark's workers import the program by themselves, from where they run and when they start: a session that is older than
-an upgrade runs the former version. So each copying task compares its digest with that of the program that asked
+an upgrade runs the former version. So each task that writes compares its digest with that of the program that asked
 (decision spark-dataframes).
 """
 
@@ -11,7 +11,9 @@ from functools import cache
 from pathlib import Path
 
 CODE_FOLDER = Path(__file__).resolve().parents[3]
-_ROOMS = ("base", "maintenance", "matrixone", "mirror", "pipeline", "schema", "state")  # which a task imports
+_ROOMS = (  # which a task imports
+    *("base", "lake", "maintenance", "matrixone", "mirror", "pipeline", "schema", "state", "targets", "values"),
+)
 
 
 @cache

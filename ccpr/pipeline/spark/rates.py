@@ -1,4 +1,4 @@
-"""How fast this machine copied, and how long Spark took to start: what `auto` compares (decision engine-by-rates).
+"""How fast this machine worked, and how long Spark took to start: what `auto` compares (decision engine-by-rates).
 
 A file of the state folder has the newest few measurements of each kind. It is only a hint: what is damaged, missing or
 of another machine is replaced by the next measurements.
@@ -15,16 +15,17 @@ from ccpr.base.file_modes import make_folder, replace_file
 
 FOLDER, FILE = "spark", "rates.json"  # in the state folder
 _KEPT = 5  # of a kind, and the best counts: one that was slow because of something else does no harm
-_LEAST_BYTES = 8_000_000  # a smaller copy measures latencies, not a rate
+_LEAST_BYTES = 8_000_000  # less work measures latencies, not a rate
 _MOST_KINDS = 200
-PROCESS_RATE, SPARK_RATE = 60e6, 60e6  # bytes/s, before anything was measured
+PROCESS_RATE = 60e6  # bytes/s, before anything was measured
+_TIMES = {"cluster": 4}  # of the process's rate, before it was measured; of others 1
 START_SECONDS = 15.0
 START = "start"
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Measurements by kind: seconds for START, bytes a second for ``copy <engine> <upstream>``."""
+    """Measurements by kind: seconds for START, bytes a second for ``<work> <engine> <place>``."""
 
     path: Path
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -45,17 +46,19 @@ class Rates:
         """Of a session of this process, until it could send a job."""
         return min(self.values.get(START, (START_SECONDS,)))
 
-    def copy_rate(self, engine: str, upstream: str) -> float:
-        """Bytes a second of an engine, from this upstream, else from any."""
-        if here := self.values.get(_copying(engine, upstream)):
+    def rate(self, work: str, engine: str, place: str) -> float:
+        """Bytes a second of an engine, from or to this place, else any."""
+        if here := self.values.get(f"{work} {engine} {place}"):
             return max(here)
-        anywhere = [max(found) for kind, found in self.values.items() if kind.startswith(_copying(engine, ""))]
-        return max(anywhere, default=PROCESS_RATE if engine == "process" else SPARK_RATE)
+        begun = f"{work} {engine} "
+        if anywhere := [max(found) for kind, found in self.values.items() if kind.startswith(begun)]:
+            return max(anywhere)
+        return PROCESS_RATE if engine == "process" else self.rate(work, "process", place) * _TIMES.get(engine, 1)
 
-    def with_copy(self, engine: str, upstream: str, size: int, seconds: float) -> "Rates":
+    def with_rate(self, work: str, engine: str, place: str, size: int, seconds: float) -> "Rates":
         if size < _LEAST_BYTES or seconds <= 0:
             return self
-        return self.with_value(_copying(engine, upstream), size / seconds)
+        return self.with_value(f"{work} {engine} {place}", size / seconds)
 
     def with_value(self, kind: str, value: float) -> "Rates":
         if not _is_measure(value):
@@ -69,10 +72,6 @@ class Rates:
         with suppress(OSError):
             make_folder(self.path.parent)
             replace_file(self.path, json.dumps(self.values))
-
-
-def _copying(engine: str, upstream: str) -> str:
-    return f"copy {engine} {upstream}"
 
 
 def _is_measure(value: object) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from ccpr.base.carrying import WorkKind
 from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice, check_engine, choose
 from ccpr.pipeline.spark.rates import START, Rates
@@ -113,6 +114,28 @@ def test_without_spark_the_process_copies_unless_spark_was_asked_for(where: dict
     assert chosen(9 * GB, asked="spark", installed=False, store=BUCKET, **where).place is not CopiedBy.PROCESS
 
 
+@pytest.mark.parametrize("work", [WorkKind.LOAD, WorkKind.CHANGE, WorkKind.PUBLISH])
+def test_a_cluster_gets_other_work_where_it_is_through_sooner(work: WorkKind) -> None:
+    def choice(size: int, rates: Rates = USUAL, *, started: bool = False, store: str = BUCKET, **where: str):
+        settings = SparkSettings(Path("java"), **where)  # pyright: ignore[reportArgumentType]
+        return choose("auto", size, store, settings, rates, "db:3306", work, started=started)
+
+    far = {"master": "spark://far:7077"}
+    assert choice(9 * GB).place is CopiedBy.PROCESS  # on this machine it is as fast as Spark, and need not start
+    assert choice(9 * GB).usual
+    assert choice(9 * GB, **far).place is CopiedBy.CLUSTER  # which counts as four processes before it was measured
+    assert choice(100 * MB, **far).place is CopiedBy.PROCESS  # the start alone takes longer
+    assert not choice(100 * MB, **far).usual
+    assert choice(100 * MB, started=True, **far).place is CopiedBy.CLUSTER
+    assert choice(1 * MB, started=True, **far).place is CopiedBy.PROCESS
+    assert choice(9 * GB, store=FOLDER, **far).place is CopiedBy.PROCESS
+    slow = Rates(Path("x"), {f"{work} cluster db:3306": (20e6,), f"{work} process db:3306": (30e6,)})
+    assert choice(9 * GB, slow, **far).place is CopiedBy.PROCESS
+    text = choice(9 * GB, **far).text
+    assert text.endswith("the process itself 2 min")
+    assert text.startswith(("Spark loads: 9.0 GB", "Spark applies the change: 9.0 GB", "Spark publishes: 9.0 GB"))
+
+
 def test_a_token_is_not_shown() -> None:
     text = chosen(1, asked="spark", remote="sc://far:15002/;use_ssl=true;token=hush;x=1").text
     assert "hush" not in text
@@ -121,13 +144,13 @@ def test_a_token_is_not_shown() -> None:
 
 def test_rates_are_kept_the_newest_of_each_kind_and_the_best_counts(tmp_path: Path) -> None:
     rates = Rates.of(tmp_path / "new")
-    assert rates.copy_rate("process", UPSTREAM) > 0
+    assert rates.rate("copy", "process", UPSTREAM) > 0
     for seconds in (1.0, 4.0, 3.0, 3.0, 3.0, 2.0):
-        rates = rates.with_copy("process", UPSTREAM, 100 * MB, seconds)
-    rates.with_copy("spark", UPSTREAM, 100, 0.2).with_value(START, 9.0).keep()
+        rates = rates.with_rate("copy", "process", UPSTREAM, 100 * MB, seconds)
+    rates.with_rate("copy", "spark", UPSTREAM, 100, 0.2).with_value(START, 9.0).keep()
     read = Rates.of(tmp_path / "new")
-    assert read.copy_rate("process", UPSTREAM) == 50e6  # the one of 100 MB/s was too long ago
-    assert read.copy_rate("process", "other:6001") == 50e6
+    assert read.rate("copy", "process", UPSTREAM) == 50e6  # the one of 100 MB/s was too long ago
+    assert read.rate("copy", "process", "other:6001") == 50e6
     assert read.start_seconds() == 9.0
     assert "copy spark" not in str(read.values)  # so little measures no rate
     assert (tmp_path / "new" / "rates.json").stat().st_mode & 0o077 == 0

@@ -2,20 +2,28 @@
 a mirror in a bucket. One of them loses its power in the middle of a copy."""
 
 import json
+import os
 import shutil
+import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pymysql
 import pytest
+from pyarrow import csv
 
 import ccpr
+from ccpr.base.carrying import Work, WorkKind
 from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice
@@ -23,16 +31,19 @@ from ccpr.pipeline.spark.connect import remote_connection
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.pipeline.spark.slots import await_executors, slots_of
+from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import KEY_FILE_VARIABLE
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.driving import iterate
+from tests.support.mariadb import MariaDb, uri_from
 from tests.support.process_list import process_list
 from tests.support.replica import command, source_uri
 from tests.support.slow_line import slow_line
 from tests.support.spark_cluster import Cluster, running_cluster
 from tests.support.spark_connect_server import connect_server
+from tests.targets.target_database import Place, new_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +156,7 @@ def lose_power(machines: Machines, lost_at: list[int]) -> None:
     lost_at.append(found)
 
 
-def tasks_of(events: Path) -> tuple[set[tuple[int, int]], set[tuple[int, int]], Counter]:
+def tasks_of(events: Path, lost: str = HOSTS[0]) -> tuple[set[tuple[int, int]], set[tuple[int, int]], Counter]:
     """By stage and number: tasks that were started again, and those that the lost machine did not finish; and how many
     tasks of the widest stage each machine began with."""
     lines = [json.loads(line) for path in events.rglob("events*") if path.is_file() for line in path.open()]
@@ -155,7 +166,7 @@ def tasks_of(events: Path) -> tuple[set[tuple[int, int]], set[tuple[int, int]], 
     widest = max(Counter(event["Stage ID"] for event in first).items(), key=lambda found: found[1])[0]
     hosts = Counter(event["Task Info"]["Host"] for event in first if event["Stage ID"] == widest)
     again = {place_of(event) for event in started if event["Task Info"]["Attempt"] > 0}
-    of_lost = [event for event in started if event["Task Info"]["Host"] == HOSTS[0]]
+    of_lost = [event for event in started if event["Task Info"]["Host"] == lost]
     return again, {place_of(event) for event in of_lost if event["Task Info"]["Task ID"] not in done}, hosts
 
 
@@ -203,10 +214,103 @@ def test_the_machines_that_are_left_find_what_changed(machines: Machines) -> Non
     assert_same(ccpr.read_table(session, machines.url, "d.t").toArrow(), truth(machines))
 
 
-def test_no_password_is_in_a_log_of_the_cluster_or_in_its_events(machines: Machines) -> None:
+def test_a_machine_that_is_lost_in_a_load_or_a_change_costs_its_tasks_only(
+    machines: Machines, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a database and of a lake in the bucket, by the two machines that are left, and then by the last one."""
+    monkeypatch.setenv("TARGET_PASSWORD", mariadb.password)
+    monkeypatch.setattr("ccpr.pipeline.spark.carry.TASK_BYTES", 1)  # each piece is a task
+    monkeypatch.setattr("ccpr.targets.source_rows.LOAD_ROWS", OBJECT_ROWS)
+    lake = machines.url.replace("/machines?", "/lake?")
+    with new_database(mariadb) as place:
+        command("target", "add", "s", "db", "--to", uri_from(place.uri, "TARGET_PASSWORD"))
+        command("target", "add", "s", "lake", "--to", lake)
+        losing = threading.Thread(target=lose_power_in_a_load, args=(machines, place))
+        losing.start()
+        places, outcomes = synced_by_cluster(machines)
+        losing.join()
+        assert [outcome.failure for outcome in outcomes] == [None, None]
+        assert places == [(WorkKind.LOAD, CopiedBy.CLUSTER), (WorkKind.PUBLISH, CopiedBy.CLUSTER)]
+        again, unfinished, _ = tasks_of(machines.events, HOSTS[1])
+        assert again >= unfinished
+        assert unfinished
+        assert_same(shown_by_client(place), truth(machines))
+        assert_same(shown_by_delta_rs(lake), truth(machines))
+        assert slots_of(session_of(machines)) == 1
+        change(machines.storage)
+        monkeypatch.setattr("ccpr.mirror.delta.delta.SPLIT_ROWS", OBJECT_ROWS)
+        copied_by_cluster(machines)
+        places, outcomes = synced_by_cluster(machines)
+        assert [outcome.failure for outcome in outcomes] == [None, None]
+        assert places == [(WorkKind.CHANGE, CopiedBy.CLUSTER), (WorkKind.PUBLISH, CopiedBy.CLUSTER)]
+        assert_same(shown_by_client(place), truth(machines))
+        assert_same(shown_by_delta_rs(lake), truth(machines))
+        left = {name for (name,) in place.query("SHOW TABLES")}
+        assert not [name for name in left if "stage" in name]
+
+
+def synced_by_cluster(machines: Machines) -> tuple[list[tuple[WorkKind, CopiedBy]], list[TargetOutcome]]:
+    """What was carried, by whom, and the outcomes."""
+    places = list[tuple[WorkKind, CopiedBy]]()
+    copier = Copier(machines.key.parent, "spark", settings=machines.settings)
+
+    def carried(work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None]) -> Iterable[Any]:
+        if len(work.pieces) > 1:
+            places.append((work.kind, copier.choice_of(work.kind, 1, machines.url, work.place).place))
+        return copier.carry(work, here, beat)
+
+    with Workspace() as workspace, workspace.iteration("s") as iteration:
+        return places, sync_targets(workspace, iteration, carry=carried)
+
+
+def lose_power_in_a_load(machines: Machines, place: Place) -> None:
+    """Of the second machine, as soon as some pieces are there."""
+    until = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < until:
+        with suppress(pymysql.err.ProgrammingError):
+            ((count,),) = place.query("SELECT COUNT(*) FROM ccpr_load_parts")
+            if count >= 3:
+                break
+        time.sleep(0.05)
+    machines.cluster.kill_worker(1)
+
+
+def change(storage: Storage) -> None:
+    """Every third row gets other values, every ninth goes."""
+    keys = np.arange(0, ROWS, 3)
+    with storage.begin() as transaction:
+        transaction.delete("d", "t", pc.field("n").isin(keys.tolist()))
+    insert(storage, keys[keys % 9 != 0])
+
+
+def shown_by_client(place: Place) -> pa.Table:
+    """As the server's own client prints it."""
+    server = place.server
+    assert isinstance(server, MariaDb)
+    login = ["--no-defaults", f"--host={server.host}", f"--port={server.port}", f"--user={server.user}", "--skip-ssl"]
+    words = ["--batch", "--skip-column-names", "--quick", place.database, "--execute", "SELECT * FROM t"]
+    environment = {**os.environ, "MYSQL_PWD": server.password}
+    text = subprocess.run(["mariadb", *login, *words], env=environment, check=True, capture_output=True).stdout
+    names = ["n", *(f"v{number}" for number in range(6))]
+    kinds = {name: pa.float64() if name != "n" else pa.int64() for name in names}
+    reading = csv.ReadOptions(column_names=names), csv.ParseOptions(delimiter="\t")
+    return csv.read_csv(pa.BufferReader(text), *reading, csv.ConvertOptions(column_types=kinds))
+
+
+def shown_by_delta_rs(lake: str) -> pa.Table:
+    from deltalake import DeltaTable, QueryBuilder
+
+    url, _, options = lake.partition("?")
+    endpoint = dict(parse_qsl(options))["endpoint_override"]
+    where = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    table = DeltaTable(f"{url}/d.t", storage_options=where)
+    return pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t"))
+
+
+def test_no_password_is_in_a_log_of_the_cluster_or_in_its_events(machines: Machines, mariadb: MariaDb) -> None:
     """The last test: all of them have run."""
     files = [path for path in machines.cluster.folder.rglob("*") if path.is_file() and path.suffix != ".jar"]
-    secrets = (PASSWORD.encode(), KEY_OF_BUCKET.encode(), machines.key.read_bytes())
+    secrets = (PASSWORD.encode(), mariadb.password.encode(), KEY_OF_BUCKET.encode(), machines.key.read_bytes())
     keys = {machines.key, *machines.cluster.folder.glob("machine-*/secrets/key")}
     assert len(files) > 20
     assert not [path for path in files if path not in keys and any(secret in path.read_bytes() for secret in secrets)]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccpr.lake.spark_runner import run_with_spark
 from ccpr.mirror.errors import MirrorDamaged
+from ccpr.pipeline.spark import carry
+from ccpr.pipeline.spark.engine import Copier
 from tests.support.lake_readers import READERS, assert_same_rows, truth
 from tests.support.lakes import Published, source
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_tasks_write_what_the_process_writes_and_return_what_they_raise(spark: "SparkSession", tmp_path: Path) -> None:
-    def by_tasks(*words: object) -> object:
-        return run_with_spark(spark, *words, task_bytes=1)  # pyright: ignore[reportArgumentType]
+def test_tasks_write_what_the_process_writes_and_return_what_they_raise(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carry, "TASK_BYTES", 1)
+    tasks = Copier(tmp_path, "spark", own_session=lambda: spark)
 
     with source(tmp_path, "CREATE TABLE shop.t (id INT PRIMARY KEY, name VARCHAR(20))") as found:
         first = found.point("INSERT INTO shop.t SELECT result, 'x' FROM generate_series(1, 500) g")
@@ -30,7 +33,7 @@ def test_tasks_write_what_the_process_writes_and_return_what_they_raise(spark: "
             for point in (first, second):
                 sync = published.sync(point)
                 if name == "tasks":
-                    sync.lake.run = by_tasks  # pyright: ignore[reportAttributeAccessIssue]
+                    sync.lake.carry = tasks.carry
                 assert sync.run().behind == ()
                 published.note(sync.contents)
             published.assert_shows(first, second)
@@ -43,5 +46,5 @@ def test_tasks_write_what_the_process_writes_and_return_what_they_raise(spark: "
         for path in (Path(found.mirror.store.url.removeprefix("file://")) / "objects").iterdir():
             path.unlink()
         broken = replace(lakes["tasks"], folder=tmp_path / "broken", shown={}).sync(second)
-        broken.lake.run = by_tasks  # pyright: ignore[reportAttributeAccessIssue]
+        broken.lake.carry = tasks.carry
         assert [one.failure.code for one in broken.run().behind] == [MirrorDamaged.code]
