@@ -133,6 +133,9 @@ relay-kills: $(INSTALLED) ## kill -9 of the relay and of a following cluster at 
 reference: $(INSTALLED) ## write the pages of docs/reference that come from the code
 	$(BIN)/python -m scripts.reference
 
+bounds: $(INSTALLED) ## the command line and the Dagster component with the lowest and the newest of each dependency; NAMES="typer dagster"
+	$(BIN)/python scripts/bounds $(NAMES)
+
 docs: $(INSTALLED) ## build the documentation into build/site; a broken link is an error
 	$(MKDOCS) build --strict --site-dir build/site
 
@@ -155,4 +158,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench scale service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference docs docs-serve rooms kill-matrix value-matrix sample-objects clean
+.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench scale service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference bounds docs docs-serve rooms kill-matrix value-matrix sample-objects clean

@@ -20,6 +20,7 @@ from ccpr.matrixone.errors import CcprError
 _AS_JSON = "ccpr.as_json"
 _VERBOSE = ("-v", "--verbose")
 _OF_ITS_OWN = "status"  # whose -v says something else
+_USAGE_ERROR: Any = typer.BadParameter.__base__  # has no public name in all releases of Typer
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -105,8 +106,8 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
         except (KeyboardInterrupt, typer.Abort):  # Abort: at a prompt
             raise _interrupted() from None
-        except typer.TyperException as error:
-            if not as_json or error.exit_code != USAGE:
+        except _USAGE_ERROR as error:
+            if not as_json:
                 raise
             _report_usage(error)
             raise typer.Exit(USAGE) from error
@@ -133,7 +134,7 @@ def _interrupted() -> typer.Exit:
     return typer.Exit(INTERRUPTED)
 
 
-def _report_usage(error: typer.TyperException) -> None:
+def _report_usage(error: Any) -> None:
     from ccpr.cli.defects import WrongUsage
     from ccpr.cli.output import show_error_json
 
