@@ -82,7 +82,7 @@ bench: $(INSTALLED) ## measure decoding, encoding, serving, copying, and an iter
 service-hour: $(INSTALLED) ## 200 subscriptions on one `ccpr serve` for an hour in fast motion: due times missed, memory
 	$(BIN)/python benchmarks/service.py --minutes $(or $(MINUTES),60)
 
-scale: $(INSTALLED) ## cost against size, of tables, objects, points, subscriptions, rows: writes docs/scale.md; some 15 minutes
+scale: $(INSTALLED) ## cost against size, of tables, objects, points, subscriptions, rows: writes into docs/sizing.md; some 15 minutes
 	$(BIN)/python benchmarks/scale.py --write docs
 
 soak: $(INSTALLED) ## 100 changes a second for an hour, replicated each second: equal rows, memory, disk; MINUTES=60 RATE=100

@@ -2,8 +2,8 @@
 by the benchmark that is about it, in a process of its own; what a benchmark does not give is left out. A small model
 (`benchmarks/shared/scale_model.py`) predicts sizes that this machine does not have.
 
-`--write FOLDER` writes the table as `scale.md` and the curves as `images/scale.svg` into the documentation's folder. A
-figure that grows faster than it may is a defect: it is named, and `--strict` ends with 1. The last line is `scale:
+`--write FOLDER` writes the tables into `sizing.md` of that folder and the curves as its `images/scale.svg`. A figure
+that grows faster than it may is a defect: it is named, and `--strict` ends with 1. The last line is `scale:
 tables_10k_idle_s=… objects_100k_list_s=… points_100_idle_ms=… subscriptions_200_missed=… …`: of each dimension the
 figures of its largest size.
 """
@@ -234,14 +234,14 @@ def write(
     """Between the two marks of the page; all else of it stays."""
     (folder / "images").mkdir(exist_ok=True)
     (folder / "images" / "scale.svg").write_text(svg(curves))
-    parts = [f"Measured {about}.", *(table(curve) for curve in curves), "### Predicted"]
+    parts = [f"Measured {about}.", table(curves), "**Predicted**"]
     lines = [f"| {one.what} | {one.figure} | {one.predicted:,.3g} |" for one in predictions]
     parts.append("\n".join(["| what | figure | predicted |", "| --- | --- | ---: |", *lines]))
     parts.append(
         "\n".join(f"* Grows faster than it may: {defect}." for defect in defects)
         or "No figure grows faster than it may."
     )
-    page = folder / "scale.md"
+    page = folder / "sizing.md"
     before, begin, rest = page.read_text().partition("<!-- figures -->\n")
     _, end, after = rest.partition("<!-- end of figures -->")
     page.write_text(before + begin + "\n" + "\n\n".join(parts) + "\n\n" + end + after)

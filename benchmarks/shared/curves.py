@@ -71,14 +71,18 @@ def measured(dimension: Dimension, told: Callable[[str], None]) -> Curve:
     return Curve(dimension, tuple(points))
 
 
-def table(curve: Curve) -> str:
-    """As Markdown: a line a size, a column a figure, and the slopes."""
-    head = [curve.dimension.name, *curve.names]
-    lines = [head, ["---", *("---:" for _ in curve.names)]]
-    lines += [[f"{size:,}", *(_cell(figures.get(name)) for name in curve.names)] for size, figures in curve.points]
-    slopes = [curve.slope(name) for name in curve.names]
-    lines.append(["slope", *("" if slope is None else f"{slope:.2f}" for slope in slopes)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def table(curves: Sequence[Curve]) -> str:
+    """As Markdown: a line a dimension, with the figures of its largest size, and the slope of each in brackets."""
+    lines = ["| up to | figures (slope) |", "| --- | --- |"]
+    for curve in curves:
+        size, figures = curve.points[-1]
+        shown = ", ".join(f"{name} {_cell(value)}{_slope(curve.slope(name))}" for name, value in figures.items())
+        lines.append(f"| {size:,} {curve.dimension.name} | {shown} |")
+    return "\n".join(lines)
+
+
+def _slope(slope: float | None) -> str:
+    return "" if slope is None else f" ({slope:.2f})"
 
 
 def svg(curves: Sequence[Curve]) -> str:
@@ -91,9 +95,7 @@ def svg(curves: Sequence[Curve]) -> str:
     )
 
 
-def _cell(value: float | None) -> str:
-    if value is None:
-        return ""
+def _cell(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 

@@ -50,8 +50,8 @@ def copy(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a mirror to another folder or bucket: what is not there yet, point by point. It is a mirror that can be read
-    and restored from. Type it again, or have it typed every hour, to bring the copy up to date."""
+    """Copy a mirror to another folder or bucket: what is not there yet, point by point. The copy can be read and
+    restored from. Type it again to bring it up to date."""
     from ccpr.service import copies, estimates
     from ccpr.state.subscription import Subscription
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ccpr.cli.defects import CodeUnknown
 from ccpr.cli.lazy import registered
-from ccpr.matrixone.client.retry import BACK_OFF, Retry, rule_for
+from ccpr.matrixone.client.retry import Retry, rule_for
 from ccpr.matrixone.errors import CcprError, Refused, Terminal, Transient, Unknown
 
 PACKAGE = "ccpr"
@@ -133,10 +133,7 @@ def markdown() -> str:
         "server says that no retry can help; it is asked by new logins until that is certain (decision",
         "ends-are-confirmed), and the error is terminal then.",
         "",
-        "A failed iteration leaves a text in `mo_ccpr_log.error_message`. It is",
-        "`R:<failures in a row>:<first>:<last>:<text>` for what is tried again (after the interval, doubled",
-        f"each time, at most {BACK_OFF.longest / 60:.0f} minutes), and `N:<when>:<text>` for what has stopped the",
-        "subscription. `ccpr status NAME` shows it with the time of the next attempt.",
+        "`ccpr status NAME` shows the last one and the time of the next attempt. [How it is stored](states.md).",
     ]
     entries = catalogue()
     rules = {kind.code: rule_for(kind) for kind in error_classes()}

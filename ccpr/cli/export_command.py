@@ -120,9 +120,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Export rows as they were at a point: those of a table to a file, or those of several to files in a folder, or to
-    a script of SQL. All of them are of the same point. What a file's name cannot have is written as %2F, also in
-    letters that only their case tells apart; a table that cannot be had so is named at the end, and the exit code is
-    3."""
+    a script of SQL. What a file's name cannot have is written as %2F; a table that cannot be had is named at the end,
+    and the exit code is 3."""
     if whole and named:
         raise typer.BadParameter("a table, or all of them", param_hint="--all")
     with opened(as_json=as_json) as workspace:

@@ -2,7 +2,8 @@
 
 What Ctrl-C does to a command: it is interrupted wherever it is, gives back what it holds (its lease, its sessions),
 and ends. What was begun is as after a kill, and the same command goes on with it; so one that cannot give back in time
-is ended, as by a second Ctrl-C (decision interrupted-in-three-seconds).
+is ended, as by a second Ctrl-C. What fails after the first is neither shown nor recorded: an interrupt strikes inside
+libraries, whose rollback then fails and would hide it.
 """
 
 import _thread

@@ -173,8 +173,8 @@ def pins(
     as_json: AsJson = False,
 ) -> None:
     """List the snapshots that others took of a subscription through the relay, and those of copies, drills and other
-    work under way ("this program"). Each keeps its point and all later ones. None of a login is dropped by itself: only
-    an operator knows whether a cluster that is away comes back."""
+    work under way ("this program"). Each keeps its point and all later ones. None goes by time: only an operator knows
+    whether a cluster comes back."""
     after = seconds_option(forget_after, "--forget-after")
     with opened(as_json=as_json) as workspace:
         found = workspace.of(name).pins

@@ -68,8 +68,8 @@ def run(
     """Run one iteration of a subscription now, and sync its targets to the newest point. An interrupted iteration
     continues where it stopped.
 
-    The exit code is 1 also if a target failed: the mirror's point stays, and the next run tries the target again. It is
-    3 if all is done but for lagging tables of a target; the output says why they lag.
+    The exit code is 1 also if a target failed: the mirror's point stays. It is 3 if all is done but for lagging tables
+    of a target.
     """
     from ccpr.pipeline.options import IterationOptions
 
@@ -119,7 +119,7 @@ def resync(
 ) -> None:
     """Run an iteration that relies on nothing from before: everything is compared with a full list of objects, and
     missing files are fetched again; with --table also that table's damaged files. It shows first what would be copied,
-    and asks. Without a terminal and without --yes it stops there, and the exit code is 4.
+    and asks; without a terminal and without --yes the exit code is then 4.
     """
     from ccpr.pipeline import plan as planning
     from ccpr.pipeline.driver import forget_results

@@ -82,8 +82,7 @@ def serve(
     """Run all subscriptions of the state folder whenever they are due, sync their targets and look after their
     followers, until SIGTERM or Ctrl-C.
 
-    Subscriptions that are created, altered, paused or dropped meanwhile are taken up within a second. The first line
-    printed is `serving on 127.0.0.1:PORT`.
+    Changes of subscriptions are taken up within a second. The first line printed is `serving on 127.0.0.1:PORT`.
     """
     from ccpr.base.ending import Ending
     from ccpr.cli.output import counted, handle_errors

@@ -116,8 +116,8 @@ def import_(
 
 @state.command("adopt")
 def adopt_(name: Name, as_json: AsJson = False) -> None:
-    """Make the catalog database's records of a subscription again from its mirror, and go on from the mirror's newest
-    point. For a mirror that is newer or older than the catalog database, as after a restore of one of them."""
+    """Make the catalog database's records of a subscription again from its mirror, and go on from its newest point:
+    when one of them was restored from an older copy."""
     from ccpr.maintenance.adopt import adopt
     from ccpr.state.subscription import Subscription
 

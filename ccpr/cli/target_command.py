@@ -312,7 +312,7 @@ def sync(name: Name, target_name: TargetName, as_json: AsJson = False) -> None:
 def rebuild(name: Name, target_name: TargetName, table: TableUpstream, as_json: AsJson = False) -> None:
     """Rebuild a table of a target from the newest point of the mirror, and sync the others. It repairs a table that was
     dropped or released there, or whose rows or files others changed. Readers see the old one until the new one is
-    complete. The upstream is not asked."""
+    complete."""
     from ccpr.service.target_sync import rebuild_table
 
     def rebuilt(workspace: "Workspace", iteration: "Iteration", found: "Target", progress: "Progress") -> "Synced":
@@ -335,7 +335,7 @@ def approve(
 ) -> None:
     """Let a target do what it waits with. Of TABLE: run the statements that the DDL policy keeps waiting (DDL_WAITS),
     exactly those that `ccpr status` lists. Without TABLE: drop the tables that it holds back because most of its tables
-    were gone at once (TARGET_DROPS_HELD). It is synced to the newest point. The upstream is not asked."""
+    were gone at once (TARGET_DROPS_HELD). It is synced to the newest point."""
     from ccpr.service.target_sync import approve_drops, approve_table
 
     def approved(workspace: "Workspace", iteration: "Iteration", _: "Target", progress: "Progress") -> "Synced":

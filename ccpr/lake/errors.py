@@ -11,7 +11,7 @@ class LakeChanged(Terminal):
     about = "table of a lake"
     default_remedy = (
         "Let only ccpr write to the lake. `ccpr target rebuild NAME TARGET TABLE` publishes the table anew in its "
-        "next version; what was written by others stays readable in the versions before."
+        "next version."
     )
 
 

@@ -2,7 +2,7 @@
 
 The objects that the point has and the version has not get files. Of the others only those are looked at whose rows can
 have come or gone: appendable ones, and those that a new tombstone names. What is found is compared with what the
-version says; an equal vector is no action. Source: docs/architecture.md, "Lakes"; decision lake-no-merge.
+version says; an equal vector is no action. Source: docs/how-to/lake.md, "Why it needs no merge".
 """
 
 from collections.abc import Iterator, Mapping, Sequence

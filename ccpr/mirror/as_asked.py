@@ -56,7 +56,7 @@ def checked_keys(
     """The batches as they are, if a reader can find every key of theirs again among rows that `as_asked` gives: a zero
     date that is read as null, and a text with replacement characters, are equal to no key, or to another one.
 
-    Raises `ValueRefused`, which says what to ask for. Source: decision keys-are-given-whole.
+    Raises `ValueRefused`, which says what to ask for.
     """
     texts = [key for key in keys if reading.invalid_text is InvalidText.REPLACE and _is_text(key)]
     dates = [key for key in keys if reading.zero_dates is ZeroDates.NULL and key.type.oid in ZERO_DATE_TYPES]

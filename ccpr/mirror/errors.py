@@ -123,11 +123,11 @@ class PointNotReached(Terminal):
 
 
 class PointGone(Terminal):
-    """The point has expired, by the subscription's retention."""
+    """The point is not kept any more, or the time is before the oldest one."""
 
     code = "POINT_GONE"
     about = "point"
-    default_remedy = "See `ccpr points NAME` for the points that are retained."
+    default_remedy = "See `ccpr points NAME` for the points that are kept."
 
 
 class HoldMissing(Terminal):

@@ -174,8 +174,7 @@ class LocalStore(Store):
             raise self.unread(name, error) from error
 
     def open(self, name: str) -> ObjectBytes:
-        """Not mapped: where a disk fails under a map the process dies by SIGBUS, and a read is an error of this file
-        (decision read-not-mapped)."""
+        """Not mapped: where a disk fails under a map the process dies by SIGBUS; a read is an error of this file."""
         try:
             return _Opened(self, name, self._path(name))
         except OSError as error:

@@ -104,9 +104,9 @@ class StorageRefused(StorageFailed):
     code = "STORAGE_REFUSED"
     about = "file in the upstream's storage"
     default_remedy = (
-        "Give the login the named right, for reading only. The login comes from the environment (AWS_ACCESS_KEY_ID and "
-        "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS) or from the machine's role; a service keeps the login "
-        "that it was started with."
+        "Give the login the named right, for reading only. It comes from the environment (AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS) or from the machine's role; a service keeps that "
+        "with which it was started."
     )
 
 

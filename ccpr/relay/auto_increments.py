@@ -2,7 +2,7 @@
 
 A MatrixOne counts from where its CREATE TABLE says, and does not look at rows that came as objects: it would give
 their numbers again. So the text of such a copy says where to go on: after the greatest number in the table's objects,
-those of deleted rows included. Source: decision copies-count-on; docs/upstream.md, "A MatrixOne behind the relay".
+those of deleted rows included. Source: docs/upstream.md, "A MatrixOne behind the relay".
 """
 
 import pyarrow.compute as pc

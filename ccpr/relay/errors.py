@@ -76,8 +76,8 @@ class DownstreamRefused(Terminal):
     code = "DOWNSTREAM_REFUSED"
     about = "other cluster"
     default_remedy = (
-        "If it names a connection: --relay-address must be the address of the relay as that cluster sees it. The "
-        "relay must run without TLS, and no firewall may be in between."
+        "If it names a connection: --relay-address must be the address of the relay as that cluster sees it, and "
+        "the relay must run without TLS."
     )
 
 
@@ -106,9 +106,9 @@ class FollowerStopped(Transient):
     code = "FOLLOWER_STOPPED"
     about = "follower"
     default_remedy = (
-        "The message is that cluster's. When its cause is gone it goes on; the same `ccpr follower add`, typed "
-        "again, resumes it at once. To load everything again: `ccpr follower remove NAME FOLLOWER "
-        "--drop-database`, then `ccpr follower add`."
+        "The message is that cluster's. When its cause is gone, the same `ccpr follower add`, typed again, "
+        "resumes it at once. To load everything again: `ccpr follower remove NAME FOLLOWER --drop-database`, then "
+        "`ccpr follower add`."
     )
 
 

@@ -7,7 +7,7 @@ use all (decision logins-see-their-own).
 
 A statement that names a publication is answered by its mirror alone (`published`). The catalog tables are read without
 naming one: there the point of exactly that time decides, so that two subscriptions to databases of one name are kept
-apart. A mirror that cannot be read costs no other login the catalog (decision one-mirror-alone).
+apart. A mirror that cannot be read costs no other login the catalog.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set

@@ -60,7 +60,7 @@ class NoticeNotSent(Terminal):
 
     code = "NOTICE_NOT_SENT"
     about = "way of the notice"
-    default_remedy = "Check the command, or the server of the address; /healthz shows it until a later notice arrives."
+    default_remedy = "Check the command, or the server of the address."
 
 
 class ServiceNotServed(Terminal):
@@ -97,7 +97,7 @@ class SeveralDatabases(Terminal):
     about = "subscription"
     default_remedy = (
         "Subscribe to the database on its own, with the same --from: `ccpr subscribe NAME --database DATABASE "
-        "--allow-overlap`. It has its own mirror and its own points."
+        "--allow-overlap`."
     )
 
 

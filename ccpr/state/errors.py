@@ -74,8 +74,8 @@ class MirrorMissing(MirrorDisagrees):
 
     code = "MIRROR_MISSING"
     default_remedy = (
-        "Mount the disk, or restore the mirror to this place: the subscription then goes on. If it was moved: "
-        "`ccpr alter NAME --mirror URL`; if it is lost: `ccpr drop NAME`, and subscribe again."
+        "Mount the disk, or restore the mirror to this place. If it was moved: `ccpr alter NAME --mirror URL`; if "
+        "it is lost: `ccpr drop NAME`, and subscribe again."
     )
 
 
@@ -276,8 +276,8 @@ class PointsNeeded(Terminal):
     code = "POINTS_NEEDED"
     about = "points"
     default_remedy = (
-        "`ccpr points NAME` says why each point stays, `ccpr status NAME` shows targets, followers and tables in "
-        "quarantine: release held points, sync, release or resync what needs the points, or drop fewer of them."
+        "`ccpr points NAME` says why each point stays: release held points, sync, release or resync what needs "
+        "the points, or drop fewer of them."
     )
 
 

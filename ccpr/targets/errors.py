@@ -30,9 +30,9 @@ class TargetAhead(Terminal):
     code = "TARGET_AHEAD"
     about = "target"
     default_remedy = (
-        "Use the state folder or catalog database from which it was synced last; an old copy must "
-        "not be used. If that history is lost, all tables are loaded again: add another database as a target; or "
-        "`ccpr target remove NAME TARGET --force`, empty this one (DROP DATABASE, CREATE DATABASE), and add it again."
+        "Use the state folder or catalog database from which it was synced last. If that history is lost: add "
+        "another database as a target; or `ccpr target remove NAME TARGET --force`, empty this one (DROP "
+        "DATABASE, CREATE DATABASE), and add it again."
     )
 
 
@@ -52,9 +52,9 @@ class TargetRegistryEdited(Terminal):
     code = "TARGET_REGISTRY_EDITED"
     about = "target or table"
     default_remedy = (
-        "Find out who can write to the target's `ccpr_` tables; only the program's login should. A row of "
-        "`ccpr_intents` can be deleted by hand, and its tables rebuilt with `ccpr target rebuild NAME TARGET TABLE`. "
-        "A table of `ccpr_registry` that is not in the subscription can be deleted there, too."
+        "Find out who else can write to the target's `ccpr_` tables. A row of `ccpr_intents` can be deleted by "
+        "hand, and its tables rebuilt with `ccpr target rebuild NAME TARGET TABLE`. A table of `ccpr_registry` "
+        "that is not in the subscription can be deleted there, too."
     )
 
 
@@ -71,8 +71,7 @@ class TargetOutcomeUnknown(Unknown):
 
 
 class TargetDenied(Transient):
-    """The target refuses the login, or does not permit this. A server that starts, or a login that is being changed,
-    refuses for a while."""
+    """The target refuses the login, or does not permit this. A server that starts refuses for a while."""
 
     code = "TARGET_DENIED"
     about = "target"
@@ -96,8 +95,7 @@ class TargetTlsFailed(Terminal):
 
 class TargetWantsPassword(Terminal):
     """The target's server asks for the password in clear text, or encrypted with a key of its own, without a checked
-    certificate, and did not get it. MySQL 8 asks once for each user of its default login method; so does any server in
-    its place."""
+    certificate, and did not get it. MySQL 8 asks once for each user of its default login method."""
 
     code = "TARGET_WANTS_PASSWORD"
     about = "target"
@@ -207,7 +205,7 @@ class TargetChangeStuck(Transient):
 
     code = "TARGET_CHANGE_STUCK"
     about = "table"
-    default_remedy = "If it does not pass, remove the cause that the message names; the change then continues."
+    default_remedy = "Remove the cause that the message names; the change then continues."
 
 
 class TargetUnsupported(Terminal):
@@ -223,9 +221,7 @@ class FileRequestRefused(Terminal):
 
     code = "FILE_REQUEST_REFUSED"
     about = "target"
-    default_remedy = (
-        "A proper server does not do this: find out what answers at that address before anything is sent to it again."
-    )
+    default_remedy = "A proper server does not do this: find out what answers at that address."
 
 
 class BadTargetUri(Terminal):

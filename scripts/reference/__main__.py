@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ccpr.cli.error_catalogue import markdown
 from ccpr.config.model import schema_text
-from scripts.reference import commands, configuration, configuration_file, statements, types
+from scripts.reference import commands, configuration, configuration_file, types
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -15,7 +15,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands.page,
     "configuration.md": configuration.page,
     "errors.md": markdown,
-    "sql.md": statements.page,
     "types.md": types.page,
 }
 

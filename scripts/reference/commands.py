@@ -1,6 +1,8 @@
 """docs/reference/commands.md: every command with its arguments and options, from what `--help` knows."""
 
 import inspect
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,24 +26,31 @@ Every command but `emulator` has `--json`: one JSON document on standard output,
 | 130 | interrupted (Ctrl-C); type it again to go on |
 
 `ccpr --verbose COMMAND …` logs what happens on standard error. `NAME` is the subscription. What an
-option is without being given stands in brackets.
+option is without being given stands in brackets. In many commands:
 """
 _AS_JSON = "--json"
-_PLAIN = "The subscription."  # says no more than the name of the argument
+_PLAIN = {"The subscription.", "The target's name.", "The follower's name."}  # no more than the argument's own name
+_MANY = 4  # commands with the same option: it is described once
 _CREATING = ("subscribe", "target add")
 _REQUIRED = "required"
 
 
 def page() -> str:
     """The text of docs/reference/commands.md."""
-    lines = [*_HEAD.rstrip().split("\n")]
+    commands = [
+        (deferred.panel, words, command)
+        for name, deferred in Commands.deferred.items()
+        for words, command in _commands(name, deferred.load(name))
+    ]
+    counted = Counter(_option_row(one, command) for _, _, command in commands for one in _options(command))
+    shared = {row for row, commands_with_it in counted.items() if commands_with_it >= _MANY}
+    lines = [*_HEAD.rstrip().split("\n"), "", *sorted(shared)]
     panel = ""
-    for name, deferred in Commands.deferred.items():
-        if deferred.panel != panel:
-            panel = deferred.panel
+    for beginning, words, command in commands:
+        if beginning != panel:
+            panel = beginning
             lines += ["", f"## {panel}"]
-        for words, command in _commands(name, deferred.load(name)):
-            lines += ["", f"### ccpr {words}", "", *_command(words, command)]
+        lines += ["", f"### ccpr {words}", "", *_command(words, command, shared)]
     return "\n".join(lines) + "\n"
 
 
@@ -54,21 +63,33 @@ def _commands(words: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield from _commands(f"{words} {name}", part)
 
 
-def _command(words: str, command: Any) -> list[str]:
-    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    options = [
+def _options(command: Any) -> list[Any]:
+    """The options of a command that people see, without those of all commands."""
+    return [
         parameter
         for parameter in command.params
         if parameter.param_type_name == "option"
         and not parameter.hidden
         and not {_AS_JSON, "--help"} & set(parameter.opts)
     ]
-    usage = " ".join(["ccpr", words, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
-    lines = [code(usage), "", " ".join(inspect.cleandoc(command.help or "").split())]
+
+
+def _option_row(parameter: Any, command: Any) -> str:
+    return _row(_option(parameter, command.context_class(command)), parameter)
+
+
+def _command(words: str, command: Any, shared: set[str]) -> list[str]:
+    """The lines about a command; options whose row is in `shared` stand there with their names only."""
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    lines = [code(" ".join(["ccpr", words, *map(_argument, arguments)])), ""] if arguments else []
+    lines.append(" ".join(inspect.cleandoc(command.help or "").split()))
     elsewhere = _settings(words)
-    context = command.context_class(command)
-    rows = [_row(_argument(one), one) for one in arguments if _sentence(one.help) != _PLAIN]
-    rows += [_row(_option(one, context), one) for one in options if one.opts[0] not in elsewhere]
+    options = _options(command)
+    rows = [_row(_argument(one), one) for one in arguments if _sentence(one.help) not in _PLAIN]
+    own = [_option_row(one, command) for one in options if one.opts[0] not in elsewhere]
+    rows += [row for row in own if row not in shared]
+    if above := [row.removeprefix("* ").partition(": ")[0] for row in own if row in shared]:
+        rows.append(f"* As above: {', '.join(above)}.")
     if settings := [one.opts[0] for one in options if one.opts[0] in elsewhere]:
         rows.append(f"* Settings, as in [configuration](configuration.md): {listed(settings)}.")
     return [*lines, "", *rows] if rows else lines
@@ -91,6 +112,7 @@ def _row(name: str, parameter: Any) -> str:
 
 def _argument(parameter: Any) -> str:
     name = parameter.metavar or parameter.name.upper()
+    name = re.sub(r"^\[(\w+)\]\.\.\.$", r"\1 …", name)  # several
     return name if parameter.required else f"[{name.strip('[]')}]"
 
 

@@ -25,8 +25,6 @@ _KINDS = {
 }
 _TITLES = {
     (): "The file",
-    ("subscriptions", "targets"): "subscriptions.NAME.targets.NAME",
-    ("subscriptions", "followers"): "subscriptions.NAME.followers.NAME",
     ("spark",): "spark",
 }
 
@@ -37,7 +35,7 @@ def page() -> str:
     known = {"ConfigFile": found, **found["$defs"]}
     lines = [*_HEAD.rstrip().split("\n")]
     for place, part in PARTS.items():
-        title = _TITLES.get(place) or f"{place[0]}.NAME"
+        title = _TITLES.get(place) or "".join(f".{word}.NAME" for word in place).removeprefix(".")
         description = " ".join((part.__doc__ or "").split())
         own = _names(part)
         settings = [one.key for one in part.settings if one.key in own and not (one.required or one.in_file)]

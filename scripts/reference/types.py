@@ -1,6 +1,7 @@
 """docs/reference/types.md: what each type of MatrixOne becomes, from the functions that convert."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -87,12 +88,20 @@ def page() -> str:
     """The text of docs/reference/types.md."""
     lines = [
         *_HEAD.split("\n"),
-        *table(("MatrixOne", "Arrow, Parquet", "Spark"), map(_read, DECLARED)),
+        *table(("MatrixOne", "Arrow, Parquet", "Spark"), _joined(map(_read, DECLARED))),
         *_NOTES.split("\n"),
         *_TARGETS.split("\n"),
-        *table(("MatrixOne", "MariaDB", "MySQL", "remark"), map(_target, DECLARED)),
+        *table(("MatrixOne", "MariaDB", "MySQL", "remark"), _joined(map(_target, DECLARED))),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _joined(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+    """One row for all types that become the same."""
+    joined: dict[tuple[str, ...], list[str]] = {}
+    for declared, *becomes in rows:
+        joined.setdefault(tuple(becomes), []).append(declared)
+    return [(", ".join(types), *becomes) for becomes, types in joined.items()]
 
 
 def _read(declared: ColumnType) -> tuple[str, str, str]:
@@ -106,7 +115,9 @@ def _read(declared: ColumnType) -> tuple[str, str, str]:
 
 def _target(declared: ColumnType) -> tuple[str, str, str, str]:
     maria, mysql = (target_type(declared, dialect, "table t") for dialect in (Dialect.MARIADB, Dialect.MYSQL8))
+    there = ["the same" if str(one.type) == str(declared) else code(str(one.type)) for one in (maria, mysql)]
     if declared.name in ("float", "double"):  # for all such columns, so no plan shows it
-        return code(str(declared)), code(str(maria.type)), code(str(mysql.type)), "MariaDB: -0 is stored as 0"
+        return code(str(declared)), there[0], there[1], "MariaDB: -0 is stored as 0"
     remarks = [maria.remark] if maria.remark == mysql.remark else [f"MariaDB: {maria.remark}", f"MySQL: {mysql.remark}"]
-    return code(str(declared)), code(str(maria.type)), code(str(mysql.type)), "; ".join(filter(None, remarks))
+    remark = "; ".join(filter(None, remarks))
+    return code(str(declared)), there[0], there[1], re.sub(rf"^{re.escape(str(declared))} is kept", "kept", remark)

@@ -12,7 +12,7 @@ from tests.api.shop import small_shop
 pytestmark = pytest.mark.integration
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["reference/python.md", "how-to/read-with-python.md", "how-to/spark.md"]
+PAGES = ["reference/python.md", "how-to/spark.md"]
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^ *print\(.*\)  # (.*)$|^# (.*)$", re.MULTILINE)  # behind the statement, or in lines below it
 _HOME = "file:///home/me/"

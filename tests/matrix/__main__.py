@@ -30,15 +30,18 @@ def main() -> int:
 
 
 def table(cells: Sequence[Cell], *, whole: bool) -> Iterator[str]:
-    """Markdown: a row a way."""
+    """Markdown: a row for ways that give the same."""
     yield f"\n{len(cells):,} cells, {'all that there are' if whole else 'the part that `make test` plays'}:\n"
-    yield "| way out | right | refused | what is refused |"
+    yield "| ways out | right | refused | what is refused |"
     yield "|---|---|---|---|"
+    ways: dict[str, list[str]] = {}
     for way in WAYS:
         mine = [cell for cell in cells if cell.way == way.label]
         count = Counter(cell.outcome for cell in mine)
         refused = dict.fromkeys(cell.table for cell in mine if cell.outcome is Outcome.REFUSED)
-        yield f"| {way.label} | {count[Outcome.RIGHT]:,} | {count[Outcome.REFUSED]:,} | {'; '.join(refused)} |"
+        outcome = f"{count[Outcome.RIGHT]:,} | {count[Outcome.REFUSED]:,} | {'; '.join(refused)}"
+        ways.setdefault(outcome, []).append(way.label)
+    yield from (f"| {'; '.join(labels)} | {outcome} |" for outcome, labels in ways.items())
 
 
 if __name__ == "__main__":

@@ -172,10 +172,7 @@ class BadWord(UpstreamError, Terminal):
 
     code = "NAME_NOT_PASSABLE"
     about = "name"
-    default_remedy = (
-        "Choose or rename to a name without blanks and quotes: internal commands take names literally and cannot quote "
-        "them."
-    )
+    default_remedy = "Choose or rename to a name without blanks and quotes."
 
 
 class BadLimit(UpstreamError, Terminal):
@@ -267,10 +264,7 @@ class SnapshotGone(UpstreamError, Refused):
     code = "SNAPSHOT_GONE"
     about = "snapshot"
     meaning = "the snapshot no longer exists upstream"
-    default_remedy = (
-        "Nothing can be compared with it any more. `ccpr plan NAME` shows what a full list would bring, "
-        "`ccpr run NAME --plan ID` does that."
-    )
+    default_remedy = "`ccpr plan NAME` shows what a full list would bring, `ccpr run NAME --plan ID` does that."
 
 
 class SnapshotExists(UpstreamError, Terminal):
@@ -290,9 +284,7 @@ class StaleRead(UpstreamError, Refused):
     code = "STALE_READ"
     about = "snapshot"
     meaning = "the upstream no longer knows what changed since the older snapshot"
-    default_remedy = (
-        "Only a full list can help: `ccpr plan NAME` shows what it would bring, `ccpr run NAME --plan ID` does that."
-    )
+    default_remedy = "`ccpr plan NAME` shows what a full list would bring, `ccpr run NAME --plan ID` does that."
 
 
 class ObjectGone(UpstreamError, Refused):
@@ -377,10 +369,7 @@ class UpstreamTooOld(UpstreamError, Refused):
     code = "UPSTREAM_TOO_OLD"
     about = "upstream"
     meaning = "this MatrixOne lacks the replication interface"
-    default_remedy = (
-        "Use MatrixOne 4.0.0-rc1 or later: releases 4.1.0 and 4.2.0 work. 3.0 and older cannot be a source; "
-        "upgrade it, or check that the URI leads to the right server."
-    )
+    default_remedy = "Use MatrixOne 4.0.0-rc1 or later, or check that the URI leads to the right server."
 
 
 class BadAnswer(UpstreamError, Refused):
@@ -388,9 +377,7 @@ class BadAnswer(UpstreamError, Refused):
 
     code = "BAD_ANSWER"
     about = "answer of the upstream"
-    default_remedy = (
-        "The upstream may be of another version: report this text together with the answer to SELECT version()."
-    )
+    default_remedy = "Report this text together with the answer to SELECT version()."
 
 
 class AnswerTooLong(BadAnswer):
@@ -406,7 +393,7 @@ class ObjectListTooLong(BadAnswer):
     about = "snapshot"
     default_remedy = (
         "If the database really has so many objects, set CCPR_OBJECT_LIST_ROWS or CCPR_OBJECT_LIST_BYTES to more "
-        "(a million rows take up to 1 GB of memory), or subscribe to its tables one by one (--table)."
+        "(a million rows take up to 1 GB of memory), or subscribe to its tables one by one."
     )
 
 

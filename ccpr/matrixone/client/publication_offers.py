@@ -329,7 +329,7 @@ def _check_coverage(
     session: Session, publication: Publication, database: str, table: str | None, *, listed: bool
 ) -> None:
     """Checked by the only statement that every admitted account may run. It finds the publication by its name only
-    (docs/upstream.md D3)."""
+    (docs/upstream.md 3.3)."""
     try:
         answer = session.read(upstream_sql.show_coverage(publication.name))
         covered = [(text(one, "Database"), text(other, "Table")) for one, other in answer.select("Database", "Table")]

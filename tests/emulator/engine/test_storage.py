@@ -221,7 +221,7 @@ def test_tables_of_many_small_objects_are_tidied_and_others_left_alone(storage: 
 
 
 def test_an_account_snapshot_protects_the_account_that_took_it_and_not_the_publisher() -> None:
-    """docs/upstream.md 4.3 and D4, the reason why replication takes snapshots of databases."""
+    """docs/upstream.md 4.3, the reason why replication takes snapshots of databases."""
     storage = Storage()
     storage.create_account("acc1")
     storage.create_database("d", account="acc1")
