@@ -37,7 +37,7 @@ from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.mirror.delta.split import run_split
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.database_target import DatabaseTarget

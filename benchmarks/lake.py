@@ -39,7 +39,7 @@ from ccpr.lake.publish import Published, publish_table
 from ccpr.lake.stores import LakeStore
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.points import Point
-from ccpr.mirror.row_groups import GROUP_ROWS
+from ccpr.mirror.table_read import GROUP_ROWS
 from tests.support.simulated_mirror import SimulatedMirror
 
 _ROWS, _ROUNDS, _SPARK_ROUNDS = 5_000_000, 3, 7

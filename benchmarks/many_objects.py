@@ -35,10 +35,10 @@ from benchmarks.shared.listed_objects import serve
 from benchmarks.shared.simulated import serving
 from ccpr.cli.iterations import start_arrow
 from ccpr.matrixone.client.endpoint import parse_uri
+from ccpr.matrixone.client.limits import WatchedReader
 from ccpr.matrixone.client.object_answers import object_list
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session
-from ccpr.matrixone.client.watched_reader import WatchedReader
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.pipeline.copying import COPY_OUTPUT, CopyJob, copy_in_process

@@ -10,7 +10,7 @@ from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, Name
 from ccpr.cli.output import answer, counted, opened, out, show_json
 from ccpr.cli.progress_bars import byte_bars
-from ccpr.mirror.key_urls import IN_CLEAR
+from ccpr.mirror.encryption_keys import IN_CLEAR
 from ccpr.state.settings import SETTINGS
 
 

@@ -238,7 +238,7 @@ def _write_script(
     """Tables of a point as SQL. A table that the server cannot have is left out and named at the end."""
     from ccpr.cli.restore_command import database_of, names_in
     from ccpr.retention.pinning import pinned
-    from ccpr.schema.dialects import Dialect
+    from ccpr.schema.choices import Dialect
     from ccpr.service import estimates
     from ccpr.service.point_loading import PointSource
     from ccpr.service.script import write_script

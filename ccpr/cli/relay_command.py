@@ -83,8 +83,8 @@ def add(
 ) -> None:
     """Add a login. Without --password a password is made and printed, this once: it is not stored. Without
     --publication it may use all publications, also those to come."""
-    from ccpr.matrixone.server.passwords import password_digest
-    from ccpr.relay.logins import publications_named
+    from ccpr.matrixone.server.guesses import password_digest
+    from ccpr.relay.offers import publications_named
     from ccpr.state.relay_users import RelayUsers
 
     with opened(as_json=as_json) as workspace:
@@ -112,7 +112,7 @@ def limit(
 ) -> None:
     """Set which publications a login may use, in place of those before. It holds for open sessions, too, within a
     second."""
-    from ccpr.relay.logins import publications_named
+    from ccpr.relay.offers import publications_named
     from ccpr.state.relay_users import RelayUsers
 
     if bool(publication) == all_publications:

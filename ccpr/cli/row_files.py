@@ -66,7 +66,7 @@ def write_rows(
     """`parsed` are columns whose texts are JSON, and are written to lines of JSON as what they say. Returns how many
     rows were written. Raises StoreFailed, BadOption and what the batches raise."""
     check_extension(file)
-    from ccpr.mirror.row_groups import row_groups
+    from ccpr.mirror.table_read import row_groups
 
     temporary, rows = file.with_name(f".{file.name}.part"), 0
 

@@ -27,8 +27,8 @@ from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.schema import Reading, Table
 from ccpr.mirror.as_asked import as_asked
 from ccpr.mirror.errors import MirrorDamaged
-from ccpr.mirror.row_groups import GROUP_ROWS, row_groups
 from ccpr.mirror.store import Store
+from ccpr.mirror.table_read import GROUP_ROWS, row_groups
 
 _READ_ROWS = 1 << 15
 _FORMAT = 2  # of what is written into a file; another one gives other names

@@ -21,9 +21,8 @@ import pyarrow as pa
 from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.schema import text_of
 from ccpr.mirror.encryption import HEADER_BYTES, MAGIC, MAGIC_1, Binding, FileCipher, OpenedContent, plain_size
-from ccpr.mirror.encryption_keys import Keyring
+from ccpr.mirror.encryption_keys import Keyring, with_key
 from ccpr.mirror.errors import MirrorDamaged, MirrorNotEncrypted, StoreConflict
-from ccpr.mirror.key_urls import with_key
 from ccpr.mirror.layout import ENCRYPTED, ENCRYPTED_1, HEAD, IDENTITY
 from ccpr.mirror.ranged import BlockCache
 from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, Unhashed, check_same, summed

@@ -7,7 +7,7 @@ an error; what these have is a reference:
 
 A key is 32 random bytes, as 43 characters of base64url, or as 64 hexadecimal digits. There may be several, one a line:
 new files are encrypted with the first, older ones opened with the one that they name. Text behind # is no key. Source:
-docs/decisions/mirror.md, encrypted-before-it-leaves.
+docs/decisions/mirror.md, encrypted-before-it-leaves. A mirror's URL can have it, too: `s3://bucket/prefix?encrypt=env:NAME`.
 """
 
 import base64
@@ -22,6 +22,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from urllib.parse import parse_qsl, urlencode
 
 from ccpr.mirror.errors import BadName, KeyUnusable, KeyWrong
 
@@ -32,6 +33,8 @@ _LARGEST_TEXT, _COMMAND_SECONDS, _REMEMBERED_SECONDS = 64 << 10, 60.0, 300.0
 _HEX, _BASE64 = re.compile("[0-9a-fA-F]{64}"), re.compile("[A-Za-z0-9_-]{43}=?")
 _printed: dict[str, tuple[float, str]] = {}  # by command: when it was run, and what it printed
 _PRINTING = Lock()
+IN_CLEAR = "none"  # of a second copy, in the place of where its key is: it is not encrypted, whatever the mirror is
+_ENCRYPT = "encrypt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +164,23 @@ def _text(content: bytes, reference: str) -> str:
         return content.decode("ascii")
     except UnicodeDecodeError as error:
         raise KeyUnusable("it is not text", subject=reference) from error
+
+
+def without_key(url: str) -> tuple[str, str]:
+    """The URL without the option that says where the key is, and that."""
+    place, question, query = url.partition("?")
+    if "://" not in place and not query.startswith(f"{_ENCRYPT}="):
+        return url, ""  # a plain path, which may have any characters
+    options = parse_qsl(query, keep_blank_values=True)
+    others = [(name, value) for name, value in options if name != _ENCRYPT]
+    if not question or len(others) == len(options):
+        return url, ""
+    rest = f"?{urlencode(others, safe=':/')}" if others else ""
+    return f"{place}{rest}", dict(options)[_ENCRYPT]
+
+
+def with_key(place: str, encrypt: str) -> str:
+    """The inverse of `without_key`."""
+    if not encrypt:
+        return place
+    return f"{place}{'&' if '?' in place else '?'}{urlencode({_ENCRYPT: encrypt}, safe=':/')}"

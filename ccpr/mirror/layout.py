@@ -29,7 +29,7 @@ MANIFEST_SCHEMA = pa.schema(
         pa.field(
             "sha256", pa.binary(32)
         ),  # of the object's file; null = the mirror does not keep it, or 0.1.0 copied it
-        pa.field("sums", pa.large_binary()),  # of its parts (ccpr.matrixone.objects.sums); null = not known
+        pa.field("sums", pa.large_binary()),  # of its parts (ccpr.matrixone.objects.object_layout); null = not known
     ]
 )
 MANIFEST_SCHEMA_1 = pa.schema(list(MANIFEST_SCHEMA)[:4])

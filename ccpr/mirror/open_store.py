@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from ccpr.mirror.encryption_keys import without_key
 from ccpr.mirror.errors import BadName
-from ccpr.mirror.key_urls import without_key
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import Store
 

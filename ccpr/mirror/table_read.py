@@ -29,6 +29,7 @@ from ccpr.mirror.points import Point, TableRef, parse_at
 # Of object files, three to five times that in Arrow: some 0.1 s to decode, twice that to hand over to Spark.
 TASK_BYTES = 16 << 20
 _SHARE = pa.schema([pa.field("name", pa.string()), pa.field("task", pa.int32())])
+GROUP_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +184,19 @@ def point_at(mirror: Mirror, at: int | datetime | str | None) -> Point:
         message = f"at = {at!r:.80} ({type(at).__name__}) is neither a point nor a time"
         raise BadOption(message, subject=mirror.store.url, remedy=remedy)
     return mirror.point(at)
+
+
+def row_groups(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, most_bytes: int | None = None
+) -> Iterator[pa.Table]:
+    """The rows of some batches, none copied, in tables that end with the batch by which they have GROUP_ROWS rows, or
+    `most_bytes` in Arrow."""
+    held, rows, size = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GROUP_ROWS or (most_bytes is not None and size >= most_bytes):
+            yield pa.Table.from_batches(held, schema)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held, schema)

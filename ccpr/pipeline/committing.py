@@ -22,8 +22,8 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import LaggingTable
+from ccpr.pipeline.changed_tables import count_changed
 from ccpr.pipeline.copying import CopyReport
-from ccpr.pipeline.counting import count_changed
 from ccpr.pipeline.results import Listed
 from ccpr.retention.dropping import Replica
 from ccpr.retention.retention import Retention

@@ -26,7 +26,7 @@ class Findings:
     digits : of decimal columns by seqnum, how many digits the longest value has.
     unread : by seqnum, the columns of a form that this release does not know, with the reason; -1 for the whole file.
     zero_dates : by seqnum, how many values are the zero value `0000-00-00`.
-    sums : of the file (`ccpr.matrixone.objects.sums`); None if its form is not known. No part of the text.
+    sums : of the file (`ccpr.matrixone.objects.object_layout`); None if its form is not known. No part of the text.
     """
 
     digits: Mapping[int, int] = field(default_factory=dict)

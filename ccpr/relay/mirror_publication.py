@@ -36,11 +36,11 @@ from ccpr.matrixone.server.backing import (
 )
 from ccpr.mirror.errors import PointGone, PointNotReached
 from ccpr.mirror.mirror import Mirror
-from ccpr.relay.auto_increments import next_number
 from ccpr.relay.brake import gone_at_once
 from ccpr.relay.served_catalog import served_catalog
 from ccpr.relay.served_content import ServedContent
 from ccpr.relay.served_points import ServedPoint, ServedPoints, bearable
+from ccpr.relay.texts import next_number
 from ccpr.retention.pinning import PinStore
 from ccpr.state.errors import RelayPinned
 from ccpr.state.ledger import LedgerEntry

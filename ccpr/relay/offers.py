@@ -1,5 +1,5 @@
 """What a relay offers: all subscriptions of a state folder as publications, except those to several databases, and for
-each follower one of its own; and which of them a login may use.
+each follower one of its own; who may log in, and which of them a login may use.
 
 Who asks often costs little: the state database is read once a second at most, or when something is asked for that was
 not there a moment ago.
@@ -7,7 +7,7 @@ not there a moment ago.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -18,11 +18,13 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import StatementError
+from ccpr.matrixone.server.guesses import password_digest
 from ccpr.relay.mirror_publication import ACCOUNT, MirrorPublication, error_text
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import fetch, reading, repeatable
-from ccpr.state.followers import SERVED, Follower, FollowerRecords, all_followers
+from ccpr.state.errors import SubscriptionMissing
+from ccpr.state.followers import SERVED, Follower, FollowerRecords, all_followers, open_login
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.log_rows import LogRow
 from ccpr.state.pins import Pins
@@ -247,3 +249,34 @@ def ledger_entry(engine: sa.Engine, task_id: str, name: str) -> LedgerEntry | No
     with reading(engine) as connection:
         found = fetch(connection, query)
     return LedgerEntry(name, int(found[0].size), bytes(found[0].sha256)) if found else None
+
+
+class Logins:
+    """The users of the state folder, and each follower with a login of its own, which is there as long as the follower
+    is. Thread-safe."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self.users = RelayUsers(workspace.log.engine, workspace.vault)
+
+    def digest(self, name: str) -> bytes | None:
+        """As `ccpr.relay.relay_server.Relay` asks for it. Raises StateUnreadable."""
+        found = self.users.digest(name)
+        if found is not None:
+            return found
+        for follower in all_followers(self._workspace.log.engine)[0]:
+            if follower.publication == name and follower.stage in SERVED:
+                password = open_login(self._workspace.vault, follower)
+                return password_digest(password) if password else None
+        return None
+
+
+def publications_named(workspace: Workspace, names: Iterable[str]) -> list[str]:
+    """The publications of these subscriptions, as the relay calls them. Raises SubscriptionMissing for one that it does
+    not serve."""
+    served = {row.subscription_name.lower() for row in workspace.log.rows() if row.db_name != EVERYTHING}
+    wanted = sorted({name.lower() for name in names})
+    for name in wanted:
+        if name not in served:
+            raise SubscriptionMissing("the relay has no publication of this name", subject=f"publication {name}")
+    return wanted

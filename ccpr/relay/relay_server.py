@@ -19,8 +19,7 @@ from ccpr.matrixone.server.backing import internal as internal_error
 from ccpr.matrixone.server.guesses import Guesses
 from ccpr.matrixone.server.server import Server
 from ccpr.matrixone.server.server_session import UpstreamSession
-from ccpr.matrixone.server.server_status import ServerStatus
-from ccpr.matrixone.server.upstream import CHUNK_BYTES, Upstream
+from ccpr.matrixone.server.upstream import CHUNK_BYTES, ServerStatus, Upstream
 from ccpr.relay.errors import RelayListen, RelayTls
 from ccpr.relay.mirror_publication import error_text
 from ccpr.serve.descriptors import for_strangers
@@ -115,7 +114,7 @@ class Relay:
 
     Parameters
     ----------
-    digest : the `ccpr.matrixone.server.passwords.password_digest` of a user's password; None for a user that does not
+    digest : the `ccpr.matrixone.server.guesses.password_digest` of a user's password; None for a user that does not
         exist.
     seen_by : what a user's statements are answered from; by default the backing, for all.
     """

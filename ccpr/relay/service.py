@@ -4,9 +4,8 @@ import logging
 import threading
 
 from ccpr.matrixone.client.publication import EVERYTHING
-from ccpr.matrixone.server.server_status import ServerStatus
-from ccpr.relay.logins import Logins
-from ccpr.relay.offers import Offers, Quiet
+from ccpr.matrixone.server.upstream import ServerStatus
+from ccpr.relay.offers import Logins, Offers, Quiet
 from ccpr.relay.relay_backing import StateFolder
 from ccpr.relay.relay_server import Listen, Relay
 from ccpr.service.relay_marks import RelayMark

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ccpr.matrixone.ddl.definition import ColumnDefinition, CreateTable
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.quoting import quote_name, quote_string
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.table_diff import (
     ColumnAdded,
     ColumnAltered,

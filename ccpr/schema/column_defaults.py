@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ccpr.matrixone.ddl.definition import ColumnDefinition
 from ccpr.matrixone.sql.lexer import Token, tokens
 from ccpr.matrixone.sql.quoting import quote_string
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.target_types import LONG_TYPES, TargetType
 
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, Index, IndexKind
 from ccpr.matrixone.schema import FAKE_KEY
+from ccpr.schema.choices import Dialect
 from ccpr.schema.column_defaults import default_of, now_of
-from ccpr.schema.dialects import Dialect
 from ccpr.schema.sync_mark import READ_ONLY_PROPERTY
 from ccpr.schema.target_types import (
     LONG_IN_PAGE,

@@ -28,7 +28,7 @@ from ccpr.matrixone.ddl.parser import parse_create_table, table_comment
 from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.schema import INDEX_TABLE_PREFIX, integer_of, text_of
 from ccpr.matrixone.sql.quoting import quote_name, quote_string
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 
 MARK = "[ccpr: is_being_synced]"
 READ_ONLY_PROPERTY = "from_publication"

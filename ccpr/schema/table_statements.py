@@ -9,7 +9,7 @@ from typing import Literal
 from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
 from ccpr.matrixone.sql.quoting import quote_qualified
 from ccpr.schema.alterations import alter_statements, rename_tables
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 
 Name = tuple[str, str]  # database, table
 

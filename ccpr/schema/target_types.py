@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ccpr.matrixone.ddl.definition import ColumnType
 from ccpr.matrixone.errors import Terminal
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 
 MAX_KEY_BYTES = 3072
 MAX_ROW_BYTES = 65_535

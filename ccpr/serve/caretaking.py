@@ -12,7 +12,7 @@ from typing import Protocol
 from ccpr.base.loops import Loop
 from ccpr.maintenance.scrubbing import is_waiting, next_share, scrub_once
 from ccpr.maintenance.verify import Damage
-from ccpr.mirror.key_urls import without_key
+from ccpr.mirror.encryption_keys import without_key
 from ccpr.service.copies import copy, known_copies
 from ccpr.service.drilling import drill, place_of
 from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of

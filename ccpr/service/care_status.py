@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ccpr.base.wording import seconds_text
-from ccpr.mirror.key_urls import without_key
+from ccpr.mirror.encryption_keys import without_key
 from ccpr.service.workspace import Workspace
 from ccpr.state.care_records import CopyRecord, Drill, Scrub, copied_tasks, drilled_tasks
 from ccpr.state.errors import StateUnreadable

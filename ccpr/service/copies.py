@@ -13,8 +13,8 @@ from ccpr.maintenance.adopt import Adopted, adopt
 from ccpr.maintenance.claims import Worker, claimed
 from ccpr.maintenance.second_copy import Copied, SecondCopy
 from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.encryption_keys import IN_CLEAR, without_key
 from ccpr.mirror.errors import BadName, KeyUnusable, PointGone, PointNotReached
-from ccpr.mirror.key_urls import IN_CLEAR, without_key
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store, place_of
 from ccpr.retention.pinning import end_left, pinned

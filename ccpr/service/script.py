@@ -17,7 +17,7 @@ from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.mirror.as_asked import as_asked
 from ccpr.mirror.delta.change_rows import for_database
 from ccpr.mirror.errors import StoreFailed
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.sync_mark import NotSyncable
 from ccpr.schema.target_types import TargetUnfit
 from ccpr.service.point_loading import PointSource

@@ -20,8 +20,7 @@ from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES
-from ccpr.mirror.encryption_keys import absolute_reference
-from ccpr.mirror.key_urls import IN_CLEAR, with_key, without_key
+from ccpr.mirror.encryption_keys import IN_CLEAR, absolute_reference, with_key, without_key
 from ccpr.mirror.open_store import folder_of, place_of
 from ccpr.pipeline.errors import ScopeConflict
 from ccpr.service.errors import ScopeOverlap, UpstreamDiffers

@@ -202,7 +202,7 @@ class Workspace:
         from ccpr.pipeline.iteration import Iteration
         from ccpr.pipeline.options import DEFAULT_OPTIONS
         from ccpr.pipeline.sessions import Sessions
-        from ccpr.pipeline.steps.failure import fail
+        from ccpr.pipeline.steps.release import fail
 
         options = options or DEFAULT_OPTIONS
         subscription = Subscription.from_row(lease.claim.row)

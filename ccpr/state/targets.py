@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.state.database import fetch, reading, repeatable, transaction
 from ccpr.state.errors import TargetExists, TargetMissing
 from ccpr.state.log_rows import LastError

@@ -7,7 +7,7 @@ import pymysql
 
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.sql.quoting import in_backquotes
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.state.checkpoint.checkpoint_store import GLOBAL_ID, Location
 from ccpr.state.tables import checkpoints
 from ccpr.targets.address import Address

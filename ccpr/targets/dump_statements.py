@@ -12,7 +12,7 @@ from ccpr.matrixone.ddl.definition import CreateTable, ForeignKey, IndexKind, fo
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import FAKE_KEY, Table
 from ccpr.matrixone.sql.quoting import quote_name, quote_names
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER, target_table
 from ccpr.schema.target_types import TargetUnfit
 from ccpr.targets.encoding import LoadColumn, for_target, load_columns

@@ -13,7 +13,7 @@ from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.render import target_table
 from ccpr.schema.sync_mark import NotSyncable, for_sync
 from ccpr.schema.target_types import TargetUnfit

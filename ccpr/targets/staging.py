@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, format_create_table
 from ccpr.matrixone.sql.quoting import quote_name, quote_names
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.targets.base import MoreRowsThere, Rows, TaskRows
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetValueRefused

@@ -24,8 +24,7 @@ from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.schema.alterations import Alteration, alter_table, rename_tables
-from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, DuplicateKeys, MaxDrop
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, Dialect, DuplicateKeys, MaxDrop
 from ccpr.schema.policy import Decision, decide
 from ccpr.schema.sync_mark import NotSyncable
 from ccpr.schema.table_changes import CatalogChange, ChangeKind, diff_catalogs

@@ -19,7 +19,7 @@ from ccpr.matrixone.client.login_guard import NOT_THE_PROTOCOL, PasswordWanted, 
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import quote_name
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.state.credentials import Vault
 from ccpr.state.errors import CheckpointUnknown, StateUnavailable, StateUnreadable
 from ccpr.targets.address import Address

@@ -9,7 +9,7 @@ from ccpr.matrixone.ddl.definition import ColumnType
 from ccpr.matrixone.objects.types import arrow_type
 from ccpr.matrixone.schema import Column
 from ccpr.pipeline.spark.tasks import spark_schema
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.target_types import target_type
 from scripts.reference.tables import code, table
 

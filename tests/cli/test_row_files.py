@@ -6,7 +6,7 @@ import pytest
 
 from ccpr.cli import row_files
 from ccpr.cli.row_files import write_rows
-from ccpr.mirror import row_groups
+from ccpr.mirror import table_read
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
@@ -21,7 +21,7 @@ def groups(file: Path) -> list[int]:
 
 
 def test_small_batches_share_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_groups, "GROUP_ROWS", 100)
+    monkeypatch.setattr(table_read, "GROUP_ROWS", 100)
     monkeypatch.setattr(row_files, "_GROUP_BYTES", 10_000)
     file, told = tmp_path / "rows.parquet", []
     batches = [batch(start, 30) for start in range(0, 270, 30)] + [batch(270, 1, "y" * 20_000), batch(271, 2)]

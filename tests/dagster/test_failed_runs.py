@@ -10,8 +10,7 @@ from ccpr.dagster.failed_runs import RECORDED
 from ccpr.dagster.metadata import SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
-from ccpr.schema.choices import DdlPolicy
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import DdlPolicy, Dialect
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
 from ccpr.state.settings import TargetSettings

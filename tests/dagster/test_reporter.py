@@ -14,8 +14,7 @@ from ccpr.dagster.events import APPLIED_TABLES
 from ccpr.dagster.failed_runs import RECORDED
 from ccpr.dagster.health import REPLICA_CURRENT, health_key
 from ccpr.dagster.reporter import MOST_WAITING, DagsterReporter
-from ccpr.schema.choices import DdlPolicy
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import DdlPolicy, Dialect
 from ccpr.serve.holding import Holding
 from ccpr.serve.replicator import Replicator
 from ccpr.service.target_sync import TargetOutcome

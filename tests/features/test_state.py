@@ -16,7 +16,7 @@ from ccpr.maintenance.state_document import owner_columns
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.step_names import Stage
 from ccpr.pipeline.steps.release import sweep
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
 from ccpr.state.followers import Follower, FollowerRecords, publication_of

@@ -7,8 +7,7 @@ from pathlib import Path
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.matrixone.sql.quoting import quote_name
-from ccpr.schema.choices import DdlPolicy, MaxDrop
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import DdlPolicy, Dialect, MaxDrop
 from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.targets import add
 from ccpr.service.workspace import Workspace

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.server.answers import ResultSet, StatementError
 from ccpr.matrixone.server.connection import ServerSession
-from ccpr.matrixone.server.passwords import password_digest
-from ccpr.matrixone.server.replies import column_definition, row_of
+from ccpr.matrixone.server.guesses import password_digest
+from ccpr.matrixone.server.packets import column_definition, row_of
 from ccpr.relay.relay_server import Listen, Relay
 from tests.matrixone.server.test_server import serving
 from tests.relay.test_logins import Folder, folder

@@ -153,7 +153,7 @@ def test_what_has_ended_is_said_and_its_points_may_expire(relayed: Relayed, clie
     assert done["pins_dropped"] > 0
     assert (pins(relayed), client.tasks) == ([], {})
     assert client.databases["gd_dml"] is task, "its rows stay"
-    from ccpr.relay.logins import Logins
+    from ccpr.relay.offers import Logins
 
     assert Logins(relayed.workspace).digest(login.publication) is None
     assert unfollow(relayed, code=1)["error"]["code"] == "FOLLOWER_MISSING"

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccpr.matrixone.objects.stats import ObjectStats
-from ccpr.relay.logins import Logins
-from ccpr.relay.offers import Offers
+from ccpr.relay.offers import Logins, Offers
 from ccpr.relay.relay_backing import StateFolder
 from ccpr.relay.relay_server import Listen, Relay
 from ccpr.retention.pinning import pinned

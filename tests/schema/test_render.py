@@ -22,7 +22,7 @@ from ccpr.matrixone.ddl.definition import (
 from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.schema import FAKE_KEY, Column, Kind, SqlType, Table
 from ccpr.schema.alterations import alter_table, rename_tables
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.render import target_table
 from ccpr.schema.sync_mark import for_sync, release
 from ccpr.schema.target_types import TargetUnfit

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
 from ccpr.matrixone.ddl.parser import parse_create_table
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.sync_mark import (
     MARK,
     Mark,

@@ -1,7 +1,7 @@
 """Which type a column has in a target."""
 
 from ccpr.matrixone.ddl.definition import ColumnType
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.target_types import MAX_KEY_BYTES, target_type
 
 

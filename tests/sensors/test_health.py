@@ -15,8 +15,7 @@ from ccpr.dagster.replication import Replication
 from ccpr.dagster.target_health import read_targets
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.pipeline.lag import LagMeter
-from ccpr.schema.choices import DdlPolicy
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import DdlPolicy, Dialect
 from ccpr.service.status import ReadRow
 from ccpr.service.workspace import Workspace
 from ccpr.state.care_records import Drill, DrillRecords, Scrub, ScrubRecords

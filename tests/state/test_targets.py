@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from ccpr.base.failure import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.state.database import transaction
 from ccpr.state.errors import StateUnreadable, TargetExists, TargetMissing
 from ccpr.state.history import GlobalPoint, PointHistory

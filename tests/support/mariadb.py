@@ -21,7 +21,7 @@ from typing import ClassVar
 import pymysql
 import pytest
 
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from tests.support.ci import UNDER_CI
 from tests.support.maven import Jar, NoJar
 from tests.support.ports import free_port

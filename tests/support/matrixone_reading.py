@@ -1,7 +1,7 @@
 """What MatrixOne's scanner makes of a text, byte by byte and with its oddities, to judge what stands in a script. Only
 as much as decides where a statement ends. Docs: docs/upstream.md, "What its scanner reads otherwise"."""
 
-from ccpr.matrixone.sql.matrixone_scanner import Mode
+from ccpr.matrixone.definitions import Mode
 
 _SPACE = b" \n\r\t"
 _BLANK = frozenset(_SPACE)

@@ -17,14 +17,13 @@ from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.schema import Kind, Table
-from ccpr.matrixone.server.passwords import password_digest
+from ccpr.matrixone.server.guesses import password_digest
 from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, TableRef
-from ccpr.relay.logins import Logins
 from ccpr.relay.mirror_publication import MirrorPublication
-from ccpr.relay.offers import Offers
+from ccpr.relay.offers import Logins, Offers
 from ccpr.relay.relay_backing import StateFolder
 from ccpr.relay.relay_server import Listen, Relay
 from ccpr.retention.pinning import PinsInMemory

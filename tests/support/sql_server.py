@@ -6,7 +6,7 @@ from typing import ClassVar
 import pymysql
 from pymysql.connections import Connection
 
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 
 
 class SqlServer:

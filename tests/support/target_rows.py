@@ -14,7 +14,7 @@ from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.schema import Column
 from ccpr.matrixone.sql.quoting import quote_name
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.render import HIDDEN_KEY
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from ccpr.matrixone.schema import FAKE_KEY
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.target_types import TargetUnfit
 from ccpr.targets.dump_statements import DumpTable, foreign_keys
 from ccpr.targets.errors import TargetValueRefused

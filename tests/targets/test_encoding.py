@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.matrixone.sql.quoting import quote_name
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.target_types import TargetUnfit
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart

@@ -8,7 +8,7 @@ import pytest
 
 from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType
 from ccpr.matrixone.schema import FAKE_KEY
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.sync_mark import MarkEdited
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ccpr.matrixone.errors import CcprError
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.policy import DdlPolicy
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart

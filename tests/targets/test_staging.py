@@ -10,7 +10,7 @@ import pytest
 
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.schema import FAKE_KEY
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.render import HIDDEN_KEY
 from ccpr.targets.encoding import load_columns, load_statement
 from ccpr.targets.errors import TargetValueRefused

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ccpr.base.failure import Failure
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
-from ccpr.schema.choices import DdlPolicy, MaxDrop
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import DdlPolicy, Dialect, MaxDrop
 from ccpr.schema.render import target_table
 from ccpr.schema.sync_mark import for_sync
 from ccpr.schema.table_statements import shadow_name

@@ -4,7 +4,7 @@ import pymysql
 import pytest
 
 from ccpr.matrixone.errors import CcprError, Terminal
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import (

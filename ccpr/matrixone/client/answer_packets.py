@@ -1,6 +1,7 @@
 """The packets of an answer, as they come from the socket: the MySQL text protocol.
 
-`Frames` reads them one by one, which is right for the few at the head of an answer and for a row of 100 MiB;
+`Frames` reads them one by one, which is right for the few at the head of an answer and for a row of 100 MiB
+(`read_single_row`), of which PyMySQL keeps three copies: as frames of 16 MiB, as a packet, as cells;
 `packet_starts` and `split_cells` take a block of many rows apart, with one step for each column.
 """
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pymysql
 from pymysql.constants import CR
 
-from ccpr.matrixone.client.errors import AnswerTooLong
+from ccpr.matrixone.client.errors import AnswerTooLong, BadAnswer
 
 FULL_FRAME = 0xFFFFFF  # a frame of this length is continued by the next frame
 HEADER = 4  # bytes: the length of a frame in three, its number in one
@@ -26,6 +27,7 @@ _SHORTEST_ERROR = 3
 _MORE_RESULTS = 8
 _NAME_PLACE = 4  # in a column definition: catalog, schema, table, original table, name
 _HEADER = Struct("<I")
+Cells = dict[str, memoryview | None]  # by the names of the columns
 
 
 class Frames:
@@ -245,3 +247,32 @@ def _gathered(data: np.ndarray, first: np.ndarray, after: np.ndarray, is_null: n
     chosen = pa.py_buffer(np.arange(0, 2 * len(first), 2))
     valid = None if is_null is None else pa.py_buffer(np.packbits(~is_null, bitorder="little"))
     return turns.take(pa.Array.from_buffers(pa.int64(), len(first), [valid, chosen]))
+
+
+def read_single_row(stream: BufferedReader, longest: int) -> Cells:
+    """The cells of the only row of the next answer, as views of one buffer, into which the kernel copies the bytes.
+
+    Raises AnswerTooLong for more than `longest` bytes, before they are read or memory is allocated for them; PyMySQL's
+    error if the server reports one or hangs up; BadAnswer for another number of rows than one; ValueError for bytes
+    that are not a result set. After any error that the server did not report itself the stream is out of step.
+    """
+    frames = Frames(stream, longest)
+    names = read_names(frames)
+    row = frames.payload()
+    if len(row) in EOF_SIZES and row[0] == EOF:
+        _not_one("none")
+    cells: Cells = {}
+    at = 0
+    for name in names:
+        cells[name], at = read_cell(row, at)
+    if at != len(row):
+        raise ValueError("a row is longer than its cells")
+    tail = frames.packet()
+    if len(tail) not in EOF_SIZES or tail[0] != EOF:
+        _not_one("more")
+    check_end(tail)
+    return cells
+
+
+def _not_one(number: str) -> NoReturn:
+    raise BadAnswer(f"one row was asked for, {number} came", subject="answer of the upstream")

@@ -36,7 +36,7 @@ from ccpr.matrixone.client.errors import (
     UpstreamStopping,
     UpstreamUnreachable,
 )
-from ccpr.matrixone.client.watched_reader import Stalled
+from ccpr.matrixone.client.limits import Stalled
 
 _LONGEST_SUBJECT = 200
 _LONGEST_TEXT = 600

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.matrixone.client import upstream_sql
+from ccpr.matrixone.client.answer_packets import Cells
 from ccpr.matrixone.client.errors import (
     AnswerTooLong,
     BadAnswer,
@@ -16,7 +17,6 @@ from ccpr.matrixone.client.errors import (
 )
 from ccpr.matrixone.client.limits import ListLimit
 from ccpr.matrixone.client.publication_offers import Publication
-from ccpr.matrixone.client.single_row import Cells
 from ccpr.matrixone.client.upstream_session import Session, integer
 from ccpr.matrixone.objects.stats import STATS_SIZE, check_object_name, without_delete_mark
 

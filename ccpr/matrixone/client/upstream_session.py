@@ -14,16 +14,14 @@ from typing import Any, Self, TypeVar
 import pymysql
 from pymysql.constants import COMMAND, CR
 
-from ccpr.matrixone.client.answer_packets import too_long
+from ccpr.matrixone.client.answer_packets import Cells, read_single_row, too_long
 from ccpr.matrixone.client.classification import classify
 from ccpr.matrixone.client.column_stream import AnswerColumns, column_places, read_columns
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import BadAnswer, UpstreamError, UpstreamUnreachable
-from ccpr.matrixone.client.limits import StallLimit, stall_limit
+from ccpr.matrixone.client.limits import StallLimit, WatchedReader, stall_limit
 from ccpr.matrixone.client.login_guard import NOT_THE_PROTOCOL, GuardedConnection, out_of_step, tls_arguments
 from ccpr.matrixone.client.retry import DEFAULT_RETRY, Policy, with_retry
-from ccpr.matrixone.client.single_row import Cells, read_single_row
-from ccpr.matrixone.client.watched_reader import WatchedReader
 from ccpr.matrixone.errors import Terminal
 
 Row = tuple[bytes | None, ...]

@@ -1,23 +1,58 @@
-"""The layout of an object file: header, extents, metadata area. docs/format/object-file.md 2.
+"""The layout of an object file: header, extents, metadata area (docs/format/object-file.md 2), and checksums of what is
+read of it at a time: its header, its metadata, each stored column of each block.
 
 Nothing here trusts the file: an offset, count or length is compared with what is there before it is used, and an
 origin length (the size before compression) is accepted only within LZ4's best ratio and the caller's limit. Every
 error is an `ObjectDamaged` or `ObjectUnsupported`.
+
+The sums are made where the file is copied and kept beside its entry in the manifest, so that a bit that flips later is
+found by the read that meets it, before anything is decoded (docs/format/mirror.md, "Manifests"; decision
+reads-prove-themselves). They are 4 bytes each, little-endian, the lower half of XXH3: header, metadata, then those of
+the blocks, one after another, each with one for every column meta; 0 where no column is stored.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import cramjam
 import numpy as np
 import pyarrow as pa
+from xxhash import xxh3_64_intdigest
 
 from ccpr.matrixone.objects.errors import ObjectChanged, ObjectDamaged, ObjectUnsupported, unknown_form
 from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.stats import BLOCK_ROWS_LIMIT, BLOCKS_LIMIT, FOOTER_SIZE, Extent
-from ccpr.matrixone.objects.sums import BLOCKS, HEADER, METADATA, changed, check_sum, sum_of
 from ccpr.matrixone.objects.vectors import SLOTS_AT
+
+HEADER, METADATA, BLOCKS = 0, 1, 2  # places of the sums; those of the blocks begin there
+_LOWER = 0xFFFFFFFF
+
+
+def sum_of(stored: pa.Buffer) -> int:
+    return xxh3_64_intdigest(stored) & _LOWER
+
+
+def packed(sums: Sequence[int]) -> bytes:
+    return np.array(sums, "<u4").tobytes()
+
+
+def unpacked(sums: bytes, subject: str) -> memoryview:
+    """Numbers. Raises ObjectChanged if there are not even those of header and metadata."""
+    if len(sums) % 4 or len(sums) < 4 * BLOCKS:
+        raise ObjectChanged(f"{len(sums)} bytes are no checksums of an object", subject=subject)
+    return np.frombuffer(sums, "<u4").astype(np.uint32).data
+
+
+def check_sum(stored: pa.Buffer, sums: memoryview | None, place: int, what: str, subject: str) -> None:
+    """Raises ObjectChanged unless the bytes are those that were copied; `sums` None = that is not known."""
+    if sums is not None and sum_of(stored) != sums[place]:
+        raise changed(what, subject)
+
+
+def changed(what: str, subject: str) -> ObjectChanged:
+    return ObjectChanged(f"{what} is not what was copied: its checksum differs", subject=subject)
+
 
 MAGIC = bytes.fromhex("ffffffff00000000")
 HEADER_SIZE = 64
@@ -64,7 +99,7 @@ class Block:
     number : its index in the object; part of the rowid.
     rows : rows stored, visible or not.
     columns : COLUMN_META_DTYPE, index = seqnum; oid 0 = not stored.
-    sums : of the stored columns, same index (`ccpr.matrixone.objects.sums`); None = not known.
+    sums : of the stored columns, same index (`ccpr.matrixone.objects.object_layout`); None = not known.
     """
 
     number: int

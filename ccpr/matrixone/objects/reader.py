@@ -24,13 +24,15 @@ from ccpr.matrixone.objects.object_layout import (
     Block,
     Scratch,
     inflate_column,
+    packed,
     read_header,
     read_metadata,
     stored_bytes,
     stored_columns,
+    sum_of,
+    unpacked,
 )
 from ccpr.matrixone.objects.stats import Extent, ObjectStats
-from ccpr.matrixone.objects.sums import packed, sum_of, unpacked
 from ccpr.matrixone.objects.types import SLOT_SIZES, TEXT_TYPES, VARLENA_TYPES, arrow_type
 from ccpr.matrixone.objects.vectors import (
     HEAD_AND_TAIL_SIZE,
@@ -79,8 +81,8 @@ class ObjectFile:
 
     Parameters
     ----------
-    sums : of the file when it was copied (`ccpr.matrixone.objects.sums`): what is read is compared with them before it
-        is decoded, and an ObjectChanged if it differs. None = that is not known.
+    sums : of the file when it was copied (`ccpr.matrixone.objects.object_layout`): what is read is compared with them
+        before it is decoded, and an ObjectChanged if it differs. None = that is not known.
     """
 
     def __init__(self, data: ObjectBytes | bytes, *, subject: str = "object", sums: bytes | None = None) -> None:

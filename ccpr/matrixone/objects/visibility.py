@@ -34,7 +34,7 @@ class ListedObject:
     stats : see `ObjectStats`.
     created, deleted : the object is valid from `created` until before `deleted`, which is None while it is live.
     tombstone : its rows name deleted rows of data objects.
-    sums : of its file when it was copied (`ccpr.matrixone.objects.sums`); None = not known.
+    sums : of its file when it was copied (`ccpr.matrixone.objects.object_layout`); None = not known.
     """
 
     stats: ObjectStats

@@ -18,17 +18,19 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from ccpr.matrixone.server.answers import Answer, Done, LocalFile, ResultSet, StatementError
-from ccpr.matrixone.server.guesses import Guesses
-from ccpr.matrixone.server.packets import Channel, Fields, ProtocolError, length_prefix
-from ccpr.matrixone.server.passwords import native_scramble, proves
-from ccpr.matrixone.server.replies import (
+from ccpr.matrixone.server.guesses import Guesses, native_scramble, proves
+from ccpr.matrixone.server.packets import (
     AUTOCOMMIT,
     EOF,
     EOF_WITH_MORE,
     OK,
+    Channel,
+    Fields,
+    ProtocolError,
     column_definition,
     encoded,
     error_of,
+    length_prefix,
     ok_of,
     row_of,
 )

@@ -1,4 +1,5 @@
-"""Wrong passwords, slowed down: the answer to each comes later than the one before, for one login and one address.
+"""How a login proves that it knows its password (mysql_native_password), and wrong passwords, slowed down: the answer
+to each comes later than the one before, for one login and one address.
 
 A right password is answered at once, whatever was wrong before it, so that guesses cannot keep an owner out. Who
 hears nothing at once knows that a guess was wrong, and may hang up; the connection counts as one that has not logged in
@@ -6,6 +7,8 @@ until the pause is over, and of those an address has so many (`ccpr.matrixone.se
 faster.
 """
 
+import hashlib
+import hmac
 import logging
 import threading
 import time
@@ -23,6 +26,27 @@ FORGET_SECONDS: Final = 900.0  # after the last one
 MOST_KNOWN: Final = 10_000  # logins are strangers' words
 _NAME_CHARACTERS = 64
 _log = logging.getLogger(__name__)
+
+
+def password_digest(password: str) -> bytes:
+    """What a server has to keep of a password to check logins: SHA1(SHA1(password)), 20 bytes. It is no password, but
+    who has it and has listened to a login can log in."""
+    return hashlib.sha1(hashlib.sha1(password.encode()).digest()).digest()
+
+
+def native_scramble(password: bytes, salt: bytes) -> bytes:
+    """The proof of mysql_native_password: SHA1(password) XOR SHA1(salt + SHA1(SHA1(password)))."""
+    once = hashlib.sha1(password).digest()
+    mask = hashlib.sha1(salt + hashlib.sha1(once).digest()).digest()
+    return bytes(a ^ b for a, b in zip(once, mask, strict=True))
+
+
+def proves(proof: bytes, digest: bytes | None, salt: bytes) -> bool:
+    """Whether the proof is that of the password with this `password_digest`; never for a login that does not exist."""
+    known = bytes(20) if digest is None else digest
+    mask = hashlib.sha1(salt + known).digest()
+    once = bytes(a ^ b for a, b in zip(proof, mask, strict=False))
+    return hmac.compare_digest(hashlib.sha1(once).digest(), known) and len(proof) == 20 and digest is not None
 
 
 @dataclass(frozen=True, slots=True)

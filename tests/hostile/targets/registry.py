@@ -6,7 +6,7 @@ from typing import Any
 
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
-from ccpr.schema.dialects import Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.sync_mark import release
 from ccpr.schema.table_statements import drop_table, shadow_name, show_loaded
 from ccpr.state.checkpoint.checkpoint_store import Location

@@ -5,8 +5,7 @@ import io
 import pytest
 
 from ccpr.matrixone.client.errors import BadLimit
-from ccpr.matrixone.client.limits import ListLimit, StallLimit, list_limit, stall_limit
-from ccpr.matrixone.client.watched_reader import Stalled, WatchedReader
+from ccpr.matrixone.client.limits import ListLimit, Stalled, StallLimit, WatchedReader, list_limit, stall_limit
 
 DAY = 86_400.0
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ccpr.matrixone.client.answer_packets import Cells, read_single_row
 from ccpr.matrixone.client.errors import AnswerTooLong, BadAnswer
-from ccpr.matrixone.client.single_row import Cells, read_single_row
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.packets import MAX_FRAME, length_prefix
 from tests.support.packets import EOF, GONE, MORE, answer, column, row, wire

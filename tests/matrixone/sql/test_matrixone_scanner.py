@@ -4,8 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ccpr.matrixone.definitions import runnable
-from ccpr.matrixone.sql.matrixone_scanner import MODES, Mode, insides
+from ccpr.matrixone.definitions import MODES, Mode, insides, runnable
 from tests.support.matrixone_reading import NotRead, statements
 
 HIDDEN = "; drop database prod; "

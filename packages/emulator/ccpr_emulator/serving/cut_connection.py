@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from ccpr.matrixone.server.answers import ResultSet
 from ccpr.matrixone.server.connection import Connection
-from ccpr.matrixone.server.packets import Channel, Views
-from ccpr.matrixone.server.replies import row_of
+from ccpr.matrixone.server.packets import Channel, Views, row_of
 from ccpr.matrixone.server.server import Server
 
 

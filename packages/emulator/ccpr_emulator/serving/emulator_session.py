@@ -14,10 +14,10 @@ from ccpr.matrixone.server.access import Login, parse_login
 from ccpr.matrixone.server.answers import Answer, ResultSet, StatementError
 from ccpr.matrixone.server.backing import Backing
 from ccpr.matrixone.server.server_session import UpstreamSession
-from ccpr.matrixone.server.server_status import ServerStatus
 from ccpr.matrixone.server.show import texts
 from ccpr.matrixone.server.statements import CreateSnapshot, DropSnapshot, Select, SelectValues, SetRole, Statement
 from ccpr.matrixone.server.tokens import Tokens
+from ccpr.matrixone.server.upstream import ServerStatus
 from ccpr.matrixone.sql.lexer import tokens
 from ccpr_emulator.serving import faults, lost_past
 from ccpr_emulator.serving.cut_connection import CutByFault, CutRows

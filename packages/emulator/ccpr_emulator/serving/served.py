@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, NoReturn, Self
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.server_status import ServerStatus
-from ccpr.matrixone.server.upstream import Release
+from ccpr.matrixone.server.upstream import Release, ServerStatus
 from ccpr_emulator.serving.cut_connection import CutByFault, CutServer
 from ccpr_emulator.serving.emulated_upstream import EmulatedUpstream, Ending, Logged
 from ccpr_emulator.serving.emulator_session import EmulatorLogins
