@@ -69,7 +69,7 @@ def _measure(count: int) -> dict[str, float]:
     EngineBacking.object_list = lambda self, account, target, base: between[base.name] if base else rows  # pyright: ignore[reportAttributeAccessIssue]
     with SimulatedUpstream(storage) as emulator:
         endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{emulator.port}")
-        with Session.connect(endpoint, "111") as session:
+        with Session(endpoint, "111") as session:
             list_bytes = sum(len(cell) for row in rows for cell in row if isinstance(cell, bytes | str))
             return {
                 "list_mb": round(list_bytes / 1e6, 1),

@@ -83,7 +83,7 @@ def _figures(endpoint: Endpoint, server: int, path: Path, size: int, rounds: int
         "autocommit": None,
     }
     with (
-        Session.connect(endpoint, _PASSWORD) as session,
+        Session(endpoint, _PASSWORD) as session,
         pymysql.connect(**login, use_unicode=False, conv={}) as plain,
         pymysql.connect(**login) as bare,
     ):

@@ -173,7 +173,7 @@ def _listed(port: int) -> dict[str, Any]:
     with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
         snapshot = iteration.memory.context.current
     assert snapshot is not None
-    with Session.connect(endpoint, PASSWORD) as session:
+    with Session(endpoint, PASSWORD) as session:
         started = time.perf_counter()
         rows = sum(batch.num_rows for batch in object_list(session, snapshot.name, PUBLICATION, against=None))
         return {"listed": rows, **_times(time.perf_counter() - started, waited)}

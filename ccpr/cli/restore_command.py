@@ -139,7 +139,7 @@ def restore(
         endpoint, password = read_login(into, password_file)
         place = Listen.parse(listen, insecure=insecure)
         shown = CopyProgress(workspace.home, quiet=as_json)
-        with Session.connect(endpoint, password) as session:
+        with Session(endpoint, password) as session:
             done: LoadedDatabase = load(
                 source,
                 session,

@@ -47,9 +47,7 @@ class CheckedUpstream:
 
 def connect_once(endpoint: Endpoint, password: str) -> Session:
     """One attempt with short timeouts, as its caller waits."""
-    return Session.connect(
-        endpoint, password, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retry=NO_RETRY
-    )
+    return Session(endpoint, password, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retry=NO_RETRY)
 
 
 def upstream_of(workspace: Workspace, row: LogRow) -> CheckedUpstream:

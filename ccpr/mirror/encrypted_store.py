@@ -129,9 +129,7 @@ class EncryptedStore(Store):
         return self._opened(name, self._store.fresh(name))
 
     def stored(self, name: str) -> StoredFile:
-        if name in _JSON:
-            return summed(self.read(name))
-        return summed(self.fresh(name))
+        return summed(self.read(name)) if name in _JSON else super().stored(name)
 
     def size(self, name: str) -> int | None:
         """Of a file that was not written here: of its bytes."""
@@ -143,9 +141,6 @@ class EncryptedStore(Store):
 
     def written_at(self, name: str) -> float | None:
         return self._store.written_at(name)
-
-    def names(self, folder: str) -> Iterator[str]:
-        return self._store.names(folder)
 
     def each_name(self, folder: str) -> Iterator[str]:
         return self._store.each_name(folder)

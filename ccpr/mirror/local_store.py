@@ -18,7 +18,7 @@ import pyarrow as pa
 from ccpr.base.file_modes import make_folder, opener
 from ccpr.matrixone.objects.object_bytes import FileContent, ObjectBytes
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
-from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same, in_order, summed
+from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 _SYNC_FILE_RANGE, _BEGIN = getattr(ctypes.CDLL(None), "sync_file_range", None), 2  # of Linux: SYNC_FILE_RANGE_WRITE
@@ -134,11 +134,7 @@ class LocalStore(Store):
             with self._create(temporary) as file:
                 _write_all(file.fileno(), content)
                 os.fsync(file.fileno())
-            try:
-                os.link(temporary, path)
-            except FileNotFoundError:
-                make_folder(Path(path).parent, shared=self.shared)
-                os.link(temporary, path)
+            self._move(os.link, temporary, path)
         except FileExistsError:
             return False
         except OSError as error:
@@ -148,7 +144,7 @@ class LocalStore(Store):
         return True
 
     def _replace(self, temporary: str, name: str, _: StoredFile) -> None:
-        self._rename(temporary, self._path(name))
+        self._move(os.rename, temporary, self._path(name))
 
     def sync(self, folder: str) -> None:
         path = Path(self._path(folder)) if folder else self.root
@@ -183,9 +179,6 @@ class LocalStore(Store):
     def fresh(self, name: str) -> ObjectBytes:
         return self.open(name)
 
-    def stored(self, name: str) -> StoredFile:
-        return summed(self.open(name))
-
     def size(self, name: str) -> int | None:
         found = self._stat(name)
         return None if found is None else found.st_size
@@ -201,9 +194,6 @@ class LocalStore(Store):
             return None
         except OSError as error:
             raise self._failed("read", name, error) from error
-
-    def names(self, folder: str) -> Iterator[str]:
-        yield from in_order(self.each_name(folder))
 
     def each_name(self, folder: str) -> Iterator[str]:
         return self._below(check_name(folder))
@@ -259,11 +249,7 @@ class LocalStore(Store):
         """A link never takes the place of a file, as a rename would."""
         path = self._path(name)
         try:
-            try:
-                os.link(temporary, path)
-            except FileNotFoundError:
-                make_folder(Path(path).parent, shared=self.shared)
-                os.link(temporary, path)
+            self._move(os.link, temporary, path)
         except FileExistsError:
             check_same(self, name, stored)
         except OSError as error:
@@ -272,14 +258,15 @@ class LocalStore(Store):
             if os.path.exists(path):
                 check_same(self, name, stored)
             else:
-                self._rename(temporary, path)
+                self._move(os.rename, temporary, path)
 
-    def _rename(self, temporary: str, path: str) -> None:
+    def _move(self, move: Callable[[str, str], None], temporary: str, path: str) -> None:
+        """By a link or a rename; with the folder, if it is missing."""
         try:
-            os.rename(temporary, path)
+            move(temporary, path)
         except FileNotFoundError:
             make_folder(Path(path).parent, shared=self.shared)
-            os.rename(temporary, path)
+            move(temporary, path)
 
     def keep_open(self, opened: "_Opened") -> None:
         """It has a descriptor now; the one that has had one for longest gives its own up."""

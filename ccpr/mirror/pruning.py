@@ -53,7 +53,7 @@ class _Test:
 
     def excludes_zone(self, zonemap: bytes) -> bool:
         """Whether no non-null value of the zone can satisfy the test."""
-        zone = _zone_of(zonemap, self.column) if self.values or self.operator == "in" else None
+        zone = zone_of(zonemap, self.column) if self.values or self.operator == "in" else None
         if zone is None:
             return False
         low, high = zone
@@ -101,7 +101,7 @@ class _Test:
         """Whether each non-null value of the zone satisfies the test. A zone map may be wider than the values."""
         if self.operator == "not null":
             return True
-        zone = _zone_of(zonemap, self.column)
+        zone = zone_of(zonemap, self.column)
         if zone is None or not self.values:
             return False
         low, high = zone
@@ -181,7 +181,7 @@ def _test(filter_: Filter, column: Column) -> _Test:
     return _Test(column, "in" if operator == "=" else operator, tuple(sorted(stored)))
 
 
-def _zone_of(zonemap: bytes, column: Column) -> tuple[Any, Any] | None:
+def zone_of(zonemap: bytes, column: Column) -> tuple[Any, Any] | None:
     """Bounds of the column's values, in the form of `_stored`; the upper one is None if there is none. None if the zone
     map says nothing."""
     zone = parse_zonemap(zonemap)

@@ -11,7 +11,7 @@ killed cannot be seen here. They use storage until the bucket's rule `AbortIncom
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from ccpr.matrixone.objects.object_bytes import FileContent, ObjectBytes
 from ccpr.mirror.buckets import CLIENT_ERRORS, Credentials, open_bucket
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.ranged import BlockCache, ranged
-from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same, in_order, summed
+from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same
 
 _REFUSED_REMEDY = (
     "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) "
@@ -90,9 +90,6 @@ class ObjectStore(Store):
 
         return end
 
-    def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
-        return [self.put(name, [content]) for name, content in contents]
-
     def replace(self, name: str, content: bytes) -> None:
         try:
             self._upload(self._path(name), pa.py_buffer(content))
@@ -114,9 +111,6 @@ class ObjectStore(Store):
     def fresh(self, name: str) -> ObjectBytes:
         """By one request, as `read`: what `open` keeps of a file may be older than its damage."""
         return self.read(name)
-
-    def stored(self, name: str) -> StoredFile:
-        return summed(self.fresh(name))
 
     def open(self, name: str) -> ObjectBytes:
         """Reads the whole of a small file, and of a large one what is asked for."""
@@ -150,9 +144,6 @@ class ObjectStore(Store):
             return self._files.get_file_info(self._path(name))
         except CLIENT_ERRORS as error:
             raise self._failed("read", name, error) from error
-
-    def names(self, folder: str) -> Iterator[str]:
-        yield from in_order(self.each_name(folder))
 
     def each_name(self, folder: str) -> Iterator[str]:
         """pyarrow has no call that lists in parts: it holds some 350 bytes for each file."""

@@ -59,9 +59,9 @@ class Unhashed:
 
 
 class Store(Protocol):
-    """See the module. Stores inherit `put` and define the others. All methods raise StoreFailed, and BadName for a name
-    that `check_name` refuses. What puts a file raises StoreConflict, and changes nothing, if it exists with other
-    bytes.
+    """See the module. Stores inherit what has a body here and define the others. All methods raise StoreFailed, and
+    BadName for a name that `check_name` refuses. What puts a file raises StoreConflict, and changes nothing, if it
+    exists with other bytes.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Store(Protocol):
 
     def put_together(self, contents: Sequence[tuple[str, Chunk]]) -> list[StoredFile]:
         """Write small immutable files. Each appears on its own; after an error some are there, and some are not."""
-        ...
+        return [self.put(name, [content]) for name, content in contents]
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a mutable file, which readers see with its former or its new content."""
@@ -128,7 +128,7 @@ class Store(Protocol):
 
     def stored(self, name: str) -> StoredFile:
         """Size and checksum of what is stored now. Raises as `read`."""
-        ...
+        return summed(self.fresh(name))
 
     def size(self, name: str) -> int | None:
         """Bytes of a file, None if it does not exist."""
@@ -140,7 +140,7 @@ class Store(Protocol):
 
     def names(self, folder: str) -> Iterator[str]:
         """The names of all files below a folder, in order: all of them are held for that."""
-        ...
+        yield from in_order(self.each_name(folder))
 
     def each_name(self, folder: str) -> Iterator[str]:
         """The same in any order. Holds none that it has given, where the store lists in parts."""

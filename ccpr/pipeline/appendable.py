@@ -113,11 +113,18 @@ class LaterSnapshot:
 
 def live_at(rows: pa.Table, at: Timestamp) -> pa.Table:
     """The rows of a list of a later time that are of objects live at `at`, as a list of that time has them."""
-    created = not_after(rows, "create", at)
+    cut = cut_at(rows, at)
+    return cut.filter(pc.is_null(cut.column("delete_physical")))
+
+
+def cut_at(rows: pa.Table, at: Timestamp) -> pa.Table:
+    """Rows of a list of a later time (LISTED_SCHEMA) as they were at a time: without what was created later; what was
+    deleted later was live."""
+    rows = rows.filter(not_after(rows, "create", at))
     deleted = pc.fill_null(not_after(rows, "delete", at), False)
-    rows = rows.filter(pc.and_(created, pc.invert(deleted)))
     for name in ("delete_physical", "delete_logical"):
-        rows = rows.set_column(LISTED_SCHEMA.get_field_index(name), name, pa.nulls(rows.num_rows, pa.int64()))
+        times = pc.if_else(deleted, rows.column(name), pa.scalar(None, pa.int64()))
+        rows = rows.set_column(LISTED_SCHEMA.get_field_index(name), name, times)
     return rows.cast(LISTED_SCHEMA)
 
 

@@ -214,7 +214,12 @@ def or_fail(
     try:
         return action()
     except kinds as error:
-        if not isolated:
-            raise
-        failures[table_id] = Failure.of(error)
+        fail_alone(table_id, failures, error, isolated=isolated)
         return None
+
+
+def fail_alone(table_id: int, failures: TableFailures, error: CcprError, *, isolated: bool) -> None:
+    """In isolated mode an error is that of one table; else it is raised."""
+    if not isolated:
+        raise error
+    failures[table_id] = Failure.of(error)

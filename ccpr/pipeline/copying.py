@@ -9,12 +9,13 @@ the right size is complete, and a re-run fetches the rest. Source: decision spar
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from ccpr.matrixone.client.malloc import keep_large_blocks
 from ccpr.matrixone.client.object_answers import get_object
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session
-from ccpr.matrixone.errors import Terminal
+from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
 from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.stats import STATS_SIZE, ObjectStats
@@ -117,7 +118,7 @@ class CopyJob:
 
     def connect(self) -> Session:
         vault = Vault.of_worker() if self.key_file is None else Vault(self.key_file)
-        return Session.connect(
+        return Session(
             self.endpoint,
             vault.open(self.sealed_password, self.endpoint),
             read_timeout=TIMEOUT_SECONDS,
@@ -339,19 +340,10 @@ def copy_known(
         store.delete(object_path(name))
     if failures and not job.collect_failures:
         raise failures[0]
-    wrong = again.rows.filter(_named(again.rows, others))
-    columns = {
-        "sha256": [None] * len(others),
-        "fetched": [False] * len(others),
-        "failure": [Failure.of(f).to_text() for f in failures],
-        "found": [None] * len(others),
-        "direct": [False] * len(others),
-        "sums": [None] * len(others),
-    }
-    for name, values in columns.items():
-        wrong = wrong.set_column(
-            COPY_OUTPUT.get_field_index(name), COPY_OUTPUT.field(name), pa.array(values, COPY_OUTPUT.field(name).type)
-        )
+    sizes = again.rows.filter(_named(again.rows, others)).column("size").to_pylist()
+    wrong = pa.Table.from_batches(
+        [_output([_failed(*one) for one in zip(others, sizes, failures, strict=True)])] if others else [], COPY_OUTPUT
+    )
     rows = [
         report.rows.filter(pc.invert(_named(report.rows, damaged))),
         again.rows.filter(pc.invert(_named(again.rows, others))),
@@ -419,9 +411,16 @@ def _report(under_way: deque[_UnderWay], *, collect_failures: bool) -> pa.Record
         except OBJECT_FAILURES as error:
             if not collect_failures:
                 raise
-            rows.append(
-                (entry.stats.name, entry.stats.size, None, False, Failure.of(error).to_text(), None, False, None)
-            )
+            rows.append(_failed(entry.stats.name, entry.stats.size, error))
+    return _output(rows)
+
+
+def _failed(name: str, size: int, error: CcprError) -> tuple[Any, ...]:
+    return name, size, None, False, Failure.of(error).to_text(), None, False, None
+
+
+def _output(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Rows of COPY_OUTPUT, at least one."""
     columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), COPY_OUTPUT, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=COPY_OUTPUT)
 

@@ -17,10 +17,10 @@ from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import SnapshotGone
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.object_rows import LISTED_SCHEMA
-from ccpr.pipeline.appendable import LaterSnapshot
+from ccpr.pipeline.appendable import LaterSnapshot, cut_at
 from ccpr.pipeline.catalog_diff import DatabaseList
 from ccpr.pipeline.object_list import ask_list
-from ccpr.pipeline.table_lists import TableFailures, TableLists, cut_at, note_changed
+from ccpr.pipeline.table_lists import TableFailures, TableLists, note_changed
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 
 

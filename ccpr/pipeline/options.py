@@ -14,7 +14,7 @@ FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream t
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long an iteration waits for its upstream, in seconds; `read` is the longest silence (`Session.connect`).
+    """How long an iteration waits for its upstream, in seconds; `read` is the longest silence (`Session`).
 
     Attributes
     ----------

@@ -4,15 +4,14 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client.errors import NotCovered, PartitionedTable
+from ccpr.matrixone.client.errors import PartitionedTable
 from ccpr.matrixone.client.publication_offers import Offer, not_covered, read_offer
 from ccpr.matrixone.client.table_catalog import TableCatalog, index_rows, index_tables, read_catalog
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.schema import Kind, Table
-from ccpr.pipeline.building import or_fail
+from ccpr.pipeline.building import fail_alone
 from ccpr.pipeline.catalog_diff import CatalogDiff, DatabaseList
 from ccpr.pipeline.databases import TakeLists, read_databases
 from ccpr.pipeline.errors import ScopeConflict
@@ -171,8 +170,7 @@ class _Scope:
                 if table.logical_id not in replicated and self._subscription.table is None:
                     self.unlisted.append(self._shown(table))
                     continue
-                action, isolated = partial(_raise, error), self._subscription.settings.isolated
-                or_fail(number, self.failures, (PartitionedTable,), action, isolated=isolated)
+                fail_alone(number, self.failures, error, isolated=self._subscription.settings.isolated)
             kept[number] = table
         return kept
 
@@ -226,13 +224,7 @@ class _Scope:
         known = {point.table.logical_id for point in self._before.values() if point.table.kind is Kind.TABLE}
         last = self._before.get(table.id)
         if table.logical_id in known and (last is None or last.table.name != table.name):
-            or_fail(
-                table.id, self.failures, (NotCovered,), partial(_raise, error), isolated=subscription.settings.isolated
-            )
+            fail_alone(table.id, self.failures, error, isolated=subscription.settings.isolated)
             return True
         self.unpublished.append(table.name)
         return False
-
-
-def _raise(error: NotCovered | PartitionedTable) -> None:
-    raise error

@@ -19,10 +19,9 @@ from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import ConnectionLost, DatabaseMissing, TableMissing
 from ccpr.matrixone.client.upstream_session import integer
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import INDEX_TABLE_PREFIX, Kind, Table
 from ccpr.mirror.object_rows import LISTED_SCHEMA, rows_without
-from ccpr.pipeline.appendable import not_after
+from ccpr.pipeline.appendable import cut_at
 from ccpr.pipeline.errors import BadObjectList, TableChangedMeanwhile
 from ccpr.pipeline.object_list import Batches, ask_list
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
@@ -110,17 +109,6 @@ class TableLists:
                 raise _changed(table)
             self.taken[table.id] = later
         return self.taken[table.id]
-
-
-def cut_at(rows: pa.Table, at: Timestamp) -> pa.Table:
-    """Rows of a list of a later time (LISTED_SCHEMA) as they were at a time: without what was created later; what was
-    deleted later was live."""
-    rows = rows.filter(not_after(rows, "create", at))
-    deleted = pc.fill_null(not_after(rows, "delete", at), False)
-    for name in ("delete_physical", "delete_logical"):
-        times = pc.if_else(deleted, rows.column(name), pa.scalar(None, pa.int64()))
-        rows = rows.set_column(LISTED_SCHEMA.get_field_index(name), name, times)
-    return rows.cast(LISTED_SCHEMA)
 
 
 def _without_other_indexes(names: Mapping[str, int | None], batches: Batches) -> Batches:

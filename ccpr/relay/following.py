@@ -155,7 +155,7 @@ def _asked(workspace: Workspace, name: str, follower_name: str, place: FollowerD
         _check_same(known, place.endpoint, database)
     if place.endpoint.account != SYS_ACCOUNT:
         raise DownstreamUnfit("only account sys may subscribe", subject=place.endpoint.masked())
-    with Session.connect(place.endpoint, place.password) as session:
+    with Session(place.endpoint, place.password) as session:
         downstream = Downstream(session)
         downstream.check()
         capabilities = Context.from_text(row.context).capabilities
@@ -257,11 +257,11 @@ def find_task(downstream: Downstream, publication: str) -> Task | None:
 
 @contextmanager
 def open_downstream(workspace: Workspace, follower: Follower, timeouts: Timeouts | None = None) -> Iterator[Downstream]:
-    """A session with a follower's cluster. Raises what `Session.connect` does."""
+    """A session with a follower's cluster. Raises what `Session` does."""
     endpoint, _ = parse_uri(follower.uri)
     password = open_password(workspace.vault, follower)
     waits = timeouts or DEFAULT_OPTIONS.timeouts
-    with Session.connect(
+    with Session(
         endpoint, password, connect_timeout=waits.connect, read_timeout=waits.read, retry=waits.retry
     ) as session:
         yield Downstream(session)
@@ -351,7 +351,7 @@ def _try_relay(workspace: Workspace, follower: Follower) -> bool:
     subject = f"address {follower.relay_address}"
     try:
         password = open_login(workspace.vault, follower)
-        with Session.connect(endpoint, password, connect_timeout=PROBE_SECONDS, retry=NO_RETRY) as session:
+        with Session(endpoint, password, connect_timeout=PROBE_SECONDS, retry=NO_RETRY) as session:
             rows = session.read(f"SHOW PUBLICATION COVERAGE {in_backquotes(follower.publication)}").rows
     except UpstreamUnreachable as error:
         there, _ = parse_uri(follower.uri)

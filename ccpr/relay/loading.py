@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ccpr.base.clock import Clock, wall_clock
 from ccpr.matrixone.client.upstream_session import Session
@@ -30,7 +30,6 @@ from ccpr.relay.errors import DownstreamFailed, DownstreamHasDatabase, Downstrea
 from ccpr.relay.mirror_publication import MirrorPublication
 from ccpr.relay.relay_server import Listen, Relay
 from ccpr.relay.served_catalog import check_index_tables
-from ccpr.relay.served_points import ServedPoint
 from ccpr.retention.pinning import PinsInMemory, PinStore, pinned
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.pins import OURS
@@ -119,7 +118,7 @@ def load(
     """
     downstream = Downstream(session)
     downstream.check()
-    if address is None and listen.is_loopback and not _is_near(session.endpoint.host):
+    if address is None and listen.is_loopback and not Listen(session.endpoint.host).is_loopback:
         raise RelayAddress(
             "it is another machine, and the relay listens on loopback", subject=session.endpoint.masked()
         )
@@ -161,37 +160,23 @@ def load(
         if published.has_abort_column(state):
             downstream.check_reads_abort_column()
         published.next_numbers(state)  # raises where they cannot be said
-        return _load(downstream, published, state, database, listen, address, check, progress, release=release)
-
-
-def _load(
-    downstream: Downstream,
-    published: MirrorPublication,
-    state: ServedPoint,
-    database: str,
-    listen: Listen,
-    address: str | None,
-    check: CompareBy,
-    progress: Callable[[LoadProgress], None],
-    *,
-    release: bool,
-) -> LoadedDatabase:
-    started, password = time.monotonic(), secrets.token_urlsafe(24)
-    try:
-        with Relay(published, {LOGIN: password_digest(password)}.get, listen, seen_by=lambda _: published) as relay:
-            reached = address or f"{listen.host if ':' not in listen.host else f'[{listen.host}]'}:{relay.port}"
-            downstream.subscribe(database, LOGIN, password, reached, published.name)
-            task = _wait(downstream, relay, published.name, database, state, progress)
-    finally:  # when no snapshot can be taken any more
-        _release(published.pins, downstream, published.name)
-    seconds = time.monotonic() - started
-    rows = compare(published.mirror, state, downstream, database, check)
-    if release:
-        downstream.unsubscribe(task.id)
-    refs = [state.point.tables[table_id] for table_id in state.tables]
+        started, password = time.monotonic(), secrets.token_urlsafe(24)
+        refs = [point.tables[table_id] for table_id in state.tables]
+        whole = LoadProgress(0, sum(ref.objects for ref in refs), 0, sum(ref.bytes for ref in refs))
+        try:
+            with Relay(published, {LOGIN: password_digest(password)}.get, listen, seen_by=lambda _: published) as relay:
+                reached = address or f"{listen.host if ':' not in listen.host else f'[{listen.host}]'}:{relay.port}"
+                downstream.subscribe(database, LOGIN, password, reached, name)
+                task = _wait(downstream, relay, name, database, point.at.physical, whole, progress)
+        finally:  # when no snapshot can be taken any more
+            _release(source.pins, downstream, name)
+        seconds = time.monotonic() - started
+        rows = compare(source.mirror, state, downstream, database, check)
+        if release:
+            downstream.unsubscribe(task.id)
     tables = sum(table.kind is Kind.TABLE for table in state.tables.values())
-    objects, size = sum(ref.objects for ref in refs), sum(ref.bytes for ref in refs)
-    return LoadedDatabase(database, state.point.lsn, state.point.at.physical, tables, objects, size, rows, seconds)
+    size = whole.objects_total, whole.bytes_total
+    return LoadedDatabase(database, point.lsn, point.at.physical, tables, *size, rows, seconds)
 
 
 def _wait(
@@ -199,12 +184,11 @@ def _wait(
     relay: Relay,
     publication: str,
     database: str,
-    state: ServedPoint,
+    at: int,
+    whole: LoadProgress,
     progress: Callable[[LoadProgress], None],
 ) -> Task:
-    """Until the other cluster has the point. Raises DownstreamFailed, DownstreamSilent."""
-    refs = [state.point.tables[table_id] for table_id in state.tables]
-    total, size = sum(ref.objects for ref in refs), sum(ref.bytes for ref in refs)
+    """Until the other cluster has the point of that time. Raises DownstreamFailed, DownstreamSilent."""
     asked, since = 0, time.monotonic()
     while True:
         task = _task_of(downstream, database, publication)
@@ -214,8 +198,9 @@ def _wait(
         if task.state == TaskState.ERROR:
             raise DownstreamFailed(task.error or "it does not say why", subject=subject)
         status = relay.status()
-        progress(LoadProgress(min(status.objects_fetched, total), total, min(status.object_bytes, size), size))
-        if task.iterations and task.watermark >= state.point.at.physical:
+        objects, size = min(status.objects_fetched, whole.objects_total), min(status.object_bytes, whole.bytes_total)
+        progress(replace(whole, objects=objects, bytes=size))
+        if task.iterations and task.watermark >= at:
             return task
         count = sum(status.statements.values())
         if count != asked:
@@ -250,10 +235,6 @@ def publication_name(source: Source, lsn: int, database: str) -> str:
     of = (source.database,) if source.several else ()
     text = "\0".join((whose, str(lsn), database, *of, *sorted(source.tables)))
     return f"ccpr_restore_{hashlib.sha256(text.encode()).hexdigest()[:20]}"
-
-
-def _is_near(host: str) -> bool:
-    return Listen(host).is_loopback
 
 
 def _release(pins: PinStore, downstream: Downstream, publication: str) -> None:

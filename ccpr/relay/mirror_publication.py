@@ -55,8 +55,14 @@ _MOST_CATALOGS = 4
 _log = logging.getLogger(__name__)
 
 
-class FlushedByNature(Backing):
-    """What a relay answers about flushing: all of a point is in storage."""
+class RelayedBacking(Backing):
+    """What a relay answers of any mirror: there is account sys, and all of a point is in storage."""
+
+    def accounts(self) -> Mapping[str, int]:
+        return {ACCOUNT: 0}
+
+    def owns_data(self, account: str) -> bool:
+        return account == ACCOUNT
 
     def flush(self, table_ids: set[int]) -> None:
         """There is nothing to write."""
@@ -71,7 +77,7 @@ class FlushedByNature(Backing):
         return True
 
 
-class MirrorPublication(FlushedByNature):
+class MirrorPublication(RelayedBacking):
     """See `ccpr.matrixone.server.backing.Backing`. `Snapshot.index` is the lsn of its point. Thread-safe.
 
     Parameters
@@ -142,12 +148,6 @@ class MirrorPublication(FlushedByNature):
         return ServedPublication(self._offered_as.lower(), self.served_as, single, ("all",))
 
     # ---- accounts and publications
-
-    def accounts(self) -> Mapping[str, int]:
-        return {ACCOUNT: 0}
-
-    def owns_data(self, account: str) -> bool:
-        return account == ACCOUNT
 
     def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, ServedPublication]]:
         return [(ACCOUNT, self.offer)]

@@ -10,7 +10,7 @@ naming one: there the point of exactly that time decides, so that two subscripti
 apart. A mirror that cannot be read costs no other login the catalog.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -18,13 +18,13 @@ from typing import TypeVar
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import Bytes, Cell, StatementError
 from ccpr.matrixone.server.backing import CatalogAnswer, ServedCatalog, ServedPublication, Snapshot, internal
-from ccpr.relay.mirror_publication import ACCOUNT, FlushedByNature, MirrorPublication
+from ccpr.relay.mirror_publication import ACCOUNT, MirrorPublication, RelayedBacking
 from ccpr.relay.offers import Offers, reason
 
 T = TypeVar("T")
 
 
-class StateFolder(FlushedByNature):
+class StateFolder(RelayedBacking):
     """See `ccpr.matrixone.server.backing.Backing`. Thread-safe. `login`: who asks, in lower case; None = who runs the
     relay."""
 
@@ -65,12 +65,6 @@ class StateFolder(FlushedByNature):
         return publication if self._login is None else publication.seen_by(self._login)
 
     # ---- accounts and publications
-
-    def accounts(self) -> Mapping[str, int]:
-        return {ACCOUNT: 0}
-
-    def owns_data(self, account: str) -> bool:
-        return account == ACCOUNT
 
     def publications(self, asked: Sequence[str] = ()) -> Sequence[tuple[str, ServedPublication]]:
         named = (self._found(ACCOUNT, name) for name in asked)

@@ -108,7 +108,7 @@ def checked(workspace: Workspace, wanted: Wanted, vault: Vault) -> tuple[Subscri
     check_places_beside(workspace, wanted.name, settings, rows)
     check_empty(workspace, wanted.name, settings)
     _check_storage(settings)
-    with Session.connect(wanted.endpoint, wanted.password) as session:
+    with Session(wanted.endpoint, wanted.password) as session:
         check_interface(session)
         database, table, publisher = wanted.database, wanted.table, wanted.publisher
         with similar_names(session, database, table, publisher):
@@ -321,7 +321,7 @@ def _rerouted(workspace: Workspace, subscription: Subscription, change: Settings
     else:
         endpoint, sealed = change.endpoint, workspace.vault.seal(password, change.endpoint)
     known = subscription.publication
-    with Session.connect(endpoint, password) as session:
+    with Session(endpoint, password) as session:
         check_interface(session)
         publication = choose_publication(
             session, subscription.database, subscription.table, change.publication or known.name, known.publisher

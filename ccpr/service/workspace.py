@@ -158,7 +158,7 @@ class Workspace:
         from ccpr.pipeline.options import DEFAULT_OPTIONS
 
         timeouts = timeouts or DEFAULT_OPTIONS.timeouts
-        return Session.connect(
+        return Session(
             subscription.endpoint,
             self.password_of(subscription),
             connect_timeout=timeouts.connect,

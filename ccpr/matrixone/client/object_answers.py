@@ -105,7 +105,8 @@ def _times(cells: pa.BinaryArray, what: str, subject: str) -> tuple[pa.Array, pa
     _, offsets, data = cells.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(cells) + 1, 4 * cells.offset)
     text = np.frombuffer(data or b"", np.uint8)
-    dashes = bounds[0] + np.flatnonzero(~_are_digits(text[bounds[0] : bounds[-1]]))
+    is_other = text[bounds[0] : bounds[-1]] - np.uint8(ord("0")) >= 10  # what is less than 0 has become more than 200
+    dashes = bounds[0] + np.flatnonzero(is_other)
     if len(dashes) != len(cells) or not (
         (text[dashes] == ord("-")).all()
         and _are_between(dashes - bounds[:-1], 1, _PHYSICAL_DIGITS)
@@ -118,10 +119,6 @@ def _times(cells: pa.BinaryArray, what: str, subject: str) -> tuple[pa.Array, pa
         return _every_third(parts, 0).cast(pa.int64()), _every_third(parts, 2).cast(pa.int64())
     except pa.ArrowInvalid as error:
         raise UnreadableObjectList(f"{what} lies beyond 64 bits", subject=subject) from error
-
-
-def _are_digits(text: np.ndarray) -> np.ndarray:
-    return text - np.uint8(ord("0")) < 10  # what is less has become greater than 200
 
 
 def _are_between(values: np.ndarray, least: int, greatest: int) -> bool:
@@ -165,14 +162,17 @@ def get_object(session: Session, publication: Publication, name: str, size: int)
         data, total_size, index, total_chunks, complete = _cells(row)
         if chunk == 1:
             chunks, full = total_chunks, len(data)
-        _check_chunk(
-            subject,
-            size_agrees=total_size == size,
-            number_agrees=index == chunk,
-            count_agrees=total_chunks == chunks and complete == (chunk == chunks),
-            length_agrees=_length_agrees(len(data), done, size, full, last=chunk == chunks),
-        )
-        done += len(data)
+        last, after = chunk == chunks, done + len(data)
+        if total_size != size:
+            raise ObjectSizeMismatch("its file has another size than its stats say", subject=subject)
+        if index != chunk:
+            raise ObjectSizeMismatch("another chunk came than was asked for", subject=subject)
+        if total_chunks != chunks or complete != last:
+            raise ObjectSizeMismatch("the number of chunks changed on the way", subject=subject)
+        # The last chunk completes the object; all others are as long as the first, and are not its end.
+        if after != size if last else not 0 < len(data) == full or after >= size:
+            raise ObjectSizeMismatch("a chunk has another length than it must have", subject=subject)
+        done = after
         chunk += 1
         del row
         yield data
@@ -191,21 +191,3 @@ def _cells(row: Cells) -> tuple[memoryview, int, int, int, bool]:
     texts = (None if cell is None else bytes(cell[:_LONGEST_NUMBER]) for cell in numbers)
     total_size, index, total_chunks, complete = map(integer, texts, _CHUNK_COLUMNS[1:])
     return memoryview(b"") if data is None else data, total_size, index, total_chunks, complete == 1
-
-
-def _length_agrees(length: int, done: int, size: int, full: int, *, last: bool) -> bool:
-    """The last chunk completes the object; all others are as long as the first, and are not its end."""
-    return done + length == size if last else 0 < length == full and done + length < size
-
-
-def _check_chunk(
-    subject: str, *, size_agrees: bool, number_agrees: bool, count_agrees: bool, length_agrees: bool
-) -> None:
-    if not size_agrees:
-        raise ObjectSizeMismatch("its file has another size than its stats say", subject=subject)
-    if not number_agrees:
-        raise ObjectSizeMismatch("another chunk came than was asked for", subject=subject)
-    if not count_agrees:
-        raise ObjectSizeMismatch("the number of chunks changed on the way", subject=subject)
-    if not length_agrees:
-        raise ObjectSizeMismatch("a chunk has another length than it must have", subject=subject)

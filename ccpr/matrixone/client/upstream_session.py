@@ -5,7 +5,7 @@ Source: docs/upstream.md 2, 5.1 and 13. A session belongs to one thread at a tim
 
 import errno
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -92,12 +92,18 @@ class Session:
         endpoint: Endpoint,
         password: str | None,
         *,
-        connect_timeout: float,
-        read_timeout: float,
-        write_timeout: float,
-        retry: Policy,
+        connect_timeout: float = 10.0,
+        read_timeout: float = READ_SECONDS,
+        write_timeout: float = 60.0,
+        retry: Policy = DEFAULT_RETRY,
         slowest: StallLimit | None = None,
     ) -> None:
+        """Log in, without retries: an unreachable host or a wrong password is an error at once.
+
+        Times are seconds. `connect_timeout` bounds each wait until the login is done; afterwards `read_timeout` is the
+        longest wait for the next bytes, not for a whole answer. An answer that comes slower than `slowest` (None: as
+        the environment says) is ConnectionStalled. Raises UpstreamUnreachable, AccessDenied, TlsFailed.
+        """
         self.endpoint = endpoint
         self.retry = retry
         self._password = (password or "").encode()  # PyMySQL would encode it as Latin-1
@@ -106,36 +112,7 @@ class Session:
         self._connection: _Connection | None = None
         self.opened = 0  # how many connections there have been
         self._streaming = False
-
-    @classmethod
-    def connect(
-        cls,
-        endpoint: Endpoint,
-        password: str | None,
-        *,
-        connect_timeout: float = 10.0,
-        read_timeout: float = READ_SECONDS,
-        write_timeout: float = 60.0,
-        retry: Policy = DEFAULT_RETRY,
-        slowest: StallLimit | None = None,
-    ) -> Self:
-        """Log in, without retries: an unreachable host or a wrong password is an error at once.
-
-        Times are seconds. `connect_timeout` bounds each wait until the login is done; afterwards `read_timeout` is the
-        longest wait for the next bytes, not for a whole answer. An answer that comes slower than `slowest` (None: as
-        the environment says) is ConnectionStalled. Raises UpstreamUnreachable, AccessDenied, TlsFailed.
-        """
-        session = cls(
-            endpoint,
-            password,
-            connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-            write_timeout=write_timeout,
-            retry=retry,
-            slowest=slowest,
-        )
-        session._open()
-        return session
+        self._open()
 
     def __enter__(self) -> Self:
         return self
@@ -223,7 +200,7 @@ class Session:
 
     def wake(self) -> None:
         """Before a session is used that was idle: if the server has ended the connection, connect again. Without it the
-        first statement would fail, and one that may not run twice is not repeated. Raises what `connect` does."""
+        first statement would fail, and one that may not run twice is not repeated. Raises as the constructor."""
         connection = self._connection
         if connection is not None and connection.open:
             try:
@@ -254,7 +231,7 @@ class Session:
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.abandon()
+            connection._force_close()
 
 
 def _typed(error: Exception, sql: str) -> UpstreamError:
@@ -268,41 +245,15 @@ def _in_step(error: Exception) -> bool:
     return isinstance(number, int) and number >= first and not lost <= number < after and number != _PANIC
 
 
-def _columns(description: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    described = description or ()
-    return tuple(_name(column[0]) for column in described), tuple(column[1] for column in described)
-
-
-def _name(name: bytes | str) -> str:
-    return name.decode() if isinstance(name, bytes) else name
-
-
 def _answer(connection: "_Connection") -> Answer:
+    """Raises ValueError for a row with another number of cells: PyMySQL reads a packet that ends early as a short
+    row."""
     result = connection.take_result()
-    columns, types = _columns(result.description)
-    return Answer(columns, types, _whole(result.rows or (), len(columns)))
-
-
-def _whole(rows: Iterable[Row], width: int) -> list[Row]:
-    """The rows; raises ValueError if one has another number of cells, since PyMySQL reads a packet that ends early as
-    a short row."""
-    found = list(rows)
-    if any(len(row) != width for row in found):
-        raise ValueError(f"a row does not have {width} cells")
-    return found
-
-
-class _Allowance:
-    """Inside the context the connection reads at most `size` bytes, so that an answer cannot fill the memory."""
-
-    def __init__(self, connection: "_Connection", size: int) -> None:
-        self._connection, self._size = connection, size
-
-    def __enter__(self) -> None:
-        self._connection.left = self._size
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.left = None
+    described = result.description or ()
+    rows: list[Row] = list(result.rows or ())
+    if any(len(row) != len(described) for row in rows):
+        raise ValueError(f"a row does not have {len(described)} cells")
+    return Answer(tuple(column[0] for column in described), tuple(column[1] for column in described), rows)
 
 
 # PyMySQL has no public way to do the following, so private members of it are overridden and used here. Tests in
@@ -353,14 +304,17 @@ class _Connection(GuardedConnection):
         they arrive."""
         if self.left is not None:
             return super()._read_packet(*kind)
-        self.left = _PACKET
-        try:
+        with self.allowance(_PACKET):
             return super()._read_packet(*kind)
+
+    @contextmanager
+    def allowance(self, size: int) -> Iterator[None]:
+        """Inside it at most so many bytes are read, so that an answer cannot fill the memory."""
+        self.left = size
+        try:
+            yield
         finally:
             self.left = None
-
-    def allowance(self, size: int) -> _Allowance:
-        return _Allowance(self, size)
 
     def read_single_row(self, sql: str, longest: int) -> Cells:
         with self._answer_to(sql) as stream:
@@ -383,9 +337,6 @@ class _Connection(GuardedConnection):
             raise pymysql.err.OperationalError(
                 CR.CR_SERVER_LOST, f"Lost connection to MySQL server during query ({error})"
             ) from error
-
-    def abandon(self) -> None:
-        self._force_close()
 
     def take_result(self) -> Any:
         """The last result. The connection releases it; it would otherwise keep it until the next one."""

@@ -98,9 +98,7 @@ def stored_word(name: str, what: str) -> str:
     return word(name.lower(), what)
 
 
-def identifier(name: str) -> str:
-    """A name inside a SQL statement."""
-    return in_backquotes(name)
+identifier = in_backquotes  # a name inside a SQL statement
 
 
 def string(text: str) -> str:
@@ -108,8 +106,16 @@ def string(text: str) -> str:
     return quote_string(text, escape_lines=False)
 
 
-def _of(publisher: str, publication: str) -> str:
+def _through(publisher: str, publication: str) -> str:
     return f"{stored_word(publisher, 'publisher')} {stored_word(publication, 'publication')}"
+
+
+def _shown_by(snapshot: str, publisher: str, publication: str) -> str:
+    return f"{stored_word(snapshot, 'snapshot')} {_through(publisher, publication)}"
+
+
+def _snapshot(name: str) -> str:
+    return identifier(stored_word(name, "snapshot"))
 
 
 def _from(publisher: str, publication: str) -> str:
@@ -122,29 +128,28 @@ def _from(publisher: str, publication: str) -> str:
 
 def create_snapshot(snapshot: str, database: str, publisher: str, publication: str, table: str | None = None) -> str:
     """Of the whole database, or of one table of it."""
-    name = identifier(stored_word(snapshot, "snapshot"))
     scope = f"DATABASE {identifier(database)}" if table is None else f"TABLE {identifier(database)} {identifier(table)}"
-    return f"CREATE SNAPSHOT IF NOT EXISTS {name} FOR {scope} {_from(publisher, publication)}"
+    return f"CREATE SNAPSHOT IF NOT EXISTS {_snapshot(snapshot)} FOR {scope} {_from(publisher, publication)}"
 
 
 def create_account_snapshot(snapshot: str, account: str) -> str:
     """Of all databases of an account. Account sys has it, and it protects the account that it names, as one through a
     publication would not."""
-    name = identifier(stored_word(snapshot, "snapshot"))
-    return f"CREATE SNAPSHOT IF NOT EXISTS {name} FOR ACCOUNT {identifier(stored_word(account, 'account'))}"
+    whose = identifier(stored_word(account, "account"))
+    return f"CREATE SNAPSHOT IF NOT EXISTS {_snapshot(snapshot)} FOR ACCOUNT {whose}"
 
 
 def drop_snapshot(snapshot: str, publisher: str, publication: str) -> str:
-    return f"DROP SNAPSHOT IF EXISTS {identifier(stored_word(snapshot, 'snapshot'))} {_from(publisher, publication)}"
+    return f"DROP SNAPSHOT IF EXISTS {_snapshot(snapshot)} {_from(publisher, publication)}"
 
 
 def drop_own_snapshot(snapshot: str) -> str:
     """For the account that has the snapshot: it needs no publication."""
-    return f"DROP SNAPSHOT IF EXISTS {identifier(stored_word(snapshot, 'snapshot'))}"
+    return f"DROP SNAPSHOT IF EXISTS {_snapshot(snapshot)}"
 
 
 def snapshot_timestamp(snapshot: str, publisher: str, publication: str) -> str:
-    return f"__++__internal_get_snapshot_ts {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+    return f"__++__internal_get_snapshot_ts {_shown_by(snapshot, publisher, publication)}"
 
 
 def own_snapshot_timestamp(snapshot: str) -> str:
@@ -154,11 +159,11 @@ def own_snapshot_timestamp(snapshot: str) -> str:
 
 def snapshot_age(snapshot: str, publisher: str, publication: str) -> str:
     """Only a relay answers it (decision lag-is-age)."""
-    return f"__++__internal_get_snapshot_age {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+    return f"__++__internal_get_snapshot_age {_shown_by(snapshot, publisher, publication)}"
 
 
 def snapshot_flushed(snapshot: str, publisher: str, publication: str) -> str:
-    return f"__++__internal_check_snapshot_flushed {stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
+    return f"__++__internal_check_snapshot_flushed {_shown_by(snapshot, publisher, publication)}"
 
 
 def flush(table_id: int) -> str:
@@ -178,7 +183,7 @@ def databases(publisher: str, publication: str, database: str) -> str:
     whether the login may run internal commands."""
     level = "account" if database == EVERYTHING else "database"
     scope = database if level == "database" and can_be_word(database) else NOTHING
-    return f"__++__internal_get_databases {NOTHING} {_of(publisher, publication)} {level} {scope} {NOTHING}"
+    return f"__++__internal_get_databases {NOTHING} {_through(publisher, publication)} {level} {scope} {NOTHING}"
 
 
 def ddl(snapshot: str, publisher: str, publication: str, database: str | None, table: str | None) -> str:
@@ -188,135 +193,123 @@ def ddl(snapshot: str, publisher: str, publication: str, database: str | None, t
     if table is not None and not can_be_table_word(table):
         raise BadWord("the table name cannot be passed to the upstream", subject=f"table {table!r}")
     single = NOTHING if table is None else table
-    source = f"{stored_word(snapshot, 'snapshot')} {_of(publisher, publication)}"
-    return f"__++__internal_get_ddl {source} {level} {scope} {single}"
+    return f"__++__internal_get_ddl {_shown_by(snapshot, publisher, publication)} {level} {scope} {single}"
 
 
 def indexes(table_id: int, publisher: str, publication: str, snapshot: str) -> str:
-    return (
-        f"__++__internal_get_mo_indexes {table_id:d} {_of(publisher, publication)} {stored_word(snapshot, 'snapshot')}"
-    )
+    through, shown = _through(publisher, publication), stored_word(snapshot, "snapshot")
+    return f"__++__internal_get_mo_indexes {table_id:d} {through} {shown}"
 
 
 def object_list(snapshot: str, against: str | None, publisher: str, publication: str) -> str:
     older = NOTHING if against is None else stored_word(against, "snapshot")
-    return f"__++__internal_object_list {stored_word(snapshot, 'snapshot')} {older} {_of(publisher, publication)}"
+    return f"__++__internal_object_list {stored_word(snapshot, 'snapshot')} {older} {_through(publisher, publication)}"
 
 
 def get_object(publisher: str, publication: str, name: str, chunk: int) -> str:
-    return f"__++__internal_get_object {_of(publisher, publication)} {word(name, 'object')} {chunk:d}"
+    return f"__++__internal_get_object {_through(publisher, publication)} {word(name, 'object')} {chunk:d}"
 
 
 # -- catalog tables
 
 
-def _at(physical: int | None) -> str:
-    return "" if physical is None else f" {{mo_ts = {physical:d}}}"
+def _select(columns: Iterable[str], table: str, physical: int | None, where: str = "") -> str:
+    """Of a table of the catalog, at a time or now."""
+    at = "" if physical is None else f" {{mo_ts = {physical:d}}}"
+    return f"SELECT {', '.join(columns)} FROM mo_catalog.{table}{at}{where and f' WHERE {where}'}"
+
+
+def _of(account_id: int, database: str, column: str = "reldatabase") -> str:
+    return f"account_id = {account_id:d} AND {column} = {string(database)}"
 
 
 def select_databases(account_id: int, database: str, physical: int | None = None) -> str:
-    where = f"account_id = {account_id:d} AND datname = {string(database)}"
-    return f"SELECT {', '.join(DATABASE_COLUMNS)} FROM mo_catalog.mo_database{_at(physical)} WHERE {where}"
+    return _select(DATABASE_COLUMNS, "mo_database", physical, _of(account_id, database, "datname"))
 
 
 def select_all_databases(account_id: int, physical: int | None = None) -> str:
-    columns = ", ".join(DATABASE_COLUMNS)
-    return f"SELECT {columns} FROM mo_catalog.mo_database{_at(physical)} WHERE account_id = {account_id:d}"
+    return _select(DATABASE_COLUMNS, "mo_database", physical, f"account_id = {account_id:d}")
 
 
 def select_versions(account_id: int, database: str, physical: int) -> str:
     """The version of each table of the database, which every change of its definition raises."""
-    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
-    return f"SELECT {', '.join(VERSION_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
-
-
-def _of_tables(account_id: int, database: str, physical: int | None) -> str:
-    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
-    return f"FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
-
-
-def _of_columns(account_id: int, database: str, physical: int) -> str:
-    where = f"account_id = {account_id:d} AND att_database = {string(database)}"
-    return f"FROM mo_catalog.mo_columns{_at(physical)} WHERE {where}"
+    return _select(VERSION_COLUMNS, "mo_tables", physical, _of(account_id, database))
 
 
 def select_tables(account_id: int, database: str, physical: int | None = None, table: str | None = None) -> str:
     single = "" if table is None else f" AND relname = {string(table)}"
-    return f"SELECT {', '.join(TABLE_COLUMNS)} {_of_tables(account_id, database, physical)}{single}"
+    return _select(TABLE_COLUMNS, "mo_tables", physical, _of(account_id, database) + single)
 
 
 def select_names(account_id: int, database: str, physical: int) -> str:
     """Of all that `select_tables` has."""
-    return f"SELECT {', '.join(NAME_COLUMNS)} {_of_tables(account_id, database, physical)}"
+    return _select(NAME_COLUMNS, "mo_tables", physical, _of(account_id, database))
 
 
-def checksum_tables(account_id: int, database: str, physical: int) -> str:
+def checksum_tables(account_id: int, database: str, physical: int | None) -> str:
     """How many rows `select_tables` has, and a checksum of them that does not depend on their order."""
-    return f"SELECT {_checksum(SUMMED_TABLE_COLUMNS)} {_of_tables(account_id, database, physical)}"
+    return _select(_checksum(SUMMED_TABLE_COLUMNS), "mo_tables", physical, _of(account_id, database))
 
 
 def checksum_columns(account_id: int, database: str, physical: int) -> str:
     """The same of `select_columns`."""
-    return f"SELECT {_checksum(SUMMED_COLUMN_COLUMNS)} {_of_columns(account_id, database, physical)}"
+    return _select(_checksum(SUMMED_COLUMN_COLUMNS), "mo_columns", physical, _of(account_id, database, "att_database"))
 
 
-def _checksum(columns: Iterable[str]) -> str:
+def _checksum(columns: Iterable[str]) -> tuple[str, str]:
     """The number of rows and the XOR of an MD5 of each, 128 bits (docs/upstream.md, "Checksums of the catalog"). Each
     value has its length before it, -1 for NULL, so that no two rows have the same text."""
     values = ", ".join(f"COALESCE(LENGTH({name}), -1), {name}" for name in map(identifier, columns))
     count, checksum = SUM_COLUMNS
     digest = f"CAST(UNHEX(MD5(CONCAT_WS(',', {values}))) AS BINARY(16))"
-    return f"COUNT(*) AS {count}, BIT_XOR({digest}) AS {checksum}"
+    return f"COUNT(*) AS {count}", f"BIT_XOR({digest}) AS {checksum}"
 
 
 def select_created(account_id: int, database: str, physical: int | None = None) -> str:
     """The statements that created the database's tables."""
-    return f"SELECT {', '.join(CREATED_COLUMNS)} {_of_tables(account_id, database, physical)}"
+    return _select(CREATED_COLUMNS, "mo_tables", physical, _of(account_id, database))
 
 
 def select_views(account_id: int, database: str, physical: int) -> str:
     """The texts of the database's views."""
-    where = f"account_id = {account_id:d} AND reldatabase = {string(database)} AND relkind = 'v'"
-    return f"SELECT {', '.join(VIEW_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+    return _select(VIEW_COLUMNS, "mo_tables", physical, f"{_of(account_id, database)} AND relkind = 'v'")
 
 
 def select_sequence(database: str, name: str, physical: int) -> str:
     """The row of a sequence of the login's own account."""
-    return f"SELECT {', '.join(SEQUENCE_COLUMNS)} FROM {identifier(database)}.{identifier(name)}{_at(physical)}"
+    place = f"{identifier(database)}.{identifier(name)}"
+    return f"SELECT {', '.join(SEQUENCE_COLUMNS)} FROM {place} {{mo_ts = {physical:d}}}"
 
 
 def select_functions(database: str, physical: int) -> str:
     """Functions of the login's own account."""
-    columns = ", ".join(FUNCTION_COLUMNS)
-    return f"SELECT {columns} FROM mo_catalog.mo_user_defined_function{_at(physical)} WHERE db = {string(database)}"
+    return _select(FUNCTION_COLUMNS, "mo_user_defined_function", physical, f"db = {string(database)}")
 
 
 def select_grants(physical: int) -> str:
     """What the roles of the login's own account may do, in all of its databases."""
-    where = "obj_type IN ('database', 'table', 'view')"
-    return f"SELECT {', '.join(GRANT_COLUMNS)} FROM mo_catalog.mo_role_privs{_at(physical)} WHERE {where}"
+    return _select(GRANT_COLUMNS, "mo_role_privs", physical, "obj_type IN ('database', 'table', 'view')")
 
 
 def select_row_rules(physical: int | None = None) -> str:
     """Which rows the roles of the login's own account see."""
-    return f"SELECT {', '.join(ROW_RULE_COLUMNS)} FROM mo_catalog.mo_role_rule{_at(physical)}"
+    return _select(ROW_RULE_COLUMNS, "mo_role_rule", physical)
 
 
 def select_roles(physical: int | None = None) -> str:
     """The roles of the login's own account."""
-    return f"SELECT {', '.join(ROLE_COLUMNS)} FROM mo_catalog.mo_role{_at(physical)}"
+    return _select(ROLE_COLUMNS, "mo_role", physical)
 
 
 def select_extra(account_id: int, database: str, physical: int) -> str:
     """What the server remembers of the database's tables, among it whose partitions they are."""
-    where = f"account_id = {account_id:d} AND reldatabase = {string(database)}"
-    return f"SELECT {', '.join(EXTRA_COLUMNS)} FROM mo_catalog.mo_tables{_at(physical)} WHERE {where}"
+    return _select(EXTRA_COLUMNS, "mo_tables", physical, _of(account_id, database))
 
 
 def select_columns(account_id: int, database: str, physical: int, column: str | None = None) -> str:
     """Of all tables of the database; with `column` those of this name."""
     single = "" if column is None else f" AND attname = {string(column)}"
-    return f"SELECT {', '.join(COLUMN_COLUMNS)} {_of_columns(account_id, database, physical)}{single}"
+    return _select(COLUMN_COLUMNS, "mo_columns", physical, _of(account_id, database, "att_database") + single)
 
 
 def select_snapshots(prefix: str) -> str:
@@ -342,13 +335,12 @@ def select_owners(database: str) -> str:
 
 def select_publication(publisher: str, publication: str, physical: int | None = None) -> str:
     where = f"account_name = {string(publisher.lower())} AND pub_name = {string(publication.lower())}"
-    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs{_at(physical)} WHERE {where}"
+    return _select(PUBLICATION_COLUMNS, "mo_pubs", physical, where)
 
 
 def select_publications(database: str) -> str:
     """Publications of the database, and of whole accounts."""
-    where = f"database_name IN ({string(database)}, '*')"
-    return f"SELECT {', '.join(PUBLICATION_COLUMNS)} FROM mo_catalog.mo_pubs WHERE {where}"
+    return _select(PUBLICATION_COLUMNS, "mo_pubs", None, f"database_name IN ({string(database)}, '*')")
 
 
 def show_coverage(publication: str) -> str:
@@ -384,7 +376,7 @@ def probe_zero_date() -> str:
 
 def probe_checksum() -> str:
     """Of a database that every login sees."""
-    return f"SELECT {_checksum(SUMMED_TABLE_COLUMNS)} {_of_tables(0, 'mo_catalog', None)}"
+    return checksum_tables(0, "mo_catalog", None)
 
 
 def probe_flush() -> str:

@@ -201,16 +201,8 @@ def _geometry(vector: Vector, column: Column, subject: str) -> pa.Array:
     return geometry_text(varlena_array(vector, subject), f"column {column.name}, {subject}")
 
 
-def _binary(vector: Vector, column: Column, subject: str) -> pa.Array:
-    return varlena_array(vector, subject)
-
-
 def _json(vector: Vector, column: Column, subject: str) -> pa.Array:
     return json_text(varlena_array(vector, subject), subject=f"{subject}, column {column.name}")
-
-
-def _numbers(stored: np.ndarray) -> np.ndarray:
-    return stored.copy()
 
 
 def _bfloat16(stored: np.ndarray) -> np.ndarray:
@@ -218,7 +210,7 @@ def _bfloat16(stored: np.ndarray) -> np.ndarray:
     return (stored.astype("<u4") << np.uint32(16)).view("<f4")
 
 
-def _vectors(dtype: str, kind: pa.DataType, widen: Callable[[np.ndarray], np.ndarray] = _numbers) -> Converter:
+def _vectors(dtype: str, kind: pa.DataType, widen: Callable[[np.ndarray], np.ndarray] = np.copy) -> Converter:
     def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
         values = varlena_array(vector, subject)
         if vector.rows == 0:
@@ -302,5 +294,5 @@ _CONVERTERS: dict[int, Converter] = {
     types.VECUINT8: _vectors("u1", pa.int16(), lambda stored: stored.astype("<i2")),
     **dict.fromkeys(types.GEOMETRY_TYPES, _geometry),
     **dict.fromkeys(types.TEXT_TYPES, _text),
-    **dict.fromkeys(types.BINARY_TYPES, _binary),
+    **dict.fromkeys(types.BINARY_TYPES, lambda vector, _, subject: varlena_array(vector, subject)),
 }

@@ -46,7 +46,7 @@ def readable_text(values: pa.BinaryArray) -> pa.StringArray:
     """The values as text, whatever their bytes are."""
     data = _data(values)
     if is_ascii(data):
-        return _as_string(values)
+        return pa.Array.from_buffers(pa.string(), len(values), values.buffers(), values.null_count, values.offset)
     try:
         text = values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -87,10 +87,6 @@ def _data(values: pa.BinaryArray) -> pa.Buffer:
         return pa.py_buffer(b"")
     ends = np.frombuffer(offsets, np.int32, len(values) + 1, 4 * values.offset)
     return data.slice(int(ends[0]), int(ends[-1] - ends[0]))
-
-
-def _as_string(values: pa.BinaryArray) -> pa.StringArray:
-    return pa.Array.from_buffers(pa.string(), len(values), values.buffers(), values.null_count, values.offset)
 
 
 def _has_lead(data: pa.Buffer) -> bool:

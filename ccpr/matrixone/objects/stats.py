@@ -117,9 +117,8 @@ class ObjectStats:
         """Parse 154 bytes; raises `ObjectDamaged` if they are not the stats of one flushed object."""
         if len(raw) != STATS_SIZE:
             raise ObjectDamaged(f"object stats of {len(raw)} bytes instead of {STATS_SIZE}", subject="object list")
-        object_id, name, meta, rows, blocks, zonemap, size, origin_size, flags = np.frombuffer(raw, STATS_DTYPE)[
-            0
-        ].item()
+        values = np.frombuffer(raw, STATS_DTYPE)[0].item()
+        object_id, name, meta, rows, blocks, zonemap, size, origin_size, flags = values
         stats = cls(
             raw=bytes(raw),
             object_id=object_id,
@@ -197,10 +196,7 @@ def stats_columns(stats: pa.BinaryArray | pa.FixedSizeBinaryArray) -> pa.RecordB
     flags = table["flags"]
     columns = {
         "name": fixed_text_array(names),
-        "rows": _array(table["rows"].astype(np.int64)),
-        "blocks": _array(table["blocks"].astype(np.int64)),
-        "size": _array(table["size"].astype(np.int64)),
-        "origin_size": _array(table["origin_size"].astype(np.int64)),
+        **{name: _array(table[name].astype(np.int64)) for name in ("rows", "blocks", "size", "origin_size")},
         "meta_end": _array(meta["offset"].astype(np.int64) + meta["length"]),
         "appendable": _array(flags & _APPENDABLE != 0),
         "sorted": _array(flags & _SORTED != 0),

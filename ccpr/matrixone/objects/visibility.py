@@ -222,19 +222,14 @@ def visible_blocks(
     open_object: Opener,
     at: Timestamp,
     *,
-    only: Collection[bytes] | None = None,
     choose: Callable[[ObjectFile], Iterable[Block]] | None = None,
 ) -> Iterator[VisibleRows]:
     """The rows of a table that exist at a time, by block. No column is read but commit times and abort flags.
 
-    `only` limits the data objects by id, so that several tasks can read a part each; `objects` must still have all
-    tombstones of the table. `choose` returns the blocks of a data object to read; the others are skipped.
+    `objects` may have some data objects of the table only, and must have all of its tombstones. `choose` returns the
+    blocks of a data object to read; the others are skipped.
     """
-    chosen = [
-        listed
-        for listed in objects
-        if not listed.tombstone and listed.takes_part(at) and (only is None or listed.stats.object_id in only)
-    ]
+    chosen = [listed for listed in objects if not listed.tombstone and listed.takes_part(at)]
     dead = deleted_rows(objects, open_object, at, of=frozenset(listed.stats.object_id for listed in chosen))
     for listed in chosen:
         file = open_listed(listed, open_object)
@@ -251,14 +246,11 @@ def visible_batches(
     open_object: Opener,
     columns: Sequence[Column],
     at: Timestamp,
-    *,
-    only: Collection[bytes] | None = None,
-    choose: Callable[[ObjectFile], Iterable[Block]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a table at a time, a run of blocks a batch (`in_runs`), columns in the order given. `only` and
-    `choose` as of `visible_blocks`."""
+    """The rows of a table at a time, a run of blocks a batch (`in_runs`), columns in the order given. `objects` as of
+    `visible_blocks`."""
     schema = arrow_schema(columns)
-    for run in in_runs(visible_blocks(objects, open_object, at, only=only, choose=choose), columns):
+    for run in in_runs(visible_blocks(objects, open_object, at), columns):
         yield run.batch(columns, schema)
 
 

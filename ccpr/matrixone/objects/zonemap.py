@@ -60,12 +60,12 @@ def rowid_range(raw: bytes) -> tuple[bytes, bytes] | None:
     return None if parsed is None or parsed.oid != types.ROWID else (parsed.minimum, parsed.maximum)
 
 
-def _number(form: str) -> Callable[[bytes], Any]:
-    return lambda raw: struct.unpack(form, raw)[0]
-
-
 def _signed(raw: bytes) -> int:
     return int.from_bytes(raw, "little", signed=True)
+
+
+def _unsigned(raw: bytes) -> int:
+    return int.from_bytes(raw, "little")
 
 
 def _timestamp(raw: bytes) -> Timestamp:
@@ -74,16 +74,11 @@ def _timestamp(raw: bytes) -> Timestamp:
 
 
 _DECODERS: dict[int, Callable[[bytes], Any]] = {
-    **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.YEAR), _signed),
-    **dict.fromkeys(
-        (types.DATE, types.TIME, types.DATETIME, types.TIMESTAMP, types.DECIMAL64, types.DECIMAL128), _signed
-    ),
-    types.UINT8: _number("<B"),
-    **dict.fromkeys((types.UINT16, types.ENUM), _number("<H")),
-    types.UINT32: _number("<I"),
-    **dict.fromkeys((types.UINT64, types.BIT), _number("<Q")),
-    types.FLOAT32: _number("<f"),
-    types.FLOAT64: _number("<d"),
+    **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.DECIMAL64, types.DECIMAL128), _signed),
+    **dict.fromkeys((types.DATE, types.TIME, types.DATETIME, types.TIMESTAMP, types.YEAR), _signed),
+    **dict.fromkeys((types.UINT8, types.UINT16, types.UINT32, types.UINT64, types.BIT, types.ENUM), _unsigned),
+    types.FLOAT32: lambda raw: struct.unpack("<f", raw)[0],
+    types.FLOAT64: lambda raw: struct.unpack("<d", raw)[0],
     types.UUID: lambda raw: uuid.UUID(bytes=raw),
     types.TS: _timestamp,
     **dict.fromkeys((types.ROWID, types.BLOCK_ID), bytes),

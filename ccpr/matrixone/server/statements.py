@@ -6,6 +6,7 @@ clients send when they connect; nothing else. The `__++__internal_*` commands ar
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -110,6 +111,7 @@ class Plain:
 
 Statement: TypeAlias = CreateSnapshot | DropSnapshot | Select | SelectValues | Show | SetRole | Use | Plain
 
+_TESTS: Mapping[str, Test] = {"=": "=", "!=": "!=", "<>": "!=", "<=": "<=", ">=": ">=", "<": "<", ">": ">"}
 MAX_DEPTH = 20  # of parentheses in a condition
 LAST_TIME = 2**63 - 1  # in nanoseconds
 SHOWS = (
@@ -157,10 +159,9 @@ def _statement(tokens: Tokens) -> Statement:
     if tokens.accept("begin") or tokens.accept("start", "transaction"):
         tokens.skip_rest()
         return Plain("begin")
-    if tokens.accept("commit"):
-        return Plain("commit")
-    if tokens.accept("rollback"):
-        return Plain("rollback")
+    for word in ("commit", "rollback"):
+        if tokens.accept(word):
+            return Plain(word)
     raise tokens.unknown()
 
 
@@ -236,22 +237,18 @@ def _select(tokens: Tokens) -> Select | SelectValues:
 
 def _checksum(tokens: Tokens) -> tuple[str, ...]:
     """The columns of a checksum (docs/upstream.md, "Checksums of the catalog")."""
-    for word in ("bit_xor", "(", "cast", "(", "unhex", "(", "md5", "(", "concat_ws", "("):
-        tokens.expect(word)
+    tokens.expect("bit_xor", "(", "cast", "(", "unhex", "(", "md5", "(", "concat_ws", "(")
     if tokens.text() != ",":
         raise tokens.unknown()
     columns: list[str] = []
     while tokens.accept(","):
-        for word in ("coalesce", "(", "length", "("):
-            tokens.expect(word)
+        tokens.expect("coalesce", "(", "length", "(")
         columns.append(tokens.name().lower())
-        for word in (")", ",", "-", "1", ")", ","):
-            tokens.expect(word)
+        tokens.expect(")", ",", "-", "1", ")", ",")
         if tokens.name().lower() != columns[-1]:
             raise tokens.unknown()
         tokens.limit(columns)
-    for word in (")", ")", ")", "as", "binary", "(", "16", ")", ")", ")"):
-        tokens.expect(word)
+    tokens.expect(")", ")", ")", "as", "binary", "(", "16", ")", ")", ")")
     return tuple(columns)
 
 
@@ -315,8 +312,7 @@ def _from(tokens: Tokens, columns: tuple[tuple[str, str], ...], count: bool) -> 
             if not 0 <= mo_ts <= LAST_TIME:
                 raise StatementError(20301, f"invalid input: invalid timestamp value {mo_ts}")
         else:
-            tokens.expect("snapshot")
-            tokens.expect("=")
+            tokens.expect("snapshot", "=")
             snapshot = tokens.text()
         tokens.expect("}")
     if tokens.accept("as") or (tokens.at_name() and not tokens.at("where", "order", "limit")):
@@ -391,16 +387,7 @@ def _condition(tokens: Tokens) -> tuple[Condition, ...]:
         low = tokens.literal()
         tokens.expect("and")
         return Condition(column, ">=", (low,)), Condition(column, "<=", (tokens.literal(),))
-    tests: tuple[tuple[str, Test], ...] = (
-        ("=", "="),
-        ("!=", "!="),
-        ("<>", "!="),
-        ("<=", "<="),
-        (">=", ">="),
-        ("<", "<"),
-        (">", ">"),
-    )
-    for sign, test in tests:
+    for sign, test in _TESTS.items():
         if tokens.accept(sign):
             return (Condition(column, test, (tokens.literal(),)),)
     raise tokens.unknown()

@@ -69,9 +69,10 @@ class Tokens:
             self.position += 1
         return True
 
-    def expect(self, word: str) -> None:
-        if not self.accept(word):
-            raise self.unknown()
+    def expect(self, *words: str) -> None:
+        for word in words:
+            if not self.accept(word):
+                raise self.unknown()
 
     def name(self) -> str:
         if not self.at_name():

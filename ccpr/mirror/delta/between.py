@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from ccpr.base.wording import meant
 from ccpr.matrixone.objects.identifiers import rowid_order
-from ccpr.matrixone.objects.types import arrow_type, check_readable
-from ccpr.matrixone.objects.visibility import ListedObject, tombstones_of
-from ccpr.matrixone.schema import Column, Kind, Table, names_keep_meaning
-from ccpr.mirror.delta.delta import SPLIT_ROWS, Delta, TableAt, table_delta
-from ccpr.mirror.delta.row_keys import comparable, row_key
+from ccpr.matrixone.objects.types import arrow_type
+from ccpr.matrixone.objects.visibility import tombstones_of
+from ccpr.matrixone.schema import Column, Kind, names_keep_meaning
+from ccpr.mirror.delta.delta import SPLIT_ROWS, Delta, TableAt, in_shares, table_delta
+from ccpr.mirror.delta.row_keys import comparable
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit
 from ccpr.mirror.errors import KeyChanged, PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror, files_of
@@ -109,7 +109,7 @@ def removal_delta(mirror: Mirror, table: TableAt, *, split_rows: int = SPLIT_ROW
     """
     with files_of(table.ref.qualified_name):
         manifest = mirror.manifest(table.ref)
-        shape = _shape(manifest.table)
+        shape = DeltaShape.of(manifest.table)
         listed = manifest.listed_objects()
         tombstones = [one for one in listed if one.tombstone]
         # Rows of one point have each key once, so objects can be shared out by any rule; in this order few tombstone
@@ -123,7 +123,7 @@ def removal_delta(mirror: Mirror, table: TableAt, *, split_rows: int = SPLIT_ROW
                 removed=tuple(share),
                 tombstones_before=tuple(tombstones_of(tombstones, [one.stats.object_id for one in share])),
             )
-            for share in _runs(data, split_rows)
+            for share in in_shares(data, lambda one: one.stats.rows, split_rows)
         ]
         return Delta(mirror, manifest.table, shape, splits)
 
@@ -146,26 +146,6 @@ def _check_key(former: DeltaShape, later: DeltaShape) -> None:
         shown = [", ".join(f"{name} {kind}" for name, kind in key.items()) for key in (old, new)]
         message = f"it was replaced by a table with another key: {shown[0]} before, {shown[1]} after"
         raise KeyChanged(message, subject=f"table {later.table}")
-
-
-def _shape(table: Table) -> DeltaShape:
-    key = row_key(table)
-    columns = table.user_columns + (key.columns if key.hidden else ())
-    check_readable(table, columns)
-    return DeltaShape(table.qualified_name, columns, key)
-
-
-def _runs(objects: list[ListedObject], split_rows: int) -> Iterator[list[ListedObject]]:
-    share: list[ListedObject] = []
-    rows = 0
-    for listed in objects:
-        share.append(listed)
-        rows += listed.stats.rows
-        if rows >= split_rows:
-            yield share
-            share, rows = [], 0
-    if share:
-        yield share
 
 
 # ---- the table at both points

@@ -5,12 +5,13 @@ are read, and result in no change. The delta is divided into splits (`ccpr.mirro
 common. Source: decision deltas-by-commit-time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +20,17 @@ import pyarrow.compute as pc
 from ccpr.matrixone.objects.identifiers import OBJECT_ID_SIZE, object_name, rowid_order
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import check_readable
 from ccpr.matrixone.objects.visibility import ListedObject, count_deletions, not_after, open_listed, tombstones_of
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.delta.duplicates import find_duplicates
-from ccpr.mirror.delta.row_keys import ALL_KEYS, KeyRange, Zone, key_zone, row_key
+from ccpr.mirror.delta.row_keys import ALL_KEYS, KeyRange, Zone, key_zone
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit, joined, run_split
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.points import Point, TableRef
 from ccpr.mirror.pruning import stats_tell_of
 
+T = TypeVar("T")
 SPLIT_ROWS = 1 << 20  # rows of a split, roughly; their keys are in memory at a time
 
 
@@ -153,14 +154,9 @@ class _Plan:
         self.now, self.since, self.at = now, since, at
         self.left_out_then: Mapping[bytes, np.ndarray] = {}
         self.left_out_now: Mapping[bytes, np.ndarray] = {}
-        table = now.table
-        key = row_key(table)
-        columns = table.user_columns + (key.columns if key.hidden else ())
-        check_readable(table, columns)
+        self.table, shape = now.table, DeltaShape.of(now.table)
         known = {(column.seqnum, column.type) for column in self.then.table.columns}
-        dated = all((column.seqnum, column.type) in known for column in columns)
-        self.shape = DeltaShape(table.qualified_name, columns, key, dated)
-        self.table = table
+        self.shape = replace(shape, dated=all((column.seqnum, column.type) in known for column in shape.columns))
 
     def leave_out(self, then: Mapping[bytes, np.ndarray], now: Mapping[bytes, np.ndarray]) -> None:
         """Rows that count as deleted at each point, by object. An old one is new where it counts now."""
@@ -232,7 +228,7 @@ class _Plan:
             # All rows are of one point, which has each key once: any division will do. The order of rowids keeps the
             # number of tombstone objects of a share small.
             objects = sorted(objects, key=lambda changed: rowid_order(changed.listed.stats.object_id))
-            for share in _runs(objects, self.split_rows):
+            for share in in_shares(objects, attrgetter("rows"), self.split_rows):
                 yield share, ALL_KEYS
         else:
             zones = self._zones(objects)
@@ -285,13 +281,13 @@ class _Plan:
         return _tombstones(self.now)
 
 
-def _runs(objects: Iterable[_Changed], split_rows: int) -> Iterator[list[_Changed]]:
+def in_shares(objects: Iterable[T], rows_of: Callable[[T], int], split_rows: int) -> Iterator[list[T]]:
     """Consecutive objects, each time until they have `split_rows` rows."""
-    share: list[_Changed] = []
+    share: list[T] = []
     rows = 0
-    for changed in objects:
-        share.append(changed)
-        rows += changed.rows
+    for one in objects:
+        share.append(one)
+        rows += rows_of(one)
         if rows >= split_rows:
             yield share
             share, rows = [], 0

@@ -19,11 +19,10 @@ from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US
 from ccpr.matrixone.objects.errors import ObjectMismatch
 from ccpr.matrixone.objects.invalid_text import stored_bytes
 from ccpr.matrixone.objects.types import is_decimal_text, is_packed
-from ccpr.matrixone.objects.zonemap import parse_zonemap
 from ccpr.matrixone.schema import COMPOSITE_KEY, FAKE_KEY, Column, Table
 from ccpr.mirror.errors import KeysNotUnique, TableWithoutKey
+from ccpr.mirror.pruning import zone_of
 
-_CUT = b"\xff" * 30  # a maximum of a zone map that was cut and may be less than the greatest key
 _EXACT = Context(prec=80)
 _PARSED_TABLES = 4096  # CREATE TABLE texts whose primary keys are in memory
 _INTEGERS = frozenset(
@@ -218,13 +217,8 @@ def key_zone(zonemap: bytes, column: Column) -> Zone | None:
     """The zone of the keys in this column; None if the zone map says nothing about them."""
     if column.type.oid not in _ORDERED or (column.labels and not is_packed(column)) or is_decimal_text(column):
         return None
-    parsed = parse_zonemap(zonemap)
-    if parsed is None or parsed.oid != column.type.oid:
-        return None
-    low, high = parsed.minimum, parsed.maximum
-    if column.type.oid == types.UUID:
-        low, high = str(low).encode(), str(high).encode()
-    return Zone(low, None if high == _CUT else high)
+    zone = zone_of(zonemap, column)
+    return None if zone is None else Zone(*zone)
 
 
 def _scalar(stored: Any, kind: pa.DataType, column: Column) -> pa.Scalar:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import arrow_schema
+from ccpr.matrixone.objects.types import arrow_schema, check_readable
 from ccpr.matrixone.objects.visibility import (
     ROW_BITS,
     ListedObject,
@@ -27,8 +27,8 @@ from ccpr.matrixone.objects.visibility import (
     open_listed,
     visible_mask,
 )
-from ccpr.matrixone.schema import Column
-from ccpr.mirror.delta.row_keys import ALL_KEYS, KeyRange, RowKey, Zone, key_zone, partners, same
+from ccpr.matrixone.schema import Column, Table
+from ccpr.mirror.delta.row_keys import ALL_KEYS, KeyRange, RowKey, Zone, key_zone, partners, row_key, same
 from ccpr.mirror.errors import KeysNotBytes
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.open_store import open_store
@@ -75,6 +75,14 @@ class DeltaShape:
     columns: tuple[Column, ...]
     key: RowKey
     dated: bool = True
+
+    @classmethod
+    def of(cls, table: Table) -> "DeltaShape":
+        """Raises TableWithoutKey, DdlUnreadable, ObjectUnsupported."""
+        key = row_key(table)
+        columns = table.user_columns + (key.columns if key.hidden else ())
+        check_readable(table, columns)
+        return cls(table.qualified_name, columns, key)
 
     @property
     def upsert_schema(self) -> pa.Schema:

@@ -61,7 +61,7 @@ class HostileServers:
         """Log in, and ask what the number says."""
         endpoint = Endpoint("127.0.0.1", port, "sys", "dump", tls=Tls("disabled"))
         times = {"connect_timeout": SECONDS, "read_timeout": SECONDS, "write_timeout": SECONDS}
-        with Session.connect(endpoint, SECRET.decode(), **times, retry=_ONCE) as session:
+        with Session(endpoint, SECRET.decode(), **times, retry=_ONCE) as session:
             _ASKS[ask % len(_ASKS)](session)
 
     def _serve(self, listener: socket.socket, answers: list[bytes]) -> None:

@@ -91,7 +91,7 @@ class HostileClients:
 
     def _is_alive(self) -> None:
         endpoint = Endpoint("127.0.0.1", self._emulator.port, "sys", "dump", tls=Tls("disabled"))
-        with Session.connect(endpoint, None, read_timeout=_RETRY_SECONDS) as session:
+        with Session(endpoint, None, read_timeout=_RETRY_SECONDS) as session:
             assert session.query("SELECT 1").rows
 
     def close(self) -> None:

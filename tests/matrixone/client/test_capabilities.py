@@ -25,7 +25,7 @@ def upstream(recordings: Path) -> Any:
 
 
 def connect(upstream: RecordedUpstream, user: str = "dump", account: str = "sys") -> Session:
-    return Session.connect(Endpoint("127.0.0.1", upstream.port, account, user), "any")
+    return Session(Endpoint("127.0.0.1", upstream.port, account, user), "any")
 
 
 def test_the_interface_is_there_if_its_statements_are_answered(upstream: RecordedUpstream) -> None:

@@ -356,7 +356,7 @@ def test_an_external_table_costs_no_table_its_ddl_text(name: str):
     with SimulatedUpstream(storage, password=PASSWORD) as emulator:
         upstream = Endpoint(host="127.0.0.1", port=emulator.port, account="sys", user="dump")
         publication = Publication("p", "sys", 0)
-        with Session.connect(upstream, PASSWORD, retry=AT_ONCE) as session:
+        with Session(upstream, PASSWORD, retry=AT_ONCE) as session:
             create_snapshot(session, "xr_1", publication, "shop")
             at = snapshot_timestamp(session, "xr_1", publication)
             (expected,) = read_catalog(session, publication, "shop", "xr_1", at).tables
@@ -403,7 +403,7 @@ def test_what_created_a_table_is_only_read_where_it_is_needed():
     with SimulatedUpstream(storage, password=PASSWORD) as emulator:
         upstream = Endpoint(host="127.0.0.1", port=emulator.port, account="sys", user="dump")
         publication = Publication("p", "sys", 0)
-        with Session.connect(upstream, PASSWORD, retry=AT_ONCE) as session:
+        with Session(upstream, PASSWORD, retry=AT_ONCE) as session:
             create_snapshot(session, "xr_1", publication, "shop")
             at = snapshot_timestamp(session, "xr_1", publication)
             sent = emulator.status().statements

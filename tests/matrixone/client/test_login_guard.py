@@ -122,7 +122,7 @@ class Server:
 
 
 def to_upstream(port: int, tls: Tls) -> None:
-    Session.connect(Endpoint("127.0.0.1", port, "sys", "u", tls=tls), SECRET, connect_timeout=5).close()
+    Session(Endpoint("127.0.0.1", port, "sys", "u", tls=tls), SECRET, connect_timeout=5).close()
 
 
 def to_target(port: int, tls: Tls) -> None:

@@ -81,7 +81,7 @@ def test_an_unreachable_port_is_tried_once(caplog: pytest.LogCaptureFixture):
         taken.bind(("127.0.0.1", 0))
         endpoint = Endpoint("127.0.0.1", taken.getsockname()[1], "sys", "u")
     with pytest.raises(UpstreamUnreachable) as raised:
-        Session.connect(endpoint, "p")
+        Session(endpoint, "p")
     assert "attempt 1 failed" not in caplog.text
     assert raised.value.number == 2003
 
@@ -93,13 +93,13 @@ def test_without_a_free_descriptor_the_error_says_so(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(socket, "create_connection", none_left)
     with pytest.raises(UpstreamUnreachable, match="no descriptor is free") as raised:
-        Session.connect(Endpoint("127.0.0.1", 6001, "sys", "dump"), PASSWORD)
+        Session(Endpoint("127.0.0.1", 6001, "sys", "dump"), PASSWORD)
     assert "ulimit -n" in raised.value.remedy
 
 
 def test_an_unknown_host_is_unreachable():
     with pytest.raises(UpstreamUnreachable):
-        Session.connect(Endpoint("no-such-host.invalid", 6001, "sys", "u"), "p", connect_timeout=5)
+        Session(Endpoint("no-such-host.invalid", 6001, "sys", "u"), "p", connect_timeout=5)
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def _listener(greeting: bytes | None) -> Iterator[int]:
 
 def test_a_listener_that_stays_silent_is_an_error_after_the_connect_timeout():
     with _listener(None) as port, pytest.raises(UpstreamUnreachable):
-        Session.connect(Endpoint("127.0.0.1", port, "sys", "u"), "p", connect_timeout=0.3, read_timeout=3600)
+        Session(Endpoint("127.0.0.1", port, "sys", "u"), "p", connect_timeout=0.3, read_timeout=3600)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_listener_that_stays_silent_is_an_error_after_the_connect_timeout():
 )
 def test_a_listener_that_speaks_something_else_is_not_an_upstream(greeting: bytes):
     with _listener(greeting) as port, pytest.raises(UpstreamUnreachable):
-        Session.connect(Endpoint("127.0.0.1", port, "sys", "u"), "p", connect_timeout=1)
+        Session(Endpoint("127.0.0.1", port, "sys", "u"), "p", connect_timeout=1)
 
 
 @pytest.mark.recordings
@@ -219,7 +219,7 @@ def test_a_server_that_asks_for_the_password_in_clear_text_does_not_get_it():
         thread.start()
         endpoint = Endpoint("127.0.0.1", server.getsockname()[1], "sys", "u", tls=Tls("disabled"))
         with pytest.raises(AccessDenied, match="clear text"):
-            Session.connect(endpoint, "clear-secret", connect_timeout=5)
+            Session(endpoint, "clear-secret", connect_timeout=5)
         thread.join(5)
     assert len(received) == 2
     assert b"clear-secret" not in b"".join(received)
@@ -250,7 +250,7 @@ def test_after_a_broken_answer_the_next_statement_connects_again(play: Callable[
 def test_an_upstream_that_falls_silent_is_an_error_after_the_read_timeout(play: Callable[..., Any]):
     upstream = play("dml")
     upstream.emulator.inject(Delay("select_mo_tables", seconds=1.5))
-    with Session.connect(upstream.endpoint(), PASSWORD, read_timeout=0.2) as session:
+    with Session(upstream.endpoint(), PASSWORD, read_timeout=0.2) as session:
         with pytest.raises(ConnectionLost):  # a longer wait would get the answer
             session.query(upstream_sql.select_tables(0, upstream.database))
         assert session.query("SELECT 1").rows == [(b"1",)]
@@ -435,7 +435,7 @@ def test_pymysql_calls_the_private_methods_that_a_session_overrides(
         return overriding(*arguments)
 
     monkeypatch.setattr(session_module._Connection, member, noted)
-    with Session.connect(endpoint, None) as session:
+    with Session(endpoint, None) as session:
         assert session.query("SELECT 1").rows == [(b"1",), (b"2",)]
     assert calls, broken(member, purpose)
 
@@ -454,7 +454,7 @@ def test_pymysql_calls_the_private_methods_that_a_session_overrides(
     ],
 )
 def test_pymysql_has_the_private_members_that_a_session_uses(member: str, purpose: str, endpoint: Endpoint):
-    with Session.connect(endpoint, None) as session:
+    with Session(endpoint, None) as session:
         assert hasattr(session._open(), member), broken(member, purpose)
 
 
@@ -472,7 +472,7 @@ def test_pymysql_has_the_timeouts_and_the_socket_that_a_session_sets(
         )
 
     monkeypatch.setattr(session_module._Connection, "_get_server_information", noted)
-    with Session.connect(endpoint, None, connect_timeout=3.0, read_timeout=7.0, write_timeout=5.0) as session:
+    with Session(endpoint, None, connect_timeout=3.0, read_timeout=7.0, write_timeout=5.0) as session:
         connection: Any = session._open()
         assert at_login == [3.0], broken("_read_timeout", "wait for the login no longer than the connect timeout")
         assert connection._read_timeout == 7.0, broken("_read_timeout", "read with the read timeout after the login")
@@ -483,7 +483,7 @@ def test_pymysql_has_the_timeouts_and_the_socket_that_a_session_sets(
 
 
 def test_pymysql_has_the_private_members_that_read_a_large_row(endpoint: Endpoint):
-    with Session.connect(endpoint, None) as session:
+    with Session(endpoint, None) as session:
         connection: Any = session._open()
         connection._execute_command(0x03, "SELECT 1")
         head = connection._rfile.read(4)
@@ -495,7 +495,7 @@ def test_pymysql_has_the_private_members_that_read_a_large_row(endpoint: Endpoin
 
 
 def test_pymysql_has_the_results_that_a_session_releases(endpoint: Endpoint):
-    with Session.connect(endpoint, None) as session:
+    with Session(endpoint, None) as session:
         connection: Any = session._open()
         connection.query("SELECT 1")
         result = connection._result
