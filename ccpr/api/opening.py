@@ -18,7 +18,7 @@ from ccpr.api.values import (
     plain_at,
     point_of,
 )
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import DEFAULT_READING, Reading
 from ccpr.mirror.errors import BadOption, MirrorNotFound, QueryFailed, TableMissingInMirror
@@ -313,7 +313,7 @@ def _add_views(
 
     from ccpr.matrixone.definitions import views_in_order
     from ccpr.mirror.duckdb_rows import quoted
-    from ccpr.mirror.duckdb_views import create_view
+    from ccpr.mirror.sql import create_view
 
     for each in mirror.definitions(point):
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(each.database)}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.table_read import TableRead, first_rows, with_json

@@ -1,7 +1,9 @@
-"""A defect as an error, and a missing extra. The others are in the errors.py of the lowest room that raises or catches
-them."""
+"""A defect as an error, and a missing extra: what needs a package that only some need asks here before it imports it
+(`pyproject.toml`, docs/dependencies.md). The other errors are in the errors.py of the lowest room that raises or
+catches them."""
 
 import traceback
+from importlib.util import find_spec
 from typing import Self
 
 from ccpr.matrixone.errors import Terminal, Transient
@@ -42,3 +44,22 @@ def raised_at(error: Exception) -> str:
     """File and line."""
     last = traceback.extract_tb(error.__traceback__, limit=-1)[-1]
     return f"{last.filename}:{last.lineno}"
+
+
+def require(extra: str, *packages: str, otherwise: str = "") -> None:
+    """Raises ExtraMissing, which names the extra, unless all these packages of it can be imported. `otherwise` is a
+    sentence about how to do without it."""
+    if missing := absent(*packages):
+        what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        raise missing_extra(extra, what, otherwise)
+
+
+def missing_extra(extra: str, what: str, otherwise: str = "") -> ExtraMissing:
+    """The error that names the extra: `what` is missing."""
+    remedy = f"pip install 'matrixone-ccpr[{extra}]'"
+    return ExtraMissing(what, subject=f"extra {extra}", remedy=f"{remedy}. {otherwise}" if otherwise else remedy)
+
+
+def absent(*packages: str) -> list[str]:
+    """Those of some top-level packages that are not installed."""
+    return [package for package in packages if find_spec(package) is None]

@@ -15,19 +15,7 @@ class StartedStep(Protocol):
     def title(self) -> str: ...
 
 
-def _ignore_step(step: StartedStep) -> None:
-    pass
-
-
-def _ignore_target(name: str) -> None:
-    pass
-
-
-def _ignore_rows(rows: int, size: int) -> None:
-    pass
-
-
-def _ignore_bytes(size: int) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 
@@ -44,11 +32,11 @@ class Progress:
     on_bytes : called with the bytes of objects that were copied since the last call.
     """
 
-    on_step: Callable[[StartedStep], None] = _ignore_step
-    on_target: Callable[[str], None] = _ignore_target
-    on_rows: Callable[[int, int], None] = _ignore_rows
-    on_copy: Callable[[int], None] = _ignore_bytes
-    on_bytes: Callable[[int], None] = _ignore_bytes
+    on_step: Callable[[StartedStep], None] = _ignore
+    on_target: Callable[[str], None] = _ignore
+    on_rows: Callable[[int, int], None] = _ignore
+    on_copy: Callable[[int], None] = _ignore
+    on_bytes: Callable[[int], None] = _ignore
 
 
 SILENT = Progress()

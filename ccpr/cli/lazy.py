@@ -62,7 +62,7 @@ def registered() -> Any:
 def _registered(name: str, *, extra: str) -> Any:
     for entry in registered().select(name=name):
         return entry.load()
-    from ccpr.base.extras import missing_extra
+    from ccpr.base.errors import missing_extra
 
     raise missing_extra(extra, f"`ccpr {name}` is not installed")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ccpr.base.carrying import carry_here
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.base.wording import size_text
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name, Yes

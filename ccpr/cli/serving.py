@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ccpr.base.ending import Ending
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.base.loops import Guard
 from ccpr.cli.output import json_text
 from ccpr.matrixone.errors import CcprError

@@ -7,7 +7,7 @@ It needs the extra `dagster`, which is without pyspark. A run that copies by a S
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 
 if TYPE_CHECKING:
     from ccpr.dagster.component import CcprComponent

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from ccpr.api.scan import Scan
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.dagster import metadata
 from ccpr.dagster.replication import as_failure
 from ccpr.dagster.spark_resource import SparkResource

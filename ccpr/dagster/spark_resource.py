@@ -14,7 +14,7 @@ from dagster import ConfigurableResource
 from pydantic import Field, PrivateAttr
 
 from ccpr.base.copy_meter import CopyLog
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.pipeline.spark.choice import CopierChoice
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, start_java, unavailable

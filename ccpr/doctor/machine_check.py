@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from ccpr.base.extras import absent
+from ccpr.base.errors import absent
 from ccpr.base.file_modes import closed_folder, is_open_to_others
 from ccpr.base.wording import first_names
 from ccpr.doctor.check import Check, Verdict, checked

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from ccpr.base.extras import absent
+from ccpr.base.errors import absent
 from ccpr.doctor.check import Check, Verdict, failed
 from ccpr.doctor.upstream_check import connect_once
 from ccpr.matrixone.client.object_answers import get_object

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.lake.errors import LakeStoreUnsafe
 from ccpr.mirror.errors import BadName, MirrorDamaged, StoreFailed
 from ccpr.mirror.local_store import LocalStore

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from ccpr.matrixone.client.column_types import encode_type
-from ccpr.matrixone.client.default_cells import default_cell
+from ccpr.matrixone.client.column_types import default_cell, encode_type
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.server.answers import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, VARCHAR, Cell

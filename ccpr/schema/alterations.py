@@ -1,4 +1,5 @@
-"""The ALTERs and renames of a target's table, as text.
+"""The statements that create, alter, rename, replace and drop a target's tables, and the names of the shadow tables
+that they use. The plan and the run both call these functions, so what a plan shows is what is run.
 
 They are meant for a session as `ccpr.schema.render` says. The definitions that are compared are those that
 `ccpr.schema.sync_mark.for_sync` made.
@@ -6,10 +7,12 @@ They are meant for a session as `ccpr.schema.render` says. The definitions that 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Literal
 
-from ccpr.matrixone.ddl.definition import ColumnDefinition, CreateTable
+from ccpr.matrixone.ddl.definition import ColumnDefinition, CreateTable, format_create_table
 from ccpr.matrixone.schema import Table
-from ccpr.matrixone.sql.quoting import quote_name, quote_string
+from ccpr.matrixone.sql.quoting import quote_name, quote_qualified, quote_string
 from ccpr.schema.choices import Dialect
 from ccpr.schema.table_diff import (
     ColumnAdded,
@@ -25,6 +28,8 @@ from ccpr.schema.table_diff import (
     can_be_altered,
     diff_tables,
 )
+
+Name = tuple[str, str]  # database, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +143,39 @@ def _only_nullability(changes: Sequence[DefinitionChange], bound: set[str]) -> s
     """Columns that do not change before the rows are there."""
     early = {change.name for change in changes if isinstance(change, ColumnAltered) and not change.after_rows}
     return bound - early
+
+
+def quoted(name: Name) -> str:
+    return quote_qualified(name)
+
+
+def shadow_name(purpose: Literal["load", "old"], task_id: str, table_id: int) -> str:
+    """The name of the shadow table that is loaded (``load``), or of a replaced table until it is dropped (``old``). No
+    other subscription's table has this name."""
+    return f"ccpr_{purpose}_{sha256(task_id.encode()).hexdigest()[:12]}_{table_id}"
+
+
+def make_shadow(create: CreateTable, shadow: str) -> str:
+    """CREATE TABLE of the shadow table that rows are loaded into. Its indexes are made after the load."""
+    return format_create_table(replace(create, name=shadow, indexes=()))
+
+
+def show_loaded(
+    create: CreateTable, shadow: str, outgoing: Sequence[tuple[Name, str]], dialect: Dialect
+) -> tuple[str, ...]:
+    """The statements that make the indexes, rename all tables in one step, and drop what was replaced.
+
+    `outgoing` : the replaced tables, each with the name that it has until it is dropped.
+    """
+    database = create.database
+    loaded = quoted((database, shadow))
+    retired = [(quoted(name), quoted((name[0], old))) for name, old in outgoing]
+    return (
+        *alter_statements(loaded, [f"ADD {index}" for index in create.indexes], dialect),
+        rename_tables([*retired, (loaded, quoted((database, create.name)))]),
+        *(drop_table((name[0], old)) for name, old in outgoing),
+    )
+
+
+def drop_table(name: Name) -> str:
+    return f"DROP TABLE IF EXISTS {quoted(name)}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ccpr.base.clock import Clock
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError

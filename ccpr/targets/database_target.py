@@ -25,10 +25,10 @@ from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import FAKE_KEY
+from ccpr.schema.alterations import drop_table, show_loaded
 from ccpr.schema.choices import Dialect
 from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER
 from ccpr.schema.sync_mark import Release, release
-from ccpr.schema.table_statements import drop_table, show_loaded
 from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import CheckpointUnknown, PointTooOld

@@ -13,8 +13,8 @@ import pymysql
 
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.schema.alterations import drop_table, make_shadow, shadow_name
 from ccpr.schema.choices import Dialect
-from ccpr.schema.table_statements import drop_table, make_shadow, shadow_name
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart, TargetTable, TaskRows
 from ccpr.targets.encoding import LoadColumn

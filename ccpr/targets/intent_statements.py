@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ccpr.matrixone.ddl.parser import parse_create_table
-from ccpr.schema.alterations import alter_table, rename_tables
+from ccpr.schema.alterations import alter_table, drop_table, quoted, rename_tables, shadow_name, show_loaded
 from ccpr.schema.choices import Dialect
 from ccpr.schema.sync_mark import release
-from ccpr.schema.table_statements import drop_table, quoted, shadow_name, show_loaded
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.errors import TargetRegistryEdited

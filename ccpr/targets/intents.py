@@ -25,7 +25,7 @@ import sqlalchemy as sa
 
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.schema.table_statements import Name, quoted
+from ccpr.schema.alterations import Name, quoted
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.errors import (

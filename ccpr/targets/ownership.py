@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from ccpr.matrixone.ddl.definition import format_create_table
 from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.schema.alterations import Name, quoted
 from ccpr.schema.choices import Dialect
 from ccpr.schema.sync_mark import check_mark
-from ccpr.schema.table_statements import Name, quoted
 from ccpr.targets.base import TargetTable
 from ccpr.targets.errors import TargetTableAltered, TargetTableDropped, TargetTableForeign
 from ccpr.targets.registry import ColumnFacts, Registry

@@ -18,18 +18,26 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ccpr.base.failure import Failure
-from ccpr.matrixone.ddl.comparing import comparable
 from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
 from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
-from ccpr.schema.alterations import Alteration, alter_table, rename_tables
+from ccpr.schema.alterations import (
+    Alteration,
+    alter_table,
+    drop_table,
+    make_shadow,
+    quoted,
+    rename_tables,
+    shadow_name,
+    show_loaded,
+)
 from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, Dialect, DuplicateKeys, MaxDrop
+from ccpr.schema.ddl_diff import comparable
 from ccpr.schema.policy import Decision, decide
 from ccpr.schema.sync_mark import NotSyncable
 from ccpr.schema.table_changes import CatalogChange, ChangeKind, diff_catalogs
 from ccpr.schema.table_diff import ColumnAdded, ColumnNullabilityChanged, IndexAdded, diff_tables
-from ccpr.schema.table_statements import drop_table, make_shadow, quoted, shadow_name, show_loaded
 from ccpr.schema.target_types import TargetUnfit
 from ccpr.targets.base import Registered, TableState, TargetTable
 from ccpr.targets.errors import DdlWaits, NameTaken, TargetChangeStuck, TargetDropsHeld, TargetTableDropped

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.matrixone.objects.zero_dates import is_zero_date
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import ccpr
 from ccpr.cli.main import app
 from ccpr.matrixone.definitions import View
-from ccpr.mirror.duckdb_views import create_view
+from ccpr.mirror.sql import create_view
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command, source_uri

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.base.errors import ExtraMissing
-from ccpr.base.extras import absent, require
+from ccpr.base.errors import ExtraMissing, absent, require
 from ccpr.cli.main import Commands
 
 ROOT = Path(__file__).parents[2]

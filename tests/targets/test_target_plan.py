@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ccpr.base.failure import Failure
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
+from ccpr.schema.alterations import shadow_name
 from ccpr.schema.choices import DdlPolicy, Dialect, MaxDrop
 from ccpr.schema.render import target_table
 from ccpr.schema.sync_mark import for_sync
-from ccpr.schema.table_statements import shadow_name
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import Registered, TableState, TargetTable
 from ccpr.targets.target_plan import Alter, Build, Drop, TargetPlan, TargetRules, plan_target, renames, replaced

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ccpr.matrixone.client import upstream_sql
-from ccpr.matrixone.client.column_types import decode_type
+from ccpr.matrixone.client.column_types import decode_type, default_text
 from ccpr.matrixone.client.created import creates_ordinary_table, ddl_from_created, has_temporary_name
-from ccpr.matrixone.client.default_cells import default_text
 from ccpr.matrixone.client.errors import (
     BadAnswer,
     BadCatalog,

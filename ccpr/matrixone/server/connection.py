@@ -34,9 +34,9 @@ from ccpr.matrixone.server.packets import (
     ok_of,
     row_of,
 )
-from ccpr.matrixone.server.variables import SERVER_VERSION
 
 T = TypeVar("T")
+SERVER_VERSION: Final = "8.0.30-MatrixOne-v1.3.0"
 NATIVE_PASSWORD: Final = b"mysql_native_password"
 LOGIN_LIMIT_BYTES: Final = 64 * 1024
 LOGIN_SECONDS: Final = 10.0

@@ -18,9 +18,9 @@ from ccpr.matrixone.server.answers import (
 from ccpr.matrixone.server.backing import SYSTEM_DATABASES
 from ccpr.matrixone.server.backing import internal as internal_error
 from ccpr.matrixone.server.like import Like
+from ccpr.matrixone.server.select_values import variables_of
 from ccpr.matrixone.server.statements import Show
 from ccpr.matrixone.server.upstream import Upstream
-from ccpr.matrixone.server.variables import variables_of
 
 PUBLICATION_COLUMNS: Final = {
     "publication": VARCHAR,

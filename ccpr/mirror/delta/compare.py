@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Reading, ZeroDates
 from ccpr.mirror.delta.between import TableChanges, changes_between

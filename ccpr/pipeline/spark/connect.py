@@ -7,7 +7,7 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.spark.errors import (

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.base.carrying import Work, WorkKind
-from ccpr.base.errors import ExtraMissing
-from ccpr.base.extras import absent
+from ccpr.base.errors import ExtraMissing, absent
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.copying import CopyEngine, CopyJob, copy_in_process
 from ccpr.pipeline.spark.carry import carry_in_tasks

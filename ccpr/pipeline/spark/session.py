@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccpr.base.extras import require
+from ccpr.base.errors import require
 from ccpr.pipeline.spark.connect import require_client, shown_url
 from ccpr.pipeline.spark.errors import SparkUnavailable
 from ccpr.pipeline.spark.java import find_java

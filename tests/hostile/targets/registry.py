@@ -6,9 +6,9 @@ from typing import Any
 
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
+from ccpr.schema.alterations import drop_table, shadow_name, show_loaded
 from ccpr.schema.choices import Dialect
 from ccpr.schema.sync_mark import release
-from ccpr.schema.table_statements import drop_table, shadow_name, show_loaded
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.expected_tables import ExpectedTables, named, target_of

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ccpr.matrixone.ddl.comparing import comparable
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.schema.ddl_diff import comparable
 
 COLUMNS = "`id` int NOT NULL, `v` varchar(10){v} DEFAULT 'x', `t` text{t}, `e` enum('a','b'), PRIMARY KEY (`id`)"
 

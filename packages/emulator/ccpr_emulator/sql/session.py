@@ -26,9 +26,9 @@ from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import VAR_STRING, Answer, Done, LocalFile, ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.backing import SYSTEM_DATABASES
+from ccpr.matrixone.server.select_values import SERVER_VERSION, VARIABLES
 from ccpr.matrixone.server.statements import Select
 from ccpr.matrixone.server.tokens import Tokens
-from ccpr.matrixone.server.variables import SERVER_VERSION, VARIABLES
 from ccpr.matrixone.sql.lexer import tokens as tokens_of
 from ccpr_emulator.engine.definitions import BadDefinition
 from ccpr_emulator.engine.entries import SEQUENCE, TABLE, VIEW
