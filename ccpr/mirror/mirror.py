@@ -438,9 +438,8 @@ def choose_columns(table: Table, names: Sequence[str] | None, *, hidden: bool = 
     missing = [name for name in names if name not in by_name]
     if missing:
         remedy = meant(missing[0], (column.name for column in table.user_columns), "columns")
-        raise TableMissingInMirror(
-            f"no column {', '.join(missing)}", subject=f"table {table.qualified_name}", remedy=remedy
-        )
+        message = f"no column {', '.join(missing)}"
+        raise TableMissingInMirror(message, subject=f"table {table.qualified_name}", remedy=remedy)
     chosen = tuple(by_name[name] for name in names)
     check_readable(table, chosen)
     return chosen

@@ -52,11 +52,9 @@ class ObjectDiff:
 
     def without(self, table_ids: Collection[int]) -> "ObjectDiff":
         """The difference of all but some tables."""
-        return (
-            ObjectDiff(rows_without(self.added, table_ids), rows_without(self.removed, table_ids))
-            if table_ids
-            else self
-        )
+        if not table_ids:
+            return self
+        return ObjectDiff(rows_without(self.added, table_ids), rows_without(self.removed, table_ids))
 
     def joined(self, other: "ObjectDiff") -> "ObjectDiff":
         """Together with the difference of other tables."""
@@ -131,11 +129,9 @@ def decode_stats(batch: pa.RecordBatch) -> pa.RecordBatch:
     lengths = pc.binary_length(stats)
     sound = pc.fill_null(pc.equal(lengths, STATS_SIZE), False)
     decoded = stats_columns(stats.filter(sound))
-    places = (
-        pc.if_else(sound, pc.subtract(pc.cumulative_sum(sound.cast(pa.int64())), 1), None)
-        if len(stats)
-        else pa.array([], pa.int64())
-    )
+    places = pa.array([], pa.int64())
+    if len(stats):
+        places = pc.if_else(sound, pc.subtract(pc.cumulative_sum(sound.cast(pa.int64())), 1), None)
     columns = {
         "stats": stats,
         "stats_bytes": pc.fill_null(lengths, 0).cast(pa.int32()),

@@ -9,7 +9,6 @@ from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import DatabaseMissing, HistoryUnreadable
 from ccpr.matrixone.client.table_catalog import (
     TableCatalog,
-    TableVersion,
     joined_catalogs,
     read_catalog,
     table_versions,
@@ -52,7 +51,7 @@ def read_databases(
                 note_changed(table, failures, subscription.settings)
         catalogs.append(catalog)
         is_partitioned = any(version.is_partitioned for version in versions)
-        lists[name] = DatabaseList(later, databases[name], _ids(versions), is_partitioned)
+        lists[name] = DatabaseList(later, databases[name], {one.name: one.id for one in versions}, is_partitioned)
     joined = joined_catalogs(catalogs, ref.at)
     left_out = ((name, CAPITALS) for name in others)
     return replace(joined, unreplicated=(*joined.unreplicated, *left_out)), lists, failures
@@ -67,9 +66,8 @@ def still_there(subscription: Subscription) -> Iterator[None]:
     except DatabaseMissing as error:
         if not subscription.of_account:
             raise
-        raise TableChangedMeanwhile(
-            f"a database was dropped meanwhile: {error.message}", subject=error.subject
-        ) from error
+        message = f"a database was dropped meanwhile: {error.message}"
+        raise TableChangedMeanwhile(message, subject=error.subject) from error
 
 
 def chosen_databases(
@@ -100,7 +98,3 @@ def chosen_databases(
             remedy=f"`ccpr alter {subscription.name} --databases …`, then `ccpr resume {subscription.name}`.",
         )
     return listable, sorted(found.keys() - listable.keys())
-
-
-def _ids(versions: list[TableVersion]) -> dict[str, int]:
-    return {version.name: version.id for version in versions}

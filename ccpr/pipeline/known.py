@@ -71,9 +71,8 @@ def known_catalog(
         found = read_names(session, subscription.publication, subscription.database, at)
         relations = digest_of(relations_of(found)) if whole else ""
         if not last.tables.keys() <= {table.id for table in found.tables} or relations != context.relations:
-            raise HistoryUnreadable(
-                f"the catalog at {at} is not that of its checksum", subject=f"database {subscription.database}"
-            )
+            message = f"the catalog at {at} is not that of its checksum"
+            raise HistoryUnreadable(message, subject=f"database {subscription.database}")
         return found
 
     return CatalogDiff(

@@ -49,9 +49,8 @@ def check_stats(listed: pa.Table, subject: str) -> None:
     decoded = stats_columns(listed.column("stats").combine_chunks())
     wrong = decoded.filter(pc.invert(are_sound(decoded))).column("name").to_pylist()
     if wrong:
-        raise BadObjectList(
-            f"{len(wrong)} objects have stats that contradict themselves: {', '.join(wrong[:3])}", subject=subject
-        )
+        message = f"{len(wrong)} objects have stats that contradict themselves: {', '.join(wrong[:3])}"
+        raise BadObjectList(message, subject=subject)
 
 
 def _rules(listed: pa.Table, at: Timestamp) -> Iterator[tuple[str, str, pa.ChunkedArray]]:

@@ -214,9 +214,8 @@ def _join_ids(
     unknown = [name for name in names if name[1] not in table_ids.get(name[0], {})]
     if unknown or codes.null_count:
         shown = ", ".join(".".join(name) for name in unknown[:3]) or "a table without a name"
-        raise BadObjectList(
-            f"the list names {shown}, which the catalog of the same snapshot does not have", subject=subject
-        )
+        message = f"the list names {shown}, which the catalog of the same snapshot does not have"
+        raise BadObjectList(message, subject=subject)
     ids = pa.array([table_ids[database][table] for database, table in names], pa.int64()).take(codes.indices)
     return pc.is_valid(ids), ids
 

@@ -176,15 +176,10 @@ def _change(
 ) -> PlannedChange:
     """`filled`: ids of tables that get rows."""
     kind = _kind(change, subscription, names, filled)
-    before = (
-        change.before.qualified_name
-        if change.before and change.before.qualified_name != change.table.qualified_name
-        else None
-    )
+    before, now = change.before and change.before.qualified_name, change.table.qualified_name
     diff = ddl_diff(change.before, change.after) if change.before and change.after else ""
-    return PlannedChange(
-        kind, change.table.qualified_name, before, kind in _ENDS, diff, change.table.kind is Kind.INDEX
-    )
+    is_index = change.table.kind is Kind.INDEX
+    return PlannedChange(kind, now, None if before == now else before, kind in _ENDS, diff, is_index)
 
 
 def _kind(change: CatalogChange, subscription: Subscription, names: dict[int, str], filled: Collection[int]) -> str:

@@ -110,9 +110,8 @@ class StepResults:
                 map(text_of, about.get("sequences", ()))
             )  # of before: a point follows, for which all are read
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise MirrorDamaged(
-                f"results of an open iteration cannot be read: {error!s:.200}", subject=subject
-            ) from error
+            message = f"results of an open iteration cannot be read: {error!s:.200}"
+            raise MirrorDamaged(message, subject=subject) from error
         added, refetched, removed = (self._read(name) for name in ("added.arrow", "refetched.arrow", LISTED))
         self._is_there = Listed(ObjectDiff(added, removed), refetched, rebuilt, failures, base_lost, sequences)
         return self._is_there
@@ -152,9 +151,8 @@ class StepResults:
             _ = report.failures, [Findings.from_text(text) for text in report.found.values()]
             return report
         except ValueError as error:
-            raise MirrorDamaged(
-                f"a failure in it cannot be read: {error}", subject=f"{self._mirror.store.url}/{name}"
-            ) from error
+            message = f"a failure in it cannot be read: {error}"
+            raise MirrorDamaged(message, subject=f"{self._mirror.store.url}/{name}") from error
 
     def _read_copied(self, name: str) -> pa.Table:
         """What an earlier release wrote lacks the last columns: objects are opened for `found`."""

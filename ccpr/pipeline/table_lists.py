@@ -128,9 +128,8 @@ def _joined(parts: list[pa.Table], table: Table) -> pa.Table:
         counts = pc.value_counts(names)
         twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
         if twice:
-            raise BadObjectList(
-                f"{', '.join(twice[:3])}: listed for several partitions", subject=f"table {table.qualified_name}"
-            )
+            message = f"{', '.join(twice[:3])}: listed for several partitions"
+            raise BadObjectList(message, subject=f"table {table.qualified_name}")
     return pa.concat_tables(parts)
 
 

@@ -46,9 +46,8 @@ class TemporarySnapshots:
             memory.answered.add(later.name)
             at = upstream_snapshots.snapshot_timestamp(self.session, later.name, publication)
             if at <= ref.at:
-                raise ConnectionLost(
-                    f"snapshot {later.name} is of {at}, not later than {ref.name}", subject=f"snapshot {later.name}"
-                )
+                message = f"snapshot {later.name} is of {at}, not later than {ref.name}"
+                raise ConnectionLost(message, subject=f"snapshot {later.name}")
             taken[database] = replace(later, physical=at.physical)
         return taken
 

@@ -77,9 +77,8 @@ def compare(mirror: Mirror, state: ServedPoint, downstream: Downstream, database
             raise CopyDiffers(f"it has {int(counted or b'0')} rows, the point has {rows}", subject=subject)
         for figure, expected, cell in zip(figures, ours, theirs, strict=True):
             if Decimal((cell or b"0").decode()) != expected:
-                raise CopyDiffers(
-                    f"column {figure.column.name}: its {figure.kind} are another than at the point", subject=subject
-                )
+                message = f"column {figure.column.name}: its {figure.kind} are another than at the point"
+                raise CopyDiffers(message, subject=subject)
         total += rows
     return total
 

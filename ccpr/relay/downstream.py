@@ -74,9 +74,8 @@ class Downstream:
         try:
             self.tasks()
         except (StatementUnknown, TableMissing, NotPermitted) as error:
-            raise DownstreamUnfit(
-                f"it has no subscriptions: {error.message}", subject=self.session.endpoint.masked()
-            ) from error
+            message = f"it has no subscriptions: {error.message}"
+            raise DownstreamUnfit(message, subject=self.session.endpoint.masked()) from error
 
     def check_reads_abort_column(self) -> None:
         """Raises DownstreamUnfit for a release that cannot read objects with this column, which ends at the first one.

@@ -151,9 +151,8 @@ def load(
         state = published.shown()
         missing = set(source.tables) - {table.name for table in state.tables.values()}
         if missing:
-            raise TableMissingInMirror(
-                f"point {point.lsn} has no table {', '.join(sorted(missing))}", subject=f"database {source.database}"
-            )
+            message = f"point {point.lsn} has no table {', '.join(sorted(missing))}"
+            raise TableMissingInMirror(message, subject=f"database {source.database}")
         for table in state.tables.values():
             if table.kind is not Kind.INDEX:
                 check_index_tables(table, source.name)

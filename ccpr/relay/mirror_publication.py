@@ -360,11 +360,9 @@ class MirrorPublication(RelayedBacking):
     def object_list(self, account: str, target: Snapshot, base: Snapshot | None) -> Sequence[Sequence[Cell]]:
         state = self._scoped(self._states.at(target.index))
         native = _is_native(target.name)
-        names = (
-            None
-            if target.level == "database"
-            else self.catalog(account, target).scope("table", self.served_as, target.table)
-        )
+        names = None
+        if target.level != "database":
+            names = self.catalog(account, target).scope("table", self.served_as, target.table)
         before = None if base is None else self._scoped(self._states.at(base.index))
         known = {} if before is None else {_id(before, table_id, native=native): table_id for table_id in before.tables}
         rows: list[tuple[Cell, ...]] = []

@@ -14,7 +14,6 @@ from threading import Lock
 
 import sqlalchemy as sa
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import StatementError
@@ -219,7 +218,7 @@ class Offers:
             served_as=database,
             offered_as=None if follower is None else follower.publication,
             approved=None if follower is None else partial(_approved, self._workspace.of(row).followers, follower.name),
-            verified=partial(_verified, self._workspace, subscription.name),
+            verified=lambda: Context.from_text(self._workspace.log.row(subscription.name).context).current,
         )
         return _Known(made, settings)
 
@@ -231,10 +230,6 @@ def _found(look: _Look, name: str) -> MirrorPublication | None:
 def reason(error: CcprError | StatementError) -> str:
     """As it is said to clients."""
     return error_text(error) if isinstance(error, CcprError) else error.text.removeprefix("internal error: ")
-
-
-def _verified(workspace: Workspace, name: str) -> SnapshotRef | None:
-    return Context.from_text(workspace.log.row(name).context).current
 
 
 def _approved(followers: FollowerRecords, follower: str) -> int:

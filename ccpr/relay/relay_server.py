@@ -149,9 +149,8 @@ class Relay:
                 stalled_seconds=STALLED_SECONDS,
             )
         except OSError as error:
-            raise RelayListen(
-                f"it cannot listen there: {error.strerror or error}", subject=f"address {listen.host}:{listen.port}"
-            ) from error
+            message = f"it cannot listen there: {error.strerror or error}"
+            raise RelayListen(message, subject=f"address {listen.host}:{listen.port}") from error
 
     @property
     def port(self) -> int:

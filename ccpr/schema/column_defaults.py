@@ -17,7 +17,8 @@ def default_of(column: ColumnDefinition, kind: TargetType, dialect: Dialect) -> 
     if column.default is None:
         return None
     read, default = _unbracketed(column.default)
-    if dialect is Dialect.MATRIXONE and kind.type == column.type and not _is_text(read):
+    is_text = len(read) == 1 and read[0].kind == "text"
+    if dialect is Dialect.MATRIXONE and kind.type == column.type and not is_text:
         return column.default
     if dialect.speaks_mysql and _holds_uuid(kind) and _is_call(read, "uuid"):
         return "(uuid())"
@@ -79,10 +80,6 @@ def _is_call(read: Sequence[Token], function: str) -> bool:
         case [Token("word" | "name", word), Token("sign", "("), Token("sign", ")")]:
             return word.lower() == function
     return False
-
-
-def _is_text(read: Sequence[Token]) -> bool:
-    return len(read) == 1 and read[0].kind == "text"
 
 
 def _is_literal(read: Sequence[Token]) -> bool:

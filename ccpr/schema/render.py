@@ -220,9 +220,8 @@ def _check_key(key: Sequence[str], types: Mapping[str, TargetType], dialect: Dia
             raise TargetUnfit(f"its key names {name!r:.80}, which is not a column", subject=subject)
         size = types[name].key_bytes
         if size is None:
-            raise TargetUnfit(
-                f"column {name} of its key is {types[name].type} in the target, which no key can hold", subject=subject
-            )
+            message = f"column {name} of its key is {types[name].type} in the target, which no key can hold"
+            raise TargetUnfit(message, subject=subject)
         total += size
     if dialect.speaks_mysql and total > MAX_KEY_BYTES:
         raise TargetUnfit(f"its key has {total} bytes; the target takes {MAX_KEY_BYTES}", subject=subject)
@@ -247,11 +246,8 @@ def _indexes(
             remarks.append(f"index {name} is skipped: {problem}")
         else:
             names.add(name.lower())
-            algorithm = (
-                ""
-                if index.kind is IndexKind.FULLTEXT or index.algorithm.lower() not in ("btree", "hash")
-                else index.algorithm
-            )
+            ordinary = index.kind is not IndexKind.FULLTEXT and index.algorithm.lower() in ("btree", "hash")
+            algorithm = index.algorithm if ordinary else ""
             if index.options:
                 remarks.append(f"index {name} is made without its options: {index.options}")
             if len(index.comment) > _MAX_COMMENT:
@@ -260,7 +256,12 @@ def _indexes(
             if dialect.speaks_mysql:
                 parts = tuple(replace(part, length=_part_length(part.length, types[part.column])) for part in parts)
             yield replace(
-                index, name=name, parts=parts, algorithm=algorithm, options="", comment=index.comment[:_MAX_COMMENT]
+                index,
+                name=name,
+                parts=parts,
+                algorithm=algorithm,
+                options="",
+                comment=index.comment[:_MAX_COMMENT],
             )
 
 

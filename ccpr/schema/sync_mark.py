@@ -106,7 +106,7 @@ class Release:
 
 def for_sync(table: CreateTable | str) -> Synced:
     """The statement for the target. Raises DdlUnreadable; NotSyncable for an index table."""
-    created = _parsed(table)
+    created = parse_create_table(table) if isinstance(table, str) else table
     if created.name.startswith(INDEX_TABLE_PREFIX):
         raise NotSyncable("an index table is made by its index", subject=f"table {created.name}")
     options, stripped = _cut(created.options, _OF_THE_SOURCE)
@@ -215,10 +215,6 @@ def check_mark(text: str, dialect: Dialect, subject: str) -> None:
         raise MarkEdited(f"the mark of a synced table is {mark}", subject=subject)
 
 
-def _parsed(table: CreateTable | str) -> CreateTable:
-    return parse_create_table(table) if isinstance(table, str) else table
-
-
 def _marked(comment: str) -> str:
     return f"{comment[: _COMMENT_LENGTH - len(MARK) - 1]} {MARK}" if comment else MARK
 
@@ -265,9 +261,8 @@ def _restored(synced: CreateTable, stripped: Mapping[str, Any], disabled: Mappin
             comment=text_of(disabled.get("comment", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotRestorable(
-            f"the stored state differs from what was written: {error!r:.80}", subject=f"table {synced.name}"
-        ) from error
+        message = f"the stored state differs from what was written: {error!r:.80}"
+        raise NotRestorable(message, subject=f"table {synced.name}") from error
 
 
 def _put_back(pairs: tuple[tuple[str, str], ...], removed: Sequence[Sequence[Any]]) -> tuple[tuple[str, str], ...]:

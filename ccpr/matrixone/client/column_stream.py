@@ -59,9 +59,8 @@ def column_places(columns: Sequence[str], names: Sequence[str]) -> tuple[int, ..
     found = {name.lower(): place for place, name in reversed(list(enumerate(columns)))}
     missing = [name for name in names if name.lower() not in found]
     if missing:
-        raise BadAnswer(
-            f"the answer has no column {', '.join(missing)}", subject=f"answer with columns {', '.join(columns)}"
-        )
+        message = f"the answer has no column {', '.join(missing)}"
+        raise BadAnswer(message, subject=f"answer with columns {', '.join(columns)}")
     return tuple(found[name.lower()] for name in names)
 
 

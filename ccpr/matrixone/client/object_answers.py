@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.answer_packets import Cells
+from ccpr.matrixone.client.column_stream import column_places
 from ccpr.matrixone.client.errors import (
     AnswerTooLong,
-    BadAnswer,
     ObjectListTooLong,
     ObjectSizeMismatch,
     UnreadableObjectList,
@@ -59,9 +59,8 @@ def object_list(
             if columns.rows:
                 yield _batch(cells, snapshot)
     except AnswerTooLong as error:
-        raise ObjectListTooLong(
-            f"the object list is longer than {longest} bytes", subject=f"snapshot {snapshot}"
-        ) from error
+        message = f"the object list is longer than {longest} bytes"
+        raise ObjectListTooLong(message, subject=f"snapshot {snapshot}") from error
 
 
 def _batch(cells: list[pa.BinaryArray], snapshot: str) -> pa.RecordBatch:
@@ -180,14 +179,8 @@ def get_object(session: Session, publication: Publication, name: str, size: int)
 
 
 def _cells(row: Cells) -> tuple[memoryview, int, int, int, bool]:
-    row = {name.lower(): cell for name, cell in row.items()}
-    missing = [name for name in _CHUNK_COLUMNS if name not in row]
-    if missing:
-        raise BadAnswer(
-            f"the answer has no column {', '.join(missing)}", subject=f"answer with columns {', '.join(row)}"
-        )
-    data = row["data"]
-    numbers = (row[name] for name in _CHUNK_COLUMNS[1:])
+    cells = list(row.values())
+    data, *numbers = (cells[place] for place in column_places(list(row), _CHUNK_COLUMNS))
     texts = (None if cell is None else bytes(cell[:_LONGEST_NUMBER]) for cell in numbers)
     total_size, index, total_chunks, complete = map(integer, texts, _CHUNK_COLUMNS[1:])
     return memoryview(b"") if data is None else data, total_size, index, total_chunks, complete == 1

@@ -138,9 +138,8 @@ def read_offer(session: Session, publication: Publication, at: Timestamp) -> Off
         return None
     offers = _offers(answer)
     if not offers:
-        raise PublicationMissing(
-            f"account {publication.publisher} had no publication {publication.name} at {at}", subject=_name(publication)
-        )
+        message = f"account {publication.publisher} had no publication {publication.name} at {at}"
+        raise PublicationMissing(message, subject=_name(publication))
     return offers[0]
 
 
@@ -404,9 +403,8 @@ def _check_role(session: Session) -> None:
 def _check_database(session: Session, publication: Publication, database: str) -> None:
     answer = _probe(session, upstream_sql.select_databases(publication.publisher_id, database))
     if answer is not None and not answer.rows:
-        raise DatabaseMissing(
-            f"account {publication.publisher} has no database {database}", subject=f"database {database}"
-        )
+        message = f"account {publication.publisher} has no database {database}"
+        raise DatabaseMissing(message, subject=f"database {database}")
 
 
 def _check_table(session: Session, publication: Publication, database: str, table: str) -> None:

@@ -102,9 +102,8 @@ def snapshot_timestamp(session: Session, name: str, publication: Publication) ->
         return marker
     at = account_snapshot_timestamp(session, name)
     if marker > at:
-        raise BadAnswer(
-            f"it is of {at}, and {marker_of(name)} was made before it, at {marker}", subject=f"snapshot {name}"
-        )
+        message = f"it is of {at}, and {marker_of(name)} was made before it, at {marker}"
+        raise BadAnswer(message, subject=f"snapshot {name}")
     return at
 
 
@@ -307,9 +306,8 @@ def wait_until_flushed(
             elif (remaining := end - clock()) > 0:
                 sleep(min(pause, remaining))
             else:
-                raise NotFlushedYet(
-                    f"snapshot {name} is not flushed after {timeout_seconds:g} s", subject=f"snapshot {name}"
-                )
+                message = f"snapshot {name} is not flushed after {timeout_seconds:g} s"
+                raise NotFlushedYet(message, subject=f"snapshot {name}")
             pause = min(_GROWTH * pause, _LONGEST_PAUSE)
     finally:
         enough.set()

@@ -93,9 +93,8 @@ def create_table_of(table: Table) -> CreateTable:
         declared = definition.type
         known = declared.sql_type
         if known is not None and known.oid != column.type.oid:
-            raise DdlUnreadable(
-                f"column {column.name} is a {declared.name} in its CREATE TABLE text only", subject=subject
-            )
+            message = f"column {column.name} is a {declared.name} in its CREATE TABLE text only"
+            raise DdlUnreadable(message, subject=subject)
         kind = ColumnType(declared.name, members=column.labels) if column.labels else declared
         if column.digits > column.type.width and column.type.oid in MAX_PRECISION:
             kind = ColumnType(declared.name, (decimal_digits(column), column.type.scale))
@@ -332,7 +331,7 @@ class _CreateTableParser(Cursor):
             parts.comment = self._table_comment()
         elif self.take("PARTITION"):
             self.expect("BY")
-            parts.partition_by = self.slice(self._ends_partitions)
+            parts.partition_by = self.slice(lambda token: token.is_word("PROPERTIES", "CLUSTER") or token.is_sign(";"))
         elif self.take("PROPERTIES"):
             parts.properties = self.in_brackets(self._property)
         elif self.take("CLUSTER"):
@@ -417,9 +416,6 @@ class _CreateTableParser(Cursor):
 
     def _ends_index(self, token: Token) -> bool:
         return token.is_sign(",") or token.is_sign(")") or token.is_word("COMMENT")
-
-    def _ends_partitions(self, token: Token) -> bool:
-        return token.is_word("PROPERTIES", "CLUSTER") or token.is_sign(";")
 
 
 class _ClauseParts:

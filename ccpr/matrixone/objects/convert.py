@@ -220,9 +220,8 @@ def _vectors(dtype: str, kind: pa.DataType, widen: Callable[[np.ndarray], np.nda
         ends = np.frombuffer(offsets, np.int32, vector.rows + 1)
         sizes = ends - ends[0]
         if (sizes % width).any():
-            raise ObjectDamaged(
-                f"column {column.name} holds a vector that is not a multiple of {width} bytes", subject=subject
-            )
+            message = f"column {column.name} holds a vector that is not a multiple of {width} bytes"
+            raise ObjectDamaged(message, subject=subject)
         total = int(sizes[-1])
         numbers = widen(np.frombuffer(data.slice(int(ends[0]), total), dtype) if total else np.empty(0, dtype))
         items = pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])

@@ -210,9 +210,8 @@ def _read_polygons(
         rings.runs.append((places[rows] + _COUNT, pairs, big[rows]))
         places[rows] = stops
     good &= places == ends
-    kept = _Kept(starts[good], ends[good])
-    found.literals += [kept.of(*parts) for parts in rings.literals]
-    found.runs += [kept.of(*parts) for parts in rings.runs]
+    found.literals += [_kept(starts[good], ends[good], parts) for parts in rings.literals]
+    found.runs += [_kept(starts[good], ends[good], parts) for parts in rings.runs]
     empty = good & (counts == 0)
     found.put(starts[empty], _OPENS, _NAMED_EMPTY + POLYGON)
     found.put(starts[good & ~empty], _OPENS, _NAMED + POLYGON)
@@ -220,17 +219,12 @@ def _read_polygons(
     return good
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """The rows of the kept fragments. A fragment comes after the start of its row, and at its end at most."""
-
-    starts: np.ndarray
-    ends: np.ndarray
-
-    def of(self, places: np.ndarray, second: np.ndarray, third: np.ndarray) -> _Rows:
-        row = np.searchsorted(self.starts, places) - 1
-        inside = (row >= 0) & (places <= self.ends[row]) if len(self.ends) else np.zeros(len(places), bool)
-        return places[inside], second[inside], third[inside]
+def _kept(starts: np.ndarray, ends: np.ndarray, parts: _Rows) -> _Rows:
+    """The fragments of some values. A fragment comes after the start of its value, and at its end at most."""
+    places, second, third = parts
+    row = np.searchsorted(starts, places) - 1
+    inside = (row >= 0) & (places <= ends[row]) if len(ends) else np.zeros(len(places), bool)
+    return places[inside], second[inside], third[inside]
 
 
 # ---- parts one by one

@@ -215,9 +215,8 @@ def _inflate(
 ) -> pa.Buffer:
     length = stored.size
     if origin > limit:
-        raise ObjectDamaged(
-            f"an extent claims to inflate to {origin} bytes where {limit} can be justified", subject=subject
-        )
+        message = f"an extent claims to inflate to {origin} bytes where {limit} can be justified"
+        raise ObjectDamaged(message, subject=subject)
     if algorithm == _RAW:
         if origin != length:
             raise ObjectDamaged(f"{length} bytes stored as they are, origin length {origin}", subject=subject)
@@ -287,13 +286,11 @@ def _data_meta(area: bytes, start: int, expected_blocks: int | None, subject: st
     for number, (offset, length) in enumerate(zip(offsets.tolist(), lengths.tolist(), strict=True)):
         block_rows, block_columns = _rows_and_columns(area, start + offset, subject)
         if length != BLOCK_HEADER_SIZE + block_columns.nbytes:
-            raise ObjectDamaged(
-                f"metadata of block {number}: {length} bytes for {len(block_columns)} columns", subject=subject
-            )
+            message = f"metadata of block {number}: {length} bytes for {len(block_columns)} columns"
+            raise ObjectDamaged(message, subject=subject)
         if block_rows > BLOCK_ROWS_LIMIT:
-            raise ObjectUnsupported(
-                f"block {number} has {block_rows} rows; {BLOCK_ROWS_LIMIT} are the limit", subject=subject
-            )
+            message = f"block {number} has {block_rows} rows; {BLOCK_ROWS_LIMIT} are the limit"
+            raise ObjectUnsupported(message, subject=subject)
         stop = place + len(block_columns)
         blocks.append(Block(number, block_rows, block_columns, None if sums is None else sums[place:stop]))
         place = stop
@@ -321,6 +318,5 @@ def _rows_and_columns(area: bytes, at: int, subject: str) -> tuple[int, np.ndarr
 
 def _check_there(area: bytes, at: int, length: int, subject: str) -> None:
     if at + length > len(area):
-        raise ObjectDamaged(
-            f"the metadata ends at {len(area)}, but {length} bytes are to be read at {at}", subject=subject
-        )
+        message = f"the metadata ends at {len(area)}, but {length} bytes are to be read at {at}"
+        raise ObjectDamaged(message, subject=subject)

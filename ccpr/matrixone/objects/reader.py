@@ -299,9 +299,8 @@ class ObjectFile:
             for seqnum, _, offset, length in stored_columns(block):
                 total += length
                 if offset + length > self.meta.offset:
-                    raise ObjectDamaged(
-                        f"column {seqnum} of block {block.number} reaches into the metadata", subject=self._subject
-                    )
+                    message = f"column {seqnum} of block {block.number} reaches into the metadata"
+                    raise ObjectDamaged(message, subject=self._subject)
         if total > self.meta.offset:
             raise ObjectDamaged("columns overlap", subject=self._subject)
 
@@ -316,9 +315,8 @@ class ObjectFile:
         }
         for what, (file, listed) in pairs.items():
             if file != listed:
-                raise ObjectMismatch(
-                    f"{what}: the file has {file}, the object list {listed}", subject=f"object {stats.name}"
-                )
+                message = f"{what}: the file has {file}, the object list {listed}"
+                raise ObjectMismatch(message, subject=f"object {stats.name}")
 
     def _check_column(self, block: int, seqnum: int, oid: int, scratch: Scratch, *, decode: bool) -> int:
         """Inflate and parse a column, and decode it with `decode`; returns the number of decoded bytes. One of a type
@@ -359,9 +357,8 @@ class ObjectFile:
         if file_oid == 0:
             return None
         if file_oid != oid:
-            raise ObjectMismatch(
-                f"column {seqnum} has type {file_oid} in the file, {oid} in the schema", subject=self._subject
-            )
+            message = f"column {seqnum} has type {file_oid} in the file, {oid} in the schema"
+            raise ObjectMismatch(message, subject=self._subject)
         if oid not in SLOT_SIZES:
             raise ObjectUnsupported(f"column type {oid}", subject=self._subject)
         slot_size = SLOT_SIZES[oid]

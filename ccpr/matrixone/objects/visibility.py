@@ -282,9 +282,8 @@ def visible_mask(
         if stop > first:
             dead = (deletions[first:stop] & np.uint64(_ROW_MASK)).astype(np.int64)
             if int(dead[-1]) >= rows:
-                raise ObjectMismatch(
-                    f"row {int(dead[-1])} of block {block} is deleted, of {rows}", subject=f"object {listed.stats.name}"
-                )
+                message = f"row {int(dead[-1])} of block {block} is deleted, of {rows}"
+                raise ObjectMismatch(message, subject=f"object {listed.stats.name}")
             keep = np.ones(rows, bool) if keep is None else keep
             keep[dead] = False
     return keep

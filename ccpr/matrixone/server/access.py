@@ -2,7 +2,7 @@
 (docs/upstream.md 1, 2 and 4.2)."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.backing import Backing, internal
@@ -23,9 +23,6 @@ class Login:
     @property
     def is_admin(self) -> bool:
         return self.role == ("moadmin" if self.is_sys else "accountadmin")
-
-    def with_role(self, role: str) -> "Login":
-        return replace(self, role=role)
 
 
 def parse_login(text: str) -> Login:
@@ -71,6 +68,5 @@ def require_publication(backing: Backing, login: Login, publisher: str, publicat
     if known is None:
         raise internal(f"publication {publisher}.{publication} does not exist")
     if not known.admits(login.account):
-        raise internal(
-            f"account {login.account} does not have permission to access publication {publisher}.{publication}"
-        )
+        message = f"account {login.account} does not have permission to access publication {publisher}.{publication}"
+        raise internal(message)

@@ -285,11 +285,10 @@ def _mo_snapshots(upstream: Upstream, login: Login) -> CatalogAnswer:
         if object_id is None:
             catalog = upstream.backing.catalog(login.account, snapshot)
             table = catalog.table(snapshot.database, snapshot.table)
-            object_id = (
-                table.logical_id
-                if table is not None
-                else upstream.backing.catalog(login.account).database_id(snapshot.database)
-            )
+            if table is None:
+                object_id = upstream.backing.catalog(login.account).database_id(snapshot.database)
+            else:
+                object_id = table.logical_id
         unique = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{snapshot.name} {snapshot.ts}"))
         owner = login.account
         if snapshot.level == "account" and login.is_sys:  # sys may take snapshots of other accounts

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ccpr.matrixone.server import internal
@@ -112,7 +113,7 @@ class UpstreamSession:
             case Show():
                 return show(self.upstream, self.login, statement)
             case SetRole():
-                self.login = self.login.with_role(statement.role)
+                self.login = replace(self.login, role=statement.role)
             case Use():
                 self.use(statement.database)
             case Plain():
@@ -130,9 +131,8 @@ class UpstreamSession:
             require_publication(self.upstream.backing, self.login, publisher, publication)
             return publisher, self.upstream.backing.published(publisher, publication)
         if not self.upstream.backing.owns_data(self.login.account):
-            raise internal_error(
-                f"account {self.login.account} has nothing in this recording: name its publisher and publication"
-            )
+            message = f"account {self.login.account} has nothing in this recording: name its publisher and publication"
+            raise internal_error(message)
         return self.login.account, self.upstream.backing
 
     def _create_snapshot(self, statement: CreateSnapshot) -> None:

@@ -178,9 +178,8 @@ def _check_shown(point: Point, table: TableRef) -> None:
     if late is not None and table.table_id not in point.tables:
         where = "has no point yet" if late.lsn is None else f"is shown at point {late.lsn} last"
         remedy = "Take another point: Point.lagging and `ccpr points NAME` say which tables lag at which."
-        raise PointNotReached(
-            f"the table lags and {where}", subject=f"table {late.qualified_name} at point {point.lsn}", remedy=remedy
-        )
+        message = f"the table lags and {where}"
+        raise PointNotReached(message, subject=f"table {late.qualified_name} at point {point.lsn}", remedy=remedy)
 
 
 def _same_table(mirror: Mirror, point: Point, other: Point, table: TableRef) -> TableRef | None:

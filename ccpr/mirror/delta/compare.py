@@ -101,9 +101,8 @@ def _rows_before(mirror: Mirror, changes: TableChanges, since: Point, keys: Sequ
     table = changes.before.ref.qualified_name
     known = {column.name: column for column in mirror.manifest(changes.before.ref).table.columns}
     if missing := [key for key in keys if key not in known]:
-        raise KeyChanged(
-            f"the key's column {missing[0]} was not called so at point {since.lsn}", subject=f"table {table}"
-        )
+        message = f"the key's column {missing[0]} was not called so at point {since.lsn}"
+        raise KeyChanged(message, subject=f"table {table}")
     names = [*(name for name, column in known.items() if not column.hidden or name in keys)]
     read = plan_read(mirror, table, since.lsn, columns=names, reading=_AS_STORED)
     return _Stream(read.schema, batches_ahead(read, mirror))

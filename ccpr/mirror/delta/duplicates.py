@@ -123,11 +123,8 @@ def _without_last(mirror: Mirror, key: RowKey, pieces: list[_Rows], codes: np.nd
 def _shown(value: pa.Scalar) -> str:
     """For people; Python has no dates beyond the year 9999."""
     kind = value.type
-    return (
-        str(value.cast(pa.string()))
-        if pa.types.is_temporal(kind) and not pa.types.is_duration(kind)
-        else repr(value.as_py())
-    )
+    as_text = pa.types.is_temporal(kind) and not pa.types.is_duration(kind)
+    return str(value.cast(pa.string())) if as_text else repr(value.as_py())
 
 
 def _example(mirror: Mirror, key: RowKey, pieces: list[_Rows], starts: np.ndarray, rows: np.ndarray) -> str:

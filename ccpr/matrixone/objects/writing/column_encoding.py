@@ -101,9 +101,8 @@ def _refuse(bad: np.ndarray, null: np.ndarray | None, column: Column) -> None:
     if null is not None:
         bad = bad & ~null
     if bad.any():
-        raise NotWritable(
-            f"the value of row {int(bad.argmax())} is outside the range of its type", subject=_subject(column)
-        )
+        message = f"the value of row {int(bad.argmax())} is outside the range of its type"
+        raise NotWritable(message, subject=_subject(column))
 
 
 def _fixed(dtype: str) -> Encoder:

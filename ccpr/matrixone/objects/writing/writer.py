@@ -314,9 +314,8 @@ def _check_blocks(blocks: Sequence[pa.RecordBatch], appendable: bool, subject: s
         raise NotWritable(f"an appendable object of {len(blocks)} blocks", subject=subject)
     sizes = [block.num_rows for block in blocks]
     if any(size != BLOCK_ROWS for size in sizes[:-1]) or any(not 0 < size <= BLOCK_ROWS for size in sizes[-1:]):
-        raise NotWritable(
-            f"blocks of {sizes[:5]} rows; each has {BLOCK_ROWS}, the last one at least one", subject=subject
-        )
+        message = f"blocks of {sizes[:5]} rows; each has {BLOCK_ROWS}, the last one at least one"
+        raise NotWritable(message, subject=subject)
 
 
 def _check_columns(columns: Sequence[Column], block: pa.RecordBatch, subject: str) -> None:
