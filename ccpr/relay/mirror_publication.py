@@ -10,7 +10,6 @@ import copy
 import hashlib
 import logging
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -123,16 +122,11 @@ class MirrorPublication(RelayedBacking):
         self._catalogs = Newest[tuple[int, bool], ServedCatalog](_MOST_CATALOGS)
         self._numbers = Newest[int, dict[int, int | None]](1)
         self._seen: Newest[str, float] = Newest(1000)
-        self._created = Counter[str]()
         self._approved, self._verified = approved, verified
 
     @property
     def name(self) -> str:
         return self._name
-
-    @property
-    def snapshots_created(self) -> int:
-        return self._created["snapshots"]
 
     def seen_by(self, login: str) -> "MirrorPublication":
         """The same, with the snapshots of this login only."""
@@ -307,7 +301,6 @@ class MirrorPublication(RelayedBacking):
                 if if_not_exists and self.pins.find(name) is not None:  # else it is another login's
                     return
                 raise internal(f"snapshot {name} already exists") from error
-            self._created["snapshots"] += 1
             return
         raise internal(f"the points of {self._name} go faster than they can be pinned: service unavailable")
 

@@ -38,10 +38,6 @@ class StateFolder(RelayedBacking):
     def name(self) -> str:
         return "relay"
 
-    @property
-    def snapshots_created(self) -> int:
-        return sum(one.snapshots_created for one in self._shown())
-
     def _permitted(self) -> frozenset[str] | None:
         return None if self._login is None else self.offers.permitted(self._login)
 

@@ -52,9 +52,9 @@ class RelayService:
             self._relay.stop()
 
     def counted(self) -> ServerStatus:
-        """What was asked and served; without snapshots, for which the state database would be asked."""
+        """What was asked and served."""
         assert self._relay is not None
-        return self._relay.upstream.counters.reading(0, ())
+        return self._relay.status()
 
     def _look_after(self) -> None:
         """Whether mirrors that could not be read can be now; and `ccpr status`, which is another process, is told."""

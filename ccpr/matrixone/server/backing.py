@@ -97,10 +97,6 @@ class ServedCatalog:
     own: Mapping[str, CatalogAnswer] = field(default_factory=dict)  # tables that each account has for itself, by name
     missing: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def id_of(self) -> dict[tuple[bytes, bytes], int]:
-        return {(table.database, table.name): table.id for table in self.tables}
-
     def index_table_names(self, table_id: int) -> set[bytes]:
         answer = self.indexes.get(table_id)
         if answer is None:
@@ -174,9 +170,6 @@ class Backing(Protocol):
     def name(self) -> str:
         """The name of the recording or the engine, for SHOW EMULATOR STATUS."""
         ...
-
-    @property
-    def snapshots_created(self) -> int: ...
 
     def accounts(self) -> Mapping[str, int]: ...
 

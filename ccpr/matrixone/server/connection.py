@@ -166,10 +166,10 @@ class Connection:
         fields = Fields(payload)
         flags = fields.number(4)
         if not flags & PROTOCOL_41:
-            raise ProtocolError(1043, "08S01", "bad handshake: protocol 4.1 is needed")
+            raise ProtocolError(1043, "bad handshake: protocol 4.1 is needed")
         if flags & SSL and len(payload) == 32:
             if self.server.tls is None:
-                raise ProtocolError(1043, "08S01", "bad handshake: TLS is not offered here")
+                raise ProtocolError(1043, "bad handshake: TLS is not offered here")
             self._encrypt(self.server.tls)
             fields = Fields(channel.read(LOGIN_LIMIT_BYTES))
             flags = fields.number(4)
@@ -237,7 +237,7 @@ class Connection:
             channel.sequence = 0
             payload = channel.read(self.server.max_packet_bytes)
             if not payload:
-                raise ProtocolError(1047, "08S01", "an empty command")
+                raise ProtocolError(1047, "an empty command")
             command = payload[0]
             if command == QUIT:
                 return
@@ -298,7 +298,7 @@ class Connection:
         while part := channel.read(self.server.max_packet_bytes):
             parts.append(part)
             if sum(map(len, parts)) > FILE_LIMIT_BYTES:
-                raise ProtocolError(1153, "08S01", f"a file of more than {FILE_LIMIT_BYTES} bytes is not taken")
+                raise ProtocolError(1153, f"a file of more than {FILE_LIMIT_BYTES} bytes is not taken")
         return b"".join(parts)
 
     def _error(self, number: int, state: str, text: str) -> None:

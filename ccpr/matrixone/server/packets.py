@@ -50,11 +50,11 @@ class ProtocolError(Exception):
     """The peer's bytes are not the MySQL protocol, or more than is accepted. `number` and `state` are sent to the peer,
     then the connection ends."""
 
-    def __init__(self, number: int, state: str, text: str) -> None:
+    state = "08S01"
+
+    def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
-        self.number = number
-        self.state = state
-        self.text = text
+        self.number, self.text = number, text
 
 
 @dataclass
@@ -85,10 +85,10 @@ class Channel:
             header = self._receive(4)
             length = int.from_bytes(header[:3], "little")
             if header[3] != self.sequence:
-                raise ProtocolError(1156, "08S01", f"packet number {header[3]} came where {self.sequence} was due")
+                raise ProtocolError(1156, f"packet number {header[3]} came where {self.sequence} was due")
             self.sequence = (self.sequence + 1) & 0xFF
             if len(payload) + length > limit:
-                raise ProtocolError(1153, "08S01", f"a packet of more than {limit} bytes is not taken")
+                raise ProtocolError(1153, f"a packet of more than {limit} bytes is not taken")
             if length < MAX_FRAME and not payload:
                 return self._receive(length)
             payload += self._receive(length)
@@ -200,7 +200,7 @@ class Fields:
 
     def take(self, size: int) -> bytes:
         if size > self.left:
-            raise ProtocolError(1043, "08S01", "a packet ends before its values do")
+            raise ProtocolError(1043, "a packet ends before its values do")
         self.position += size
         return self.payload[self.position - size : self.position]
 
@@ -210,7 +210,7 @@ class Fields:
     def until_zero(self) -> bytes:
         end = self.payload.find(b"\0", self.position)
         if end < 0:
-            raise ProtocolError(1043, "08S01", "a text in a packet has no end")
+            raise ProtocolError(1043, "a text in a packet has no end")
         value = self.payload[self.position : end]
         self.position = end + 1
         return value
@@ -219,7 +219,7 @@ class Fields:
         size = self.number(1)
         if size >= 0xFB:
             if size not in (0xFC, 0xFD, 0xFE):
-                raise ProtocolError(1043, "08S01", "a length in a packet is malformed")
+                raise ProtocolError(1043, "a length in a packet is malformed")
             size = self.number({0xFC: 2, 0xFD: 3, 0xFE: 8}[size])
         return self.take(size)
 

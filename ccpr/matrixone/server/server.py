@@ -11,7 +11,6 @@ import logging
 import selectors
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -122,25 +121,12 @@ class Server:
         for sock in (self._listener, self._wake, self._alarm):
             sock.close()
 
-    def crash(self, *, reset: bool = False) -> None:
-        """Stop at once without closing cleanly: connections break, new ones are refused. `stop` does the rest."""
-        self._stopping.set()
-        self._alarm.send(b"x")
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self.disconnect_all(reset=reset)
-
-    def disconnect_all(self, *, reset: bool = False) -> int:
-        """Break every open connection, as a restart of the upstream would. Returns how many. With `reset` the clients
-        see a connection that was reset, and not one that was closed."""
+    def disconnect_all(self) -> int:
+        """Break every open connection, as a restart of the upstream would. Returns how many."""
         connections = self._connections()
         for one in connections:
-            try:
-                if reset:
-                    one.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                # A connection with only its reading end shut is reset when its thread closes it.
-                one.sock.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
-            except OSError:
-                continue  # it has ended already
+            with suppress(OSError):  # it has ended already
+                one.sock.shutdown(socket.SHUT_RDWR)
         return len(connections)
 
     @property

@@ -28,8 +28,6 @@ class ServerStatus:
     sessions_that_fetched : logins that fetched data of an object (chunk 1 or later); not counted beyond a million.
     objects_fetched : distinct objects whose data was fetched; likewise.
     object_bytes : bytes of object data that were fetched.
-    snapshots_created : how many snapshots were created (the recording's position).
-    snapshots : names of those that exist.
     """
 
     statements: dict[str, int]
@@ -39,8 +37,6 @@ class ServerStatus:
     sessions_that_fetched: int
     objects_fetched: int
     object_bytes: int
-    snapshots_created: int
-    snapshots: tuple[str, ...]
 
 
 class ServerCounters:
@@ -82,7 +78,7 @@ class ServerCounters:
                 self._objects.add(name)
             self._bytes += size
 
-    def reading(self, snapshots_created: int, snapshots: tuple[str, ...]) -> ServerStatus:
+    def reading(self) -> ServerStatus:
         with self._lock:
             return ServerStatus(
                 dict(self._statements),
@@ -92,8 +88,6 @@ class ServerCounters:
                 len(self._fetchers),
                 len(self._objects),
                 self._bytes,
-                snapshots_created,
-                snapshots,
             )
 
 
@@ -116,7 +110,3 @@ class Upstream:
     release: Release = "4.1"
     counters: ServerCounters = field(default_factory=ServerCounters)
     name: str = "emulator"
-
-    def status(self) -> ServerStatus:
-        names = (snapshot.name for account in self.backing.accounts() for snapshot in self.backing.snapshots(account))
-        return self.counters.reading(self.backing.snapshots_created, tuple(names))

@@ -6,7 +6,7 @@ Use::
     with RecordedUpstream(folder) as emulator:
         connection = pymysql.connect(host="127.0.0.1", port=emulator.port, user="root", autocommit=True)
         ...
-        emulator.status().sessions_that_fetched   # counters: see `ccpr.matrixone.server.upstream.ServerStatus`
+        emulator.status().sessions_that_fetched   # counters
         emulator.log()                            # the statements that arrived: see
         `ccpr_emulator.serving.emulated_upstream.Logged` emulator.inject(CutObject(after_bytes=1000))   # faults: see
         `ccpr_emulator.serving.faults`

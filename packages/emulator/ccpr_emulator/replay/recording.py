@@ -45,6 +45,10 @@ class RecordedSnapshot(ServedCatalog):
     against_previous: CatalogAnswer | None
     list_error: tuple[int, str] | None
 
+    @property
+    def id_of(self) -> dict[tuple[bytes, bytes], int]:
+        return {(table.database, table.name): table.id for table in self.tables}
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:

@@ -1,5 +1,8 @@
 """A connection that breaks where a fault says: in the middle of a row, or in the place of an answer."""
 
+import socket
+import struct
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ccpr.matrixone.server.answers import ResultSet
@@ -57,3 +60,17 @@ class CutConnection(Connection):
 
 class CutServer(Server):
     connection_type = CutConnection
+
+    def crash(self, *, reset: bool = False) -> None:
+        """Stop at once without closing cleanly: connections break, or are reset, new ones are refused. `stop` does the
+        rest."""
+        self._stopping.set()
+        self._alarm.send(b"x")
+        self._listener.shutdown(socket.SHUT_RDWR)
+        if not reset:
+            self.disconnect_all()
+            return
+        for one in self._connections():
+            with suppress(OSError):  # it has ended already
+                one.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.sock.shutdown(socket.SHUT_RD)  # with only that shut it is reset when its thread closes it

@@ -2,13 +2,14 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NoReturn, Protocol, TypeAlias
+from dataclasses import astuple, dataclass, field
+from typing import NoReturn, Protocol, TypeAlias, cast
 
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import Answer
+from ccpr.matrixone.server.backing import Backing
 from ccpr.matrixone.server.statements import Select
-from ccpr.matrixone.server.upstream import Upstream
+from ccpr.matrixone.server.upstream import ServerStatus, Upstream
 from ccpr_emulator.serving.faults import Fault, FaultBox
 
 LOG_STATEMENTS = 10_000
@@ -53,6 +54,26 @@ class UserSql(Protocol):
     def close(self) -> None: ...
 
 
+class EmulatedBacking(Backing, Protocol):
+    """One that counts the snapshots that were created: the recording's position."""
+
+    @property
+    def snapshots_created(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatorStatus(ServerStatus):
+    """
+    Attributes
+    ----------
+    snapshots_created : how many snapshots were created.
+    snapshots : names of those that exist.
+    """
+
+    snapshots_created: int
+    snapshots: tuple[str, ...]
+
+
 @dataclass(eq=False)
 class EmulatedUpstream(Upstream):
     """An upstream of a test.
@@ -72,6 +93,11 @@ class EmulatedUpstream(Upstream):
     ending: Ending | None = None
     starts: int = 0
     log: deque[Logged] = field(default_factory=lambda: deque(maxlen=LOG_STATEMENTS))
+
+    def status(self) -> EmulatorStatus:
+        names = (snapshot.name for account in self.backing.accounts() for snapshot in self.backing.snapshots(account))
+        created = cast(EmulatedBacking, self.backing).snapshots_created
+        return EmulatorStatus(*astuple(self.counters.reading()), created, tuple(names))
 
     def crash(self) -> None:
         """Stop serving at once: the fault `Crash`."""

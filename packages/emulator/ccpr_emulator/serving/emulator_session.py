@@ -17,11 +17,10 @@ from ccpr.matrixone.server.server_session import UpstreamSession
 from ccpr.matrixone.server.show import texts
 from ccpr.matrixone.server.statements import CreateSnapshot, DropSnapshot, Select, SelectValues, SetRole, Statement
 from ccpr.matrixone.server.tokens import Tokens
-from ccpr.matrixone.server.upstream import ServerStatus
 from ccpr.matrixone.sql.lexer import tokens
 from ccpr_emulator.serving import faults, lost_past
 from ccpr_emulator.serving.cut_connection import CutByFault, CutRows
-from ccpr_emulator.serving.emulated_upstream import LOG_CHARACTERS, EmulatedUpstream, Logged
+from ccpr_emulator.serving.emulated_upstream import LOG_CHARACTERS, EmulatedUpstream, EmulatorStatus, Logged
 from ccpr_emulator.serving.faulty_backing import FaultyBacking, struck
 
 _SNAPSHOTS = re.compile(r"\s*(create|drop)\s+snapshot\b", re.IGNORECASE)  # what is wrong in them is said by all
@@ -241,7 +240,7 @@ def statements_in(text: str) -> list[str]:
     return [one for one in found if any(True for _ in tokens(one))] or [text]
 
 
-def status_rows(status: ServerStatus) -> list[tuple[str, str]]:
+def status_rows(status: EmulatorStatus) -> list[tuple[str, str]]:
     """(name, value) pairs of SHOW EMULATOR STATUS."""
     rows = [
         ("errors", str(status.errors)),

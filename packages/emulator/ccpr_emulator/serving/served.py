@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, NoReturn, Self
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.upstream import Release, ServerStatus
+from ccpr.matrixone.server.upstream import Release
 from ccpr_emulator.serving.cut_connection import CutByFault, CutServer
-from ccpr_emulator.serving.emulated_upstream import EmulatedUpstream, Ending, Logged
+from ccpr_emulator.serving.emulated_upstream import EmulatedUpstream, EmulatorStatus, Ending, Logged
 from ccpr_emulator.serving.emulator_session import EmulatorLogins
 from ccpr_emulator.serving.faults import Fault
 
@@ -92,7 +92,7 @@ class ServedUpstream:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def status(self) -> ServerStatus:
+    def status(self) -> EmulatorStatus:
         return self._upstream.status()
 
     def log(self) -> tuple[Logged, ...]:
