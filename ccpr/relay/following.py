@@ -34,6 +34,7 @@ from ccpr.state.followers import (
     publication_of,
     seal_login,
 )
+from ccpr.state.pins import PinStore
 from ccpr.state.subscription import Subscription, check_subscription_name
 
 PROBE_SECONDS = 5.0
@@ -201,10 +202,7 @@ def _ended(
         downstream.unsubscribe(task.id)
     downstream.drop_own_database(database, number)
     if known is not None:
-        pins = workspace.of(records).pins
-        for pin in pins.all():
-            if known.has_taken(pin.name):
-                pins.drop(pin.name)
+        drop_pins(workspace.of(records).pins, known)
     return known
 
 
@@ -245,10 +243,14 @@ def unfollow(
             there = downstream.database_id(follower.database)
             if there is not None and there == follower.database_id:
                 left = follower.database
-    pins = workspace.of(row).pins
-    dropped = sum(pins.drop(pin.name) for pin in pins.all() if follower.has_taken(pin.name))
+    dropped = drop_pins(workspace.of(row).pins, follower)
     records.remove(follower_name)
     return Unfollowed(follower, left, dropped, not force)
+
+
+def drop_pins(pins: PinStore, follower: Follower) -> int:
+    """Drop the snapshots that a follower has taken. Returns their number."""
+    return sum(pins.drop(pin.name) for pin in pins.all() if follower.has_taken(pin.name))
 
 
 def find_task(downstream: Downstream, publication: str) -> Task | None:

@@ -20,7 +20,7 @@ from ccpr.pipeline.lag import LagMeter
 from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, is_refusal
 from ccpr.relay.errors import CopyDiffers, DownstreamHasDatabase, DownstreamRefused, FollowUnfit
-from ccpr.relay.following import find_task, open_downstream
+from ccpr.relay.following import drop_pins, find_task, open_downstream
 from ccpr.relay.loading import LoadedDatabase, LoadProgress, Source, load, publication_name
 from ccpr.relay.relay_server import Listen
 from ccpr.relay.served_points import ServedPoints
@@ -242,9 +242,7 @@ def _tidy(promotion: Promotion, downstream: Downstream, follower: Follower) -> B
         downstream.drop_own_database(promotion.copy, follower.copy_id)
     pins = promotion.source.pins
     pins.drop(promotion.publication)
-    for pin in pins.all():
-        if follower.has_taken(pin.name):
-            pins.drop(pin.name)
+    drop_pins(pins, follower)
     return Brought()
 
 

@@ -112,14 +112,14 @@ def write_data(
         raise NotWritable("abort flags without commit times", subject=subject)
     if by_cn and (appendable or commit_ts is not None):
         raise NotWritable("a compute node writes neither appendable objects nor commit times", subject=subject)
-    times = None if commit_ts is None else _commit_columns(commit_ts, blocks, subject)
+    times = None if commit_ts is None else _one_a_row(commit_ts, _TS, blocks, subject)
     seqnums, kinds = [column.seqnum for column in table.columns], [column.type for column in table.columns]
     key = primary_key if primary_key is not None else cluster_by
     if key is not None and key not in seqnums:
         raise NotWritable(f"no column has the number {key} of the sort key", subject=subject)
     key_place = None if key is None else seqnums.index(key)
     sorted_by = None if appendable else key_place
-    aborts = None if aborted is None else _abort_columns(aborted, blocks, subject)
+    aborts = None if aborted is None else _one_a_row(aborted, _ABORT, blocks, subject)
     special = [] if times is None else [_ROWID, _TS] if appendable else [_TS]
     special += [] if aborts is None else [_ABORT]
     following = max(seqnums, default=-1) + 1
@@ -216,16 +216,12 @@ def write_tombstones(
     _check_blocks(blocks, appendable, subject)
     encoded, plain = _encoded_tombstones(blocks, columns, subject)
     seqnums, kinds = [0, 1], [_ROWID, key_column.type]
-    if commit_ts is not None:
-        for block, column in zip(encoded, _commit_columns(commit_ts, blocks, subject), strict=True):
-            block.append(column)
-        seqnums.append(2)
-        kinds.append(_TS)
-    if aborted is not None:
-        for block, column in zip(encoded, _abort_columns(aborted, blocks, subject), strict=True):
-            block.append(column)
-        seqnums.append(3)
-        kinds.append(_ABORT)
+    for place, kind, values in ((2, _TS, commit_ts), (3, _ABORT, aborted)):
+        if values is not None:
+            for block, column in zip(encoded, _one_a_row(values, kind, blocks, subject), strict=True):
+                block.append(column)
+            seqnums.append(place)
+            kinds.append(kind)
     filters = rowid_filters(plain)
     whole = [
         StoredBlock(block[0].rows, list(map(_stored, block)), filter_)
@@ -342,23 +338,14 @@ def _own_rowids(object_id: bytes, block: int, rows: int) -> EncodedColumn:
     return EncodedColumn(_ROWID, rows, rowids.view(np.uint8))
 
 
-def _commit_columns(
-    commit_ts: Sequence[np.ndarray], blocks: Sequence[pa.RecordBatch], subject: str
+def _one_a_row(
+    values: Sequence[np.ndarray], kind: SqlType, blocks: Sequence[pa.RecordBatch], subject: str
 ) -> list[EncodedColumn]:
-    if [len(times) for times in commit_ts] != [block.num_rows for block in blocks]:
-        raise NotWritable("not one commit time for each row", subject=subject)
-    return [
-        EncodedColumn(_TS, len(times), np.ascontiguousarray(times, TIMESTAMP_DTYPE).view(np.uint8))
-        for times in commit_ts
-    ]
-
-
-def _abort_columns(
-    aborted: Sequence[np.ndarray], blocks: Sequence[pa.RecordBatch], subject: str
-) -> list[EncodedColumn]:
-    if [len(rows) for rows in aborted] != [block.num_rows for block in blocks]:
-        raise NotWritable("not one abort flag for each row", subject=subject)
-    return [EncodedColumn(_ABORT, len(rows), np.ascontiguousarray(rows, np.uint8)) for rows in aborted]
+    """A special column: commit times or abort flags."""
+    what, dtype = ("commit time", TIMESTAMP_DTYPE) if kind is _TS else ("abort flag", np.uint8)
+    if [len(part) for part in values] != [block.num_rows for block in blocks]:
+        raise NotWritable(f"not one {what} for each row", subject=subject)
+    return [EncodedColumn(kind, len(part), np.ascontiguousarray(part, dtype).view(np.uint8)) for part in values]
 
 
 def _written(object_id: bytes, columns: _Columns, flags: dict[str, Any], schema_version: int) -> WrittenObject:
