@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from ccpr.mirror.encryption_keys import without_key
+from ccpr.mirror.encryption_keys import keyring, without_key
 from ccpr.mirror.errors import BadName
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import Store
@@ -31,7 +31,6 @@ def open_store(url: str, *, shared: bool = False, credentials: "Credentials | No
     if not reference:
         return store
     from ccpr.mirror.encrypted_store import EncryptedStore  # loads a library that other mirrors do not need
-    from ccpr.mirror.encryption_keys import keyring
 
     return EncryptedStore(store, keyring(reference))
 
