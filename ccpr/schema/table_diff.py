@@ -44,15 +44,17 @@ class DefinitionChange:
     after_rows : whether an ALTER in place has to wait until the rows are those of the new point. It forbids some rows,
         and the old point's may be among them.
     destructive : whether values that the target holds are gone afterwards.
+    says : what `describe` gives, with `{0}` for the change.
     """
 
     in_place: ClassVar[bool] = True
     after_rows: ClassVar[bool] = False
     destructive: ClassVar[bool] = False
+    says: ClassVar[str] = ""
 
     def describe(self) -> str:
         """For people."""
-        raise NotImplementedError
+        return self.says.format(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,7 @@ class TableRenamed(DefinitionChange):
 class TableCommentChanged(DefinitionChange):
     before: str
     after: str
-
-    def describe(self) -> str:
-        return "another comment"
+    says: ClassVar[str] = "another comment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +95,14 @@ class ColumnAdded(DefinitionChange):
 
     column: ColumnDefinition
     after: str | None
-
-    def describe(self) -> str:
-        return f"column {self.column.name} added"
+    says: ClassVar[str] = "column {0.column.name} added"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDropped(DefinitionChange):
     column: ColumnDefinition
     destructive: ClassVar[bool] = True
-
-    def describe(self) -> str:
-        return f"column {self.column.name} dropped"
+    says: ClassVar[str] = "column {0.column.name} dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +111,7 @@ class ColumnRenamed(DefinitionChange):
 
     before: str
     after: str
-
-    def describe(self) -> str:
-        return f"column {self.before} renamed to {self.after}"
+    says: ClassVar[str] = "column {0.before} renamed to {0.after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +132,10 @@ class ColumnAltered(DefinitionChange):
     before: ColumnDefinition
     after: ColumnDefinition
     fields: ClassVar[tuple[str, ...]] = ()
-    _word: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
         return self.after.name
-
-    def describe(self) -> str:
-        return f"column {self.name}: another {self._word}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +177,19 @@ class ColumnDefaultChanged(ColumnAltered):
     """How the server fills the column by itself: DEFAULT, ON UPDATE, AUTO_INCREMENT, GENERATED."""
 
     fields: ClassVar[tuple[str, ...]] = ("default", "on_update", "auto_increment", "generated")
-    _word: ClassVar[str] = "default"
+    says: ClassVar[str] = "column {0.name}: another default"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnCommentChanged(ColumnAltered):
     fields: ClassVar[tuple[str, ...]] = ("comment",)
-    _word: ClassVar[str] = "comment"
+    says: ClassVar[str] = "column {0.name}: another comment"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnVisibilityChanged(ColumnAltered):
     fields: ClassVar[tuple[str, ...]] = ("invisible",)
-    _word: ClassVar[str] = "visibility"
+    says: ClassVar[str] = "column {0.name}: another visibility"
 
 
 _ALTERATIONS = (
@@ -226,21 +216,17 @@ class PrimaryKeyChanged(DefinitionChange):
 @dataclass(frozen=True, slots=True)
 class IndexAdded(DefinitionChange):
     index: Index
+    says: ClassVar[str] = "index {0.index.name} added"
 
     @property
     def after_rows(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.index.kind is IndexKind.UNIQUE
 
-    def describe(self) -> str:
-        return f"index {self.index.name} added"
-
 
 @dataclass(frozen=True, slots=True)
 class IndexDropped(DefinitionChange):
     index: Index
-
-    def describe(self) -> str:
-        return f"index {self.index.name} dropped"
+    says: ClassVar[str] = "index {0.index.name} dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,17 +235,13 @@ class ConstraintAdded(DefinitionChange):
     until it is released."""
 
     constraint: ForeignKey | CheckConstraint
-
-    def describe(self) -> str:
-        return f"added {self.constraint}"
+    says: ClassVar[str] = "added {0.constraint}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConstraintDropped(DefinitionChange):
     constraint: ForeignKey | CheckConstraint
-
-    def describe(self) -> str:
-        return f"dropped {self.constraint}"
+    says: ClassVar[str] = "dropped {0.constraint}"
 
 
 def diff_tables(
