@@ -20,6 +20,7 @@ from ccpr.pipeline.options import DEFAULT_OPTIONS, Timeouts
 from ccpr.relay.downstream import Downstream, Task, TaskState, is_refusal
 from ccpr.relay.errors import DownstreamHasDatabase, DownstreamRefused, DownstreamUnfit, FollowUnfit, RelayAddress
 from ccpr.relay.relay_server import DEFAULT_ADDRESS, Listen
+from ccpr.retention.pinning import PinStore
 from ccpr.service.errors import SeveralDatabases
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -34,7 +35,6 @@ from ccpr.state.followers import (
     publication_of,
     seal_login,
 )
-from ccpr.state.pins import PinStore
 from ccpr.state.subscription import Subscription, check_subscription_name
 
 PROBE_SECONDS = 5.0

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import NoReturn, Protocol, TypeAlias, cast
 
 from ccpr.matrixone.server.access import Login
@@ -97,7 +97,7 @@ class EmulatedUpstream(Upstream):
     def status(self) -> EmulatorStatus:
         names = (snapshot.name for account in self.backing.accounts() for snapshot in self.backing.snapshots(account))
         created = cast(EmulatedBacking, self.backing).snapshots_created
-        return EmulatorStatus(*astuple(self.counters.reading()), created, tuple(names))
+        return EmulatorStatus(**asdict(self.counters.reading()), snapshots_created=created, snapshots=tuple(names))
 
     def crash(self) -> None:
         """Stop serving at once: the fault `Crash`."""
