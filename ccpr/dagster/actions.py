@@ -5,12 +5,16 @@ A job's run ends with the health of the subscription, so that its page shows wha
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from ccpr.base.loops import unexpected
+from ccpr.base.wording import first_names
 from ccpr.dagster.keys import remember_prefix
-from ccpr.dagster.metadata import SUBSCRIPTION_TAG, WHY_TAG
+from ccpr.dagster.metadata import APPROVE_JOB, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication, as_failure
@@ -28,10 +32,12 @@ from ccpr.service.drilling import place_of
 from ccpr.service.target_sync import approve_drops, approve_table, rebuild_table
 from ccpr.service.verifying import verifier_of
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import TargetMissing
 from ccpr.state.subscription import Subscription
+from ccpr.targets.errors import TargetDropsHeld, TargetTableUnknown
 
 PAUSE, RESUME, VERIFY = "ccpr_pause_job", "ccpr_resume_job", "ccpr_verify_job"
-RESYNC, REBUILD, APPROVE, DRILL = "ccpr_resync_job", "ccpr_rebuild_job", "ccpr_approve_job", "ccpr_drill_job"
+RESYNC, REBUILD, APPROVE, DRILL = "ccpr_resync_job", "ccpr_rebuild_job", APPROVE_JOB, "ccpr_drill_job"
 ACTION_JOBS = (PAUSE, RESUME, VERIFY, RESYNC, REBUILD, APPROVE, DRILL)
 
 
@@ -49,17 +55,17 @@ class ResyncConfig(dg.Config):
 
 
 class RebuildConfig(dg.Config):
-    """`table`: its name upstream, db.table."""
+    """`target`: empty for the only one. `table`: its name upstream, db.table."""
 
-    target: str
-    table: str
+    target: str = ""
+    table: str = ""
 
 
 class ApproveConfig(dg.Config):
-    """`table`: whose waiting statements are run; empty for the tables that the target holds back from being
-    dropped."""
+    """`target`: empty for the only one. `table`: whose waiting statements are run; empty for the tables that the target
+    holds back from being dropped."""
 
-    target: str
+    target: str = ""
     table: str = ""
 
 
@@ -70,9 +76,10 @@ class DrillConfig(dg.Config):
     at: str = ""
 
 
-def build_actions() -> list[dg.JobDefinition]:
-    """The jobs."""
-    return [_pause(), _resume(), _verify(), _resync(), _rebuild(), _approve(), _drill()]
+def build_actions(replication: Replication) -> list[dg.JobDefinition]:
+    """The jobs. Their launchpads begin with what there is for them to do in the chosen partition."""
+    home = Path(replication.home) if replication.home else None
+    return [_pause(), _resume(), _verify(), _resync(), _rebuild(home), _approve(home), _drill()]
 
 
 def _pause() -> dg.JobDefinition:
@@ -123,26 +130,57 @@ def _resync() -> dg.JobDefinition:
     return _job(RESYNC, "Compare with a full list of objects and copy what is missing.", resync)
 
 
-def _rebuild() -> dg.JobDefinition:
+def _rebuild(home: Path | None) -> dg.JobDefinition:
     @dg.op(name="rebuild")
     def rebuild(context: dg.OpExecutionContext, replication: Replication, config: RebuildConfig) -> None:
         with _action(context, replication) as (workspace, name), workspace.iteration(name) as iteration:
-            _show(context, rebuild_table(workspace, iteration, config.target, config.table).tables)
+            target = _target(workspace, name, config.target)
+            if not config.table:
+                history = workspace.of(iteration.subscription).history
+                tables = first_names(sorted(one.qualified_name for one in history.known_definitions()), most=20)
+                known = f"Name one of {tables}."
+                raise TargetTableUnknown("no table is named", subject=f"target {target}", remedy=known)
+            _show(context, rebuild_table(workspace, iteration, target, config.table).tables)
 
-    return _job(REBUILD, "Rebuild a table of a target from the mirror; its readers see the old one meanwhile.", rebuild)
+    text = "Rebuild a table of a target from the mirror; its readers see the old one meanwhile."
+    return _job(REBUILD, text, rebuild, partial(_behind, home, "rebuild"))
 
 
-def _approve() -> dg.JobDefinition:
+def _approve(home: Path | None) -> dg.JobDefinition:
     @dg.op(name="approve")
     def approve(context: dg.OpExecutionContext, replication: Replication, config: ApproveConfig) -> None:
         with _action(context, replication) as (workspace, name), workspace.iteration(name) as iteration:
+            target = _target(workspace, name, config.target)
             if config.table:
-                result = approve_table(workspace, iteration, config.target, config.table)
+                result = approve_table(workspace, iteration, target, config.table)
             else:
-                result = approve_drops(workspace, iteration, config.target)
+                result = approve_drops(workspace, iteration, target)
             _show(context, result.tables)
 
-    return _job(APPROVE, "Run the statements of a target's table that wait, as `target_current` shows them.", approve)
+    text = "Run the statements of a target's table that wait, as `target_current` shows them."
+    return _job(APPROVE, text, approve, partial(_behind, home, "approve"))
+
+
+def _target(workspace: Workspace, name: str, wanted: str) -> str:
+    """The target that is named, or the only one. Raises TargetMissing."""
+    names = [one.name for one in workspace.of(workspace.log.row(name)).targets.all()]
+    if wanted or len(names) == 1:
+        return wanted or names[0]
+    known = f"Name one of {first_names(names)}." if names else "The subscription has none: `ccpr target add`."
+    raise TargetMissing("no target is named", subject=f"subscription {name}", remedy=known)
+
+
+def _behind(home: Path | None, op: str, name: str) -> dict[str, Any]:
+    """The config of a partition: the first table that waits in a target, else a target. Where the state cannot be read,
+    the run says so."""
+    target = table = ""
+    with suppress(CcprError), Workspace(home) as workspace:
+        targets = workspace.of(workspace.log.row(name)).targets.all()
+        for one in sorted(targets, key=lambda one: not one.behind)[:1]:
+            target, table = one.name, one.behind[0].table if one.behind else ""
+            if op == "approve" and table and one.behind[0].failure.code == TargetDropsHeld.code:
+                table = ""
+    return {"ops": {op: {"config": {"target": target, "table": table}}}}
 
 
 def _drill() -> dg.JobDefinition:
@@ -169,8 +207,13 @@ def _show(context: dg.OpExecutionContext, tables) -> None:
     context.add_output_metadata({"tables": "; ".join(printable(f"{one.table} {one.action}") for one in tables)})
 
 
-def _job(name: str, description: str, op: Callable[[], None]) -> dg.JobDefinition:
-    @dg.job(name=name, description=description, partitions_def=SUBSCRIPTIONS, executor_def=dg.in_process_executor)
+def _job(
+    name: str, description: str, op: Callable[[], None], config: Callable[[str], dict[str, Any]] = lambda name: {}
+) -> dg.JobDefinition:
+    """`config`: what a launchpad begins with, of a partition."""
+    by_partition = dg.PartitionedConfig(SUBSCRIPTIONS, config)
+
+    @dg.job(name=name, description=description, config=by_partition, executor_def=dg.in_process_executor)
     def job() -> None:
         op()
 
@@ -187,7 +230,7 @@ def _action(context: dg.OpExecutionContext, replication: Replication) -> Iterato
         with unexpected():
             yield workspace, name
     except CcprError as error:
-        raise as_failure(error) from error
+        raise as_failure(error, name) from error
     finally:
         with suppress(CcprError):
             report(instance, health_events(instance, workspace, [name]))

@@ -68,7 +68,10 @@ def definitions_metadata(found: Sequence[Definitions]) -> dict[str, dg.TableMeta
         *(record(each.database, one, statement(each.database, one)) for each in found for one in each.all()),
         *(record(each.database, one, problem=one.reason) for each in found for one in each.unreadable),
     ]
-    return {metadata.DEFINITIONS: metadata.table(records, dict.fromkeys(records[0], "string"))} if records else {}
+    if not records:
+        return {}
+    columns = dict.fromkeys(records[0], "string")
+    return {metadata.DEFINITIONS: metadata.table(records, columns, lines=["statement"])}
 
 
 def zero_dates_metadata(outcome: IterationOutcome) -> dict[str, dg.TableMetadataValue]:

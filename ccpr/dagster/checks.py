@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 
+from ccpr.base.wording import filled
 from ccpr.dagster import metadata
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.mirror.object_rows import ObjectDiff
@@ -44,11 +45,15 @@ def object_list_accepted(diff: ObjectDiff) -> dg.AssetCheckResult:
     return _result(OBJECT_LIST_VALID, True, {FAILURES: 0, OBJECTS_CHECKED: diff.added.num_rows + diff.removed.num_rows})
 
 
-def object_list_refused(error: BadObjectList) -> dg.AssetCheckResult:
+def object_list_refused(error: BadObjectList, subscription: str) -> dg.AssetCheckResult:
     """The error, and the rows that failed where it was the schema that refused them."""
     import pandera.errors
 
-    shown: dict[str, Any] = {"message": error.message, "subject": error.subject, "remedy": error.remedy}
+    shown: dict[str, Any] = {
+        "message": error.message,
+        "subject": error.subject,
+        "remedy": filled(error.remedy, {"NAME": subscription}),
+    }
     if isinstance(error.__cause__, pandera.errors.SchemaErrors):
         cases = error.__cause__.failure_cases
         rows = (

@@ -8,8 +8,7 @@ import dagster as dg
 
 from ccpr.dagster import documentation, metadata
 from ccpr.dagster.actions import build_actions
-from ccpr.dagster.events import APPLIED_TABLES, MIRROR
-from ccpr.dagster.health import longest_silence
+from ccpr.dagster.events import MIRROR, TARGET_DATABASES
 from ccpr.dagster.health_assets import all_health_check, build_all_health
 from ccpr.dagster.mirror_io import MirrorIOManager
 from ccpr.dagster.replication import Replication
@@ -41,13 +40,11 @@ def build_definitions(
     spark: SparkResource,
 ) -> dg.Definitions:
     """`steps` and `others`: the assets of `ccpr.dagster.iteration_assets`. `loaded` is of the same prefix."""
-    # Of one subscription it is that of its `replication_health`; here one that runs hides one that does not.
-    policy = dg.FreshnessPolicy.time_window(fail_window=longest_silence(max(loaded.intervals, default=60.0)))
 
     def completed(spec: dg.AssetSpec) -> dg.AssetSpec:
         spec = spec.merge_attributes(metadata={metadata.DOCUMENTATION: documentation.of_asset(spec)})
-        if spec.key == dg.AssetKey([*loaded.prefix, APPLIED_TABLES]):
-            return spec.replace_attributes(freshness_policy=policy)
+        if spec.key == dg.AssetKey([*loaded.prefix, TARGET_DATABASES]):
+            return spec.replace_attributes(kinds=set(sorted(loaded.target_kinds)[:3]))  # Dagster allows three
         if spec.key == dg.AssetKey([*loaded.prefix, MIRROR]) and loaded.left_out:
             return spec.replace_attributes(description=f"{spec.description} {loaded.left_out_text()}")
         return spec
@@ -57,7 +54,7 @@ def build_definitions(
     return dg.Definitions(
         assets=dg.map_asset_specs(completed, [*others, *steps, *whole.assets, *loaded.assets]),
         asset_checks=[all_health_check(loaded.prefix), *loaded.checks],
-        jobs=[*jobs, *build_actions()],
+        jobs=[*jobs, *build_actions(replication)],
         sensors=sensors,
         resources={"replication": replication, "spark": spark, "mirror": MirrorIOManager(home=replication.home)},
         # One process a run: one Spark session and one lease for all its steps. Without this the button in the UI would

@@ -7,11 +7,12 @@ import re
 import dagster as dg
 
 from ccpr.dagster.events import TARGET_DATABASES
+from ccpr.dagster.metadata import HEALTH
 
 VARIABLE = "CCPR_DOCS_URL"
 GUIDE, FOLLOWERS, ERRORS = "how-to/run-with-dagster", "how-to/feed-a-matrixone", "reference/errors"
-_SECTIONS = {  # by the beginning of a group
-    "health": (GUIDE, "where-to-look"),
+_SECTIONS = {  # by the beginning of a group, or of the key
+    HEALTH: (GUIDE, "where-to-look"),
     "followers": (FOLLOWERS, "let-a-cluster-follow"),
     "tables": (GUIDE, "tables"),
     "upstream": (GUIDE, "tables"),
@@ -37,5 +38,5 @@ def of_asset(spec: dg.AssetSpec) -> dg.MetadataValue:
     """To what the documentation says of an asset."""
     if spec.key.path[-1] == TARGET_DATABASES:
         return link(*_SECTIONS["targets"])
-    group = (spec.group_name or "").partition("_")[0]
+    group = HEALTH if HEALTH in spec.key.path else (spec.group_name or "").partition("_")[0]
     return link(*_SECTIONS.get(group, (GUIDE, "what-is-there")))

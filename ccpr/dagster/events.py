@@ -138,6 +138,7 @@ def objects_listed(record: IterationRecord) -> StepEvent:
         metadata.OBJECTS_REMOVED: diff.removed.num_rows,
         metadata.TOMBSTONES_ADDED: tombstones.num_rows,
         metadata.ADDED_MB: metadata.megabytes(pc.sum(diff.added.column("size")).as_py() or 0),
+        **_rows(record),
         metadata.BY_TABLE: _by_table(diff, record.catalog.tables),
     }
     return StepEvent(OBJECT_DIFFS, snapshot.lsn, snapshot.at, shown, [checks.object_list_accepted(diff)])
@@ -150,6 +151,7 @@ def objects_copied(record: IterationRecord) -> StepEvent:
         metadata.OBJECTS_COPIED: report.objects_fetched,
         metadata.OBJECTS_FOUND: report.rows.num_rows - report.objects_fetched,
         metadata.COPIED_MB: metadata.megabytes(report.bytes_fetched),
+        **_rows(record),
         metadata.COPY_SECONDS: round(seconds, 3),
         metadata.COPY_MB_PER_SECOND: round(report.bytes_fetched / 1e6 / seconds, 3) if seconds else 0.0,
     }
@@ -182,6 +184,16 @@ def idle(outcome: IterationOutcome) -> StepEvent:
     if outcome.newest_point is not None and outcome.newest_point_ts is not None:
         data = outcome.newest_point, outcome.newest_point_ts
     return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, idle_metadata(outcome), data=data)
+
+
+def _rows(record: IterationRecord) -> dict[str, int]:
+    """Of the objects that are new to the point: their rows, and the deletes in their tombstones."""
+    if record.listed is None:  # taken up by a run that copied already
+        return {}
+    added = record.listed.diff.added
+    rows = pc.sum(added.column("rows")).as_py() or 0
+    deletes = pc.sum(added.filter(added.column("is_tombstone")).column("rows")).as_py() or 0
+    return {metadata.COPIED_ROWS: rows - deletes, metadata.COPIED_DELETES: deletes}
 
 
 def _by_table(diff: ObjectDiff, tables: Mapping[int, Table]) -> dg.TableMetadataValue:

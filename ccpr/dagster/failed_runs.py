@@ -7,23 +7,23 @@ What ends it is the next materialization of the partition.
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
 import dagster as dg
 from dagster._core.events import (
     AssetMaterializationPlannedData,
     DagsterEvent,
     DagsterEventType,
-    EngineEventData,
     JobFailureData,
     RunFailureReason,
 )
+from dagster._core.execution.plan.objects import StepFailureData, UserFailureData
 from dagster._core.remote_origin import RemoteJobOrigin
+from dagster._utils.error import SerializableErrorInfo
 
 from ccpr.dagster.keys import prefix_of, prefixed
 from ccpr.dagster.metadata import HEALTH_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
 
-_PARTITION_TAG, _LOCATION_TAG = "dagster/partition", ".dagster/repository"
+_PARTITION_TAG, _SENSOR_TAG, _LOCATION_TAG = "dagster/partition", "dagster/sensor_name", ".dagster/repository"
 RECORDED = "recorded: it failed without a run"
 
 
@@ -37,29 +37,60 @@ def record_failed_run(
     text : what failed and what to do.
     shown : metadata of the failure.
     """
-    key = prefixed(dg.AssetKey(asset), prefix_of(instance))
     origin = _origin(instance)
     tags = {
         SUBSCRIPTION_TAG: subscription,
         WHY_TAG: RECORDED,
         _PARTITION_TAG: subscription,
+        _SENSOR_TAG: HEALTH_SENSOR,  # else Dagster says that a person launched it
         "dagster/max_retries": "0",  # the next iteration is the retry
         **({} if origin is None else {_LOCATION_TAG: origin.repository_origin.get_label()}),
     }
-    run = dg.DagsterRun(
-        SYNC_JOB, str(uuid4()), status=dg.DagsterRunStatus.NOT_STARTED, tags=tags, remote_job_origin=origin
+    run = instance.create_run_for_job(
+        _job_of(asset), status=dg.DagsterRunStatus.NOT_STARTED, tags=tags, remote_job_origin=origin
     )
-    instance.add_run(run)
-    planned = AssetMaterializationPlannedData(key, partition=subscription)
-    for kind, message, data in (
-        (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, None, planned),
-        (DagsterEventType.RUN_START, f"iteration of {subscription}", None),
-        (DagsterEventType.ENGINE_EVENT, text, EngineEventData(dict(shown))),
+    failed = dg.Failure(text, dict(shown))
+    error = SerializableErrorInfo(text, [], None)
+    why = StepFailureData(error, UserFailureData("failed", failed.description, failed.metadata))
+    _plan(instance, run, subscription, asset)
+    for kind, message, step, data in (
+        (DagsterEventType.RUN_START, f"iteration of {subscription}", None, None),
+        (DagsterEventType.STEP_START, f"{asset} of {subscription}", asset, None),
+        (DagsterEventType.STEP_FAILURE, text, asset, why),
     ):
-        event = DagsterEvent(kind.value, SYNC_JOB, message=message, event_specific_data=data)
+        event = DagsterEvent(kind.value, SYNC_JOB, step_key=step, message=message, event_specific_data=data)
         instance.report_dagster_event(event, run.run_id)
-    failure = JobFailureData(error=None, failure_reason=RunFailureReason.STEP_FAILURE)
-    instance.report_run_failed(run, text, failure)
+    instance.report_run_failed(run, text, JobFailureData(error=None, failure_reason=RunFailureReason.STEP_FAILURE))
+
+
+def keep_failed(instance: dg.DagsterInstance, subscription: str, asset: str) -> None:
+    """Leave the partition failed after a run that did not end what has failed before: to Dagster it is as the run with
+    the newest plan to materialize it."""
+    wanted = dg.RunsFilter(
+        job_name=SYNC_JOB, statuses=[dg.DagsterRunStatus.FAILURE], tags={SUBSCRIPTION_TAG: subscription}
+    )
+    for run in instance.get_runs(wanted, limit=1):
+        _plan(instance, run, subscription, asset)
+
+
+def _plan(instance: dg.DagsterInstance, run: dg.DagsterRun, subscription: str, asset: str) -> None:
+    key = prefixed(dg.AssetKey(asset), prefix_of(instance))
+    planned = AssetMaterializationPlannedData(key, partition=subscription)
+    kind = DagsterEventType.ASSET_MATERIALIZATION_PLANNED.value
+    instance.report_dagster_event(DagsterEvent(kind, SYNC_JOB, event_specific_data=planned), run.run_id)
+
+
+def _job_of(asset: str) -> dg.JobDefinition:
+    """For Dagster to draw: a job without a plan cannot be shown."""
+
+    @dg.op(name=asset)
+    def step() -> None: ...
+
+    @dg.job(name=SYNC_JOB)
+    def job() -> None:
+        step()
+
+    return job
 
 
 def _origin(instance: dg.DagsterInstance) -> RemoteJobOrigin | None:

@@ -13,7 +13,7 @@ import dagster as dg
 
 from ccpr.dagster import metadata
 from ccpr.dagster.events import MIRROR
-from ccpr.dagster.health import REPLICA_CURRENT, Health, error_shown, objective_of, says_of, short
+from ccpr.dagster.health import REPLICA_CURRENT, Health, error_shown, objective_of, says_of, short, with_names
 from ccpr.dagster.keys import Runless, prefixed
 from ccpr.dagster.replication import Replication, as_failure
 from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
@@ -102,12 +102,13 @@ def follower_health(workspace: Workspace, row: LogRow, follower: Follower) -> Fo
     history = workspace.of(row).history
     newest, lag = history.newest(), LagMeter(workspace.clock).read(row.task_id, read.context)
     status = follower_status(follower, history, newest, row, lag)
-    objective, error = objective_of(read), status.last_error
+    objective, error = objective_of(read.subscription.settings), status.last_error
     missing = history.global_points(-1 if status.lsn is None else status.lsn)
     missing = [point for point in missing if point.at.physical > status.watermark]
     waited = max(0.0, now - missing[0].committed_at.timestamp()) if missing else 0.0
     grave = ""
     if error is not None:
+        error = with_names(error, {"NAME": row.subscription_name, "FOLLOWER": follower.name})
         grave = says_of(error)
     elif waited > objective:
         grave = (

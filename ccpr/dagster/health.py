@@ -8,22 +8,28 @@ health-is-not-partitioned).
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 
 from ccpr.base.wording import filled
 from ccpr.dagster import documentation, metadata
-from ccpr.matrixone.client.retry import BACK_OFF
+from ccpr.dagster.keys import Runless
+from ccpr.dagster.metadata import HEALTH
 from ccpr.matrixone.sql.quoting import printable
-from ccpr.service.status import ReadRow
 from ccpr.state.log_rows import LastError
+from ccpr.state.settings import Settings
 
-HEALTH = "replication_health"
 REPLICA_CURRENT = "replica_current"
 TARGET_CURRENT = "target_current"
+PRESSING = (  # Materialize, on the pages of health
+    "It is a report, and there is nothing to materialize. Materialize `applied_tables` to run an iteration of the "
+    "subscription now, and `target_databases` to sync its targets now: both begin at once, whatever the next attempt "
+    "is. The jobs `ccpr_…_job` pause, resume, approve and rebuild."
+)
 FAILING, STOPPED = "failing", "stopped"  # states of what failed when it was last tried
+UNATTENDED = "unattended"  # its time is over, and nothing runs it
 _SLACK_SECONDS = 60.0
 _SHOWN = 2_000  # characters of a text: an error may have 5000, and an event has room for 64 kB in MySQL
 
@@ -42,6 +48,8 @@ class Health:
     shown : further metadata.
     has_target_trouble : a target fails, or has tables that wait.
     grave_by_targets : it is grave for this alone: the data of a target that fails is older than the objective.
+    is_fresh : the last attempt succeeded, and the data is not older than the objective.
+    block : a statement that belongs to the sentence, in Markdown.
     """
 
     subscription: str
@@ -55,6 +63,8 @@ class Health:
     shown: dict[str, Any] = field(default_factory=dict)
     has_target_trouble: bool = field(default=False, kw_only=True)
     grave_by_targets: bool = field(default=False, kw_only=True)
+    is_fresh: bool = field(default=True, kw_only=True)
+    block: str = field(default="", kw_only=True)
 
     @property
     def key(self) -> dg.AssetKey:
@@ -71,6 +81,11 @@ class Health:
         grave = self.grave and not self.grave_by_targets
         return replica_verdict(self.state, grave=grave, has_target_trouble=self.has_target_trouble)
 
+    @property
+    def description(self) -> str:
+        """Markdown, as Dagster's pages show it."""
+        return f"{self.says}\n\n{self.block}" if self.block else self.says
+
     def metadata(self) -> dict[str, Any]:
         found: dict[str, Any] = {metadata.STATE: self.state}
         if self.as_of is not None:
@@ -84,22 +99,24 @@ class Health:
     def result(self) -> dg.AssetCheckResult:
         """For a run of the check."""
         return dg.AssetCheckResult(
-            passed=self.current, severity=severity(self.grave), description=self.says, metadata=self.metadata()
+            passed=self.current, severity=severity(self.grave), description=self.description, metadata=self.metadata()
         )
 
-    def events(self) -> Iterator[dg.AssetCheckEvaluation | dg.AssetMaterialization]:
-        """For `DagsterInstance.report_runless_asset_event`: the check, and a point of the time series."""
+    def events(self) -> Iterator[Runless]:
+        """For `DagsterInstance.report_runless_asset_event`: the check, and a point of the time series. What is not
+        fresh is observed: to Dagster, an asset is as old as its last materialization."""
         yield dg.AssetCheckEvaluation(
             asset_key=self.key,
             check_name=self.check,
             passed=self.current,
             severity=severity(self.grave),
-            description=self.says,
+            description=self.description,
             metadata=self.metadata(),
         )
         shown = {metadata.IS_CURRENT: 1 if self.current else 0, **self.metadata(), metadata.SAYS: self.says}
         tags = {metadata.SUBSCRIPTION_TAG: self.subscription}
-        yield dg.AssetMaterialization(self.key, self.says, metadata=shown, tags=tags)
+        made = dg.AssetMaterialization if self.is_fresh else dg.AssetObservation
+        yield made(self.key, self.description, metadata=shown, tags=tags)
 
 
 def severity(grave: bool) -> dg.AssetCheckSeverity:
@@ -127,14 +144,8 @@ def objective_seconds(interval: float) -> float:
     return 2 * interval + _SLACK_SECONDS
 
 
-def objective_of(read: ReadRow) -> float:
-    settings = read.subscription.settings
+def objective_of(settings: Settings) -> float:
     return settings.max_lag or objective_seconds(settings.sync_interval)
-
-
-def longest_silence(interval: float) -> timedelta:
-    """For so long a subscription may go without an attempt: an executor waits after failures."""
-    return timedelta(seconds=round(objective_seconds(interval) + 1.1 * BACK_OFF.longest))
 
 
 def with_names(error: LastError, names: Mapping[str, str]) -> LastError:

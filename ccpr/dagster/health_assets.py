@@ -3,6 +3,7 @@
 catalog database and start nothing."""
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import dagster as dg
 
@@ -11,10 +12,11 @@ from ccpr.dagster.all_health import read_all_health
 from ccpr.dagster.events import APPLIED_TABLES, MIRROR
 from ccpr.dagster.health import (
     HEALTH,
+    PRESSING,
     REPLICA_CURRENT,
     TARGET_CURRENT,
+    UNATTENDED,
     health_key,
-    longest_silence,
 )
 from ccpr.dagster.inventory import KnownTarget
 from ccpr.dagster.keys import prefixed
@@ -28,9 +30,8 @@ from ccpr.state.errors import TargetMissing
 GROUP = "health"
 TARGET_DESCRIPTION = (
     "The target shows the newest point of the replica, or is about to. Red: it could not be synced as a whole. Yellow: "
-    "tables of it wait; the sentence has the first of them with its statement, the metadata all. What it says is what "
-    "to do. Executing the check reads the state and does not connect to the target: it says what the target answered "
-    "last, and when."
+    "tables of it wait; the first of them is named with its statement, the metadata has all. Executing the check reads "
+    f"the state and does not connect to the target: it says what the target answered last, and when. {PRESSING}"
 )
 
 
@@ -39,36 +40,38 @@ def build_all_health(subscriptions: Sequence[str]) -> dg.AssetSpec:
         HEALTH,
         deps=list(map(health_key, subscriptions)),
         group_name=GROUP,
-        kinds={"matrixone"},
         description="Start here: is all current? The check is green, or names the subscriptions that are not, each "
         "with what to do; the table has all of them. Each has a page, `replication_health/<name>`, and each of its "
-        "targets has one, `replication_health/<name>/<target>`. What a code means: `ccpr explain CODE`.",
+        "targets has one, `replication_health/<name>/<target>`. What a code means: `ccpr explain CODE`. Subscriptions "
+        "and tables that came after the definitions were loaded have their pages once these are loaded again: Reload "
+        "definitions, under Deployment.",
     )
 
 
-def health_asset(subscription: str, interval: float) -> dg.AssetSpec:
-    """The asset with the time series of one subscription."""
+def health_asset(subscription: str, objective: float, group: str) -> dg.AssetSpec:
+    """The asset with the time series of one subscription; `objective`: how old its data may be, in seconds. It is in
+    the group of its tables, which is red or yellow with it."""
     return dg.AssetSpec(
         health_key(subscription),
         deps=[APPLIED_TABLES],
-        group_name=GROUP,
-        kinds={"matrixone"},
+        group_name=group,
         description="How this subscription is, over time: `is_current` (1 or 0), `lag_seconds` when it was looked at, "
-        "and its state in a sentence. Every tick, run and iteration of the service adds a point, failing ones too. It "
-        "is overdue if nothing has looked at the subscription for longer than an executor waits after failures; then "
-        "nothing runs.",
-        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=longest_silence(interval)),
+        "and its state in a sentence. Every tick, run and iteration of the service adds a point: a materialization if "
+        "the data is as new as the objective asks, else an observation. So freshness is the age of the data. If "
+        f"nothing runs the subscription, its state is `{UNATTENDED}`. {PRESSING}",
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=max(60, round(objective)))),
     )
 
 
-def target_asset(subscription: str, target: KnownTarget) -> dg.AssetSpec:
+def target_asset(subscription: str, target: KnownTarget, group: str) -> dg.AssetSpec:
+    """It is in the group of its tables, which is red or yellow with it."""
     return dg.AssetSpec(
         health_key(subscription, target.name),
         deps=[health_key(subscription), MIRROR],
-        group_name=GROUP,
+        group_name=group,
         kinds={target.kind},
         description=f"How {'lake' if target.is_lake else 'target'} {printable(target.name)} is, over time: the point "
-        "that it shows, how old that is, and the tables that wait, with the statement and what to do.",
+        f"that it shows, how old that is, and the tables that wait, with the statement and what to do. {PRESSING}",
         metadata={metadata.URI: target.uri},
     )
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ccpr.dagster.copies import copy_database, has_copy
+from ccpr.dagster.health import objective_of, objective_seconds
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable
@@ -58,7 +59,7 @@ class KnownSubscription:
     """
     Attributes
     ----------
-    interval : between two iterations, in seconds.
+    objective : how old its data may be, in seconds.
     followers : names and databases.
     tables : those for which there was room.
     left_out : how many there are besides.
@@ -66,7 +67,7 @@ class KnownSubscription:
     """
 
     name: str
-    interval: float
+    objective: float
     mirror: str
     destinations: tuple[KnownTarget, ...]
     followers: tuple[tuple[str, str], ...]
@@ -81,7 +82,7 @@ class KnownSubscription:
     def from_json(cls, value: dict[str, Any]) -> "KnownSubscription":
         return cls(
             text_of(value["name"]),
-            float(value["interval"]),
+            float(value["objective"] if "objective" in value else objective_seconds(float(value["interval"]))),
             text_of(value["mirror"]),
             tuple(
                 KnownTarget(text_of(one["name"]), text_of(one["kind"]), bool(one["is_lake"]), text_of(one["uri"]))
@@ -143,7 +144,7 @@ def _subscription(workspace: Workspace, row: LogRow, targets: list[Target], *, h
     subscription = Subscription.from_row(row)
     return KnownSubscription(
         row.subscription_name,
-        subscription.settings.sync_interval,
+        objective_of(subscription.settings),
         printable(workspace.mirror_store(subscription.name, subscription.settings).url),
         tuple(map(_destination, targets)),
         tuple((one.name, one.database) for one in workspace.of(row).followers.all()),

@@ -16,6 +16,7 @@ from ccpr.dagster.checks import (
     object_list_refused,
     objects_not_stored,
 )
+from ccpr.dagster.failed_runs import keep_failed
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
@@ -23,9 +24,9 @@ from ccpr.dagster.reporting import report, report_health
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.step import is_by_hand, step
 from ccpr.dagster.tables import report_tables
-from ccpr.dagster.target_health import read_targets, target_databases_event
+from ccpr.dagster.target_health import read_targets, reported_failing, target_databases_event
 from ccpr.dagster.target_tables import report_target_tables
-from ccpr.pipeline.driver import take
+from ccpr.pipeline.driver import reach
 from ccpr.pipeline.errors import BadObjectList, ObjectsNotStored
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.target_sync import sync_targets
@@ -36,6 +37,10 @@ _BY_HAND = (
     "Materialize all six assets of a partition to run one iteration of that subscription now: a snapshot upstream, "
     "what has changed since the last point, copied and committed, then the targets. It takes up an iteration that was "
     "interrupted. If it fails, the next attempt is when it would be without it. Choose the partition: at first none is."
+)
+_ALONE = (
+    "Materialize it alone to take the iteration of a partition as far as this step, with the steps before it; the "
+    "next run goes on from there."
 )
 
 
@@ -63,11 +68,11 @@ def build_upstream_snapshots(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         kinds={"matrixone"},
         description="A snapshot of the upstream database, and its time by the upstream's clock. Materializing it opens "
         "the subscription's next iteration, or takes up again the one that was interrupted; the other assets work on "
-        f"the open iteration. {_BY_HAND}",
+        f"the open iteration, and open one if there is none. {_BY_HAND}",
     )
     def upstream_snapshots(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
         with step(context, replication) as iteration:
-            return events.snapshot_taken(take(iteration, Stage.SNAPSHOT)).result()
+            return events.snapshot_taken(reach(iteration, Stage.SNAPSHOT)).result()
 
     return upstream_snapshots
 
@@ -82,11 +87,11 @@ def build_catalog_ddl(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         group_name=GROUP,
         kinds={"matrixone"},
         description="The tables at the snapshot against those of the replica's last point: created, altered, renamed, "
-        "replaced (truncated or rewritten) and dropped ones, with their statements as a difference.",
+        f"replaced (truncated or rewritten) and dropped ones, with their statements as a difference. {_ALONE}",
     )
     def catalog_ddl(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
         with step(context, replication) as iteration:
-            return events.catalog_read(take(iteration, Stage.CATALOG)).result()
+            return events.catalog_read(reach(iteration, Stage.CATALOG)).result()
 
     return catalog_ddl
 
@@ -101,19 +106,19 @@ def build_object_diffs(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         deps=[_key(prefix, events.CATALOG_DDL)],
         check_specs=[blocking_check(OBJECT_LIST_VALID, key)],
         group_name=GROUP,
-        kinds={"matrixone", "pandera", "arrow"},
+        kinds={"matrixone"},
         description="The upstream's object list of the snapshot, checked and compared with the replica's last point: "
         "objects that came and objects that went. A list that fails its check stops the iteration before anything is "
-        "copied.",
+        f"copied. {_ALONE}",
     )
     def object_diffs(
         context: dg.AssetExecutionContext, replication: Replication
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
         with step(context, replication) as iteration:
             try:
-                record = take(iteration, Stage.OBJECT_LIST)
+                record = reach(iteration, Stage.OBJECT_LIST)
             except BadObjectList as error:
-                yield object_list_refused(error)
+                yield object_list_refused(error, context.partition_key)
                 raise
             yield events.objects_listed(record).result()
 
@@ -130,17 +135,17 @@ def build_copied_objects(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         deps=[_key(prefix, events.OBJECT_DIFFS)],
         check_specs=[blocking_check(OBJECTS_STORED, key)],
         group_name=GROUP,
-        kinds={"spark", "matrixone"},
+        kinds={"matrixone"},
         description="The new object files, byte for byte, in the replica's store: fetched by Spark tasks, or by the "
         "run itself where that is done sooner; each object is checked on arrival. What an interrupted run brought is "
-        "not fetched again.",
+        f"not fetched again. {_ALONE}",
     )
     def copied_objects(
         context: dg.AssetExecutionContext, replication: Replication, spark: SparkResource
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
         with step(context, replication) as iteration:
             try:
-                record = take(iteration, Stage.COPY, spark.copy_engine(iteration.note_copier))
+                record = reach(iteration, Stage.COPY, spark.copy_engine(iteration.note_copier))
             except ObjectsNotStored as error:
                 yield objects_not_stored(error)
                 raise
@@ -149,9 +154,7 @@ def build_copied_objects(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     return copied_objects
 
 
-def build_applied_tables(
-    prefix: Sequence[str] = (), freshness: dg.FreshnessPolicy | None = None
-) -> dg.AssetsDefinition:
+def build_applied_tables(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Steps 4 to 6: the copied objects become a point of the replica."""
 
     @dg.asset(
@@ -159,16 +162,17 @@ def build_applied_tables(
         partitions_def=SUBSCRIPTIONS,
         deps=[_key(prefix, events.COPIED_OBJECTS)],
         group_name=GROUP,
-        kinds={"arrow"},
-        freshness_policy=freshness,
+        kinds={"mirror"},
         description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the "
         "point. An iteration in which nothing changed moves the time that the replica shows, and makes no point. A "
-        "partition is red while the subscription's iterations fail, in runs, commands and services.",
+        "partition is red while the subscription's iterations fail, in runs, commands and services; "
+        "`replication_health/<name>` says why, and when it is tried again. Materialize it alone to try a whole "
+        "iteration of that subscription now, without its targets.",
     )
     def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
         subscription = context.partition_key
         with step(context, replication) as iteration:
-            outcome = take(iteration, Stage.APPLY).ended
+            outcome = reach(iteration, Stage.APPLY).ended
             for made in events.mirror_made(outcome):
                 report(context.instance, made.runless(subscription))
             report_tables(context.instance, replication.workspace, subscription)
@@ -188,7 +192,7 @@ def build_mirror(prefix: Sequence[str] = (), more: str = "") -> dg.AssetSpec:
         description="The physical replica in the state folder: object files and manifests, readable by `ccpr export` "
         f"and by Spark at every point that is kept. {more}".strip(),
         group_name=GROUP,
-        kinds={"arrow", "spark"},
+        kinds={"mirror"},
     )
 
 
@@ -201,11 +205,11 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         deps=[_key(prefix, events.APPLIED_TABLES), _key(prefix, events.MIRROR)],
         output_required=False,
         group_name=GROUP,
-        kinds={"mysql", "delta"},
         description="The databases and lakes that are synced from the mirror, if the subscription has any (`ccpr "
-        "target add`). A partition is red while one of them fails; what has reached the others, and "
-        "each table that waits, is on the pages `replication_health/<name>/<target>`. Materializing it alone syncs the "
-        "targets to the newest point, and asks each of them where it is.",
+        "target add`). A partition is red while one of them fails: the run in which that began is the failed one, and "
+        "what the others have got, and each table that waits, is on the pages `replication_health/<name>/<target>`. "
+        "Materialize it to sync the targets of a partition to the newest point now, and to ask each of them where it "
+        "is.",
     )
     def target_databases(
         context: dg.AssetExecutionContext, replication: Replication, spark: SparkResource
@@ -213,15 +217,19 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         workspace, subscription, asked = replication.workspace, context.partition_key, is_by_hand(context)
         with step(context, replication) as iteration:
             started = workspace.now()
+            names = [target.name for target in workspace.of(iteration.subscription).targets.all()]
+            failed_before = reported_failing(context.instance, subscription, names)
             outcomes = sync_targets(workspace, iteration, ask=asked, carry=spark.copy_engine().carry)
             report_target_tables(context.instance, workspace, subscription)
             report_health(context.instance, workspace, subscription)
             found = read_targets(workspace, workspace.log.row(subscription))
         failing = [one for one in found if one.is_failing]
         made = target_databases_event(found, outcomes)
-        if failing:
+        if failing and (asked or any(one.target not in failed_before for one in failing)):
             raise dg.Failure("; ".join(one.trouble for one in failing), dict(made.metadata), allow_retries=False)
-        if outcomes:
+        if failing:  # an outage is one failed run
+            keep_failed(context.instance, subscription, events.TARGET_DATABASES)
+        elif outcomes or not names:
             verified = {metadata.VERIFIED_AT: dg.MetadataValue.timestamp(started)} if asked else {}
             yield dg.MaterializeResult(metadata={**made.metadata, **verified})
 

@@ -22,7 +22,7 @@ from ccpr.dagster.events import idle
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health_sensor import read_verdicts
 from ccpr.dagster.keys import Runless, remember_prefix, with_prefix
-from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, LSN_TAG, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
+from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
 from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
@@ -36,9 +36,10 @@ from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.due import back_off, due_at
+from ccpr.pipeline.errors import TableChangedMeanwhile
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.step_names import Stage
-from ccpr.service.target_sync import verify_targets
+from ccpr.service.target_sync import is_still_away, verify_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
     StateUnavailable,
@@ -258,7 +259,10 @@ def _serve(
         return
     try:
         with unexpected():
-            outcome = _finish_if_idle(workspace, row, end, in_run=in_run)
+            try:
+                outcome = _finish_if_idle(workspace, row, end, in_run=in_run)
+            except TableChangedMeanwhile:  # a race, which a new snapshot ends
+                outcome = _finish_if_idle(workspace, row, end, in_run=in_run)
     except SubscriptionBusy:
         tick.running.append(name)
     except SubscriptionPaused:
@@ -293,7 +297,9 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bo
         now, ask = workspace.now(), may_be_restored(iteration.pause_seconds, interval)
         if in_run or time.monotonic() >= end:
             return False
-        return not workspace.of(row).targets.lagging(now, interval, ask=ask)
+        targets = workspace.of(row).targets
+        lagging = targets.lagging(now, interval, ask=ask)
+        return all(is_still_away(workspace, iteration.subscription, targets.any(name)) for name in lagging)
 
     with workspace.iteration(row.subscription_name, options) as iteration, unexpected():
         try:
@@ -361,13 +367,12 @@ def _next_attempt(last: dg.RunRecord | None, row: LogRow, now: float) -> tuple[i
 
 def _request(row: LogRow, attempt: int) -> dg.RunRequest:
     """Dagster never runs a key twice, not even after a failure: each attempt at an iteration needs one of its own."""
-    name, lsn = row.subscription_name, str(row.iteration_lsn)
+    name = row.subscription_name
     return dg.RunRequest(
-        run_key=f"{Subscription.from_row(row).uid}:{lsn}:{attempt}",
+        run_key=f"{Subscription.from_row(row).uid}:{row.iteration_lsn}/{attempt}",
         partition_key=name,
         tags={
             SUBSCRIPTION_TAG: name,
-            LSN_TAG: lsn,
             ITERATION_TAG: iteration_tag(row),
             ATTEMPT_TAG: str(attempt),
             WHY_TAG: _why(row),

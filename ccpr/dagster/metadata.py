@@ -4,7 +4,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -17,7 +17,9 @@ from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.committing import IterationOutcome
 from ccpr.schema.table_changes import CatalogChange
 
+HEALTH = "replication_health"  # the asset of all subscriptions, and the first part of the keys of each one's
 SYNC_JOB = "ccpr_sync_job"  # the job that the sensor starts
+APPROVE_JOB = "ccpr_approve_job"
 LOG_SENSOR, HEALTH_SENSOR, RETENTION_SENSOR = "ccpr_log_sensor", "replica_health_sensor", "dagster_retention_sensor"
 
 ITERATION_LSN = "iteration_lsn"
@@ -46,6 +48,7 @@ FAILED_ATTEMPTS = "failed_attempts"
 FAILING_SINCE = "failing_since"
 NEXT_ATTEMPT = "next_attempt"
 TARGETS_BEHIND = "targets_behind"
+CHANGED_LAST = "changed_last"  # tables, with what the newest point did to them
 EXPLAINED = "explained_by"  # the command that explains the code
 DOCUMENTATION = "documentation"  # a link, if it is known where the documentation is published
 TABLES_WAITING = "tables_waiting"  # of a target
@@ -68,6 +71,7 @@ BY_TABLE = "by_table"
 OBJECTS_COPIED = "objects_copied"
 OBJECTS_FOUND = "objects_found_in_store"
 COPIED_MB = "copied_mb"
+COPIED_ROWS, COPIED_DELETES = "copied_rows", "copied_deletes"  # in the objects that are new to the point
 COPY_SECONDS = "copy_seconds"
 COPY_MB_PER_SECOND = "copy_mb_per_second"
 
@@ -95,11 +99,11 @@ LAKE_VERSION = "lake_version"  # of that table, which shows the point
 TABLE_NAME = "dagster/table_name"
 COLUMN_SCHEMA = "dagster/column_schema"
 COLUMN_LINEAGE = "dagster/column_lineage"
-LSN_TAG = "ccpr/iteration_lsn"
-SUBSCRIPTION_TAG = "ccpr/subscription"
-ATTEMPT_TAG = "ccpr/attempt"
-WHY_TAG = "ccpr/why"  # in words
-ITERATION_TAG = "ccpr/iteration"  # subscription and lsn in one: a tick asks for the runs of all due iterations at once
+LSN_TAG = "ccpr/iteration_lsn"  # of events
+SUBSCRIPTION_TAG, WHY_TAG = "ccpr/subscription", "ccpr/why"  # of runs too: which, and why in words
+# Of runs, hidden by Dagster. ITERATION_TAG is task and lsn in one: a tick asks for the runs of all due iterations at
+# once.
+ATTEMPT_TAG, ITERATION_TAG = ".dagster/ccpr_attempt", ".dagster/ccpr_iteration"
 
 SHOWN_ROWS = 50
 SHOWN_LINES = 400
@@ -144,16 +148,20 @@ def _percent(found: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in found[0].encode(errors="surrogatepass"))
 
 
-def table(rows: Iterable[Mapping[str, str | int | float | bool]], columns: Mapping[str, str]) -> dg.TableMetadataValue:
-    """The first SHOWN_ROWS rows; how many there are is shown as a number. An empty table still shows its
-    columns."""
+def table(
+    rows: Iterable[Mapping[str, str | int | float | bool]], columns: Mapping[str, str], *, lines: Collection[str] = ()
+) -> dg.TableMetadataValue:
+    """The first SHOWN_ROWS rows; how many there are is shown as a number. An empty table still shows its columns.
+    `lines`: columns whose texts have several lines."""
     schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in columns.items()])
-    records = [{name: _shown(cell) for name, cell in row.items()} for row in islice(rows, SHOWN_ROWS)]
+    records = [
+        {
+            name: printable(cell, keep="\n" if name in lines else "") if isinstance(cell, str) else cell
+            for name, cell in row.items()
+        }
+        for row in islice(rows, SHOWN_ROWS)
+    ]
     return dg.MetadataValue.table([dg.TableRecord(record) for record in records], schema)
-
-
-def _shown(cell: str | int | float | bool) -> str | int | float | bool:
-    return printable(cell) if isinstance(cell, str) else cell
 
 
 def ddl_diff(changes: Iterable[CatalogChange]) -> dg.MarkdownMetadataValue:

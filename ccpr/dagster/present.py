@@ -2,6 +2,8 @@
 `ccpr run` runs."""
 
 from collections.abc import Iterator
+from itertools import islice
+from typing import Any
 
 import dagster as dg
 
@@ -35,3 +37,32 @@ def present_events(workspace: Workspace, row: LogRow) -> Iterator[Runless]:
     for asset, more in ((APPLIED_TABLES, {metadata.TABLES: tables_shown(refs)}), (MIRROR, {})):
         event = StepEvent(asset, newest.lsn, newest.at, {**shown, **more})
         yield from event.runless(row.subscription_name)
+
+
+def changed_last(workspace: Workspace, row: LogRow) -> dict[str, Any]:
+    """What the newest point did to which tables, by the catalog database; nothing before the first. Raises
+    StateUnreadable, StateUnavailable."""
+    history = workspace.of(row).history
+    newest = history.newest()
+    if newest is None:
+        return {}
+    changed = {
+        number: point for number, point in history.changed(newest.lsn).items() if point.table.kind is not Kind.INDEX
+    }
+    before = history.tables(newest.lsn - 1, only=list(islice(changed, metadata.SHOWN_ROWS)))
+    rows = (
+        {
+            "table": point.table.qualified_name,
+            "stored_rows": 0 if point.ref is None else point.ref.rows,
+            "stored_rows_before": 0 if (old := before.get(number)) is None or old.ref is None else old.ref.rows,
+        }
+        for number, point in changed.items()
+    )
+    kinds = {"table": "string", "stored_rows": "int", "stored_rows_before": "int"}
+    return {
+        metadata.CHANGED_LAST: metadata.table(rows, kinds),
+        metadata.LAST_CHANGE: metadata.clock(newest.at),
+        metadata.TABLES_CHANGED: newest.tables_changed,
+        metadata.OBJECTS_COPIED: newest.objects_copied,
+        metadata.COPIED_MB: metadata.megabytes(newest.bytes_copied),
+    }

@@ -7,7 +7,9 @@ from ccpr.base.wording import first_names
 from ccpr.dagster import metadata
 from ccpr.dagster.health import (
     FAILING,
+    PRESSING,
     STOPPED,
+    UNATTENDED,
     Health,
     error_shown,
     objective_of,
@@ -17,7 +19,8 @@ from ccpr.dagster.health import (
     utc,
     with_names,
 )
-from ccpr.dagster.target_health import TargetHealth, targets_health
+from ccpr.dagster.present import changed_last
+from ccpr.dagster.target_health import TargetHealth, target_states, targets_health
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
 from ccpr.service.status import ReadRow, Waiting, next_attempt
@@ -28,7 +31,7 @@ from ccpr.state.states import State
 DESCRIPTION = (
     "The replica is as new as it should be: its state is not older than two intervals and a minute, the last attempt "
     "did not fail, no table is in quarantine, no target fails or waits. Every tick, run and iteration of the service "
-    "evaluates it, failing ones too; what it says is what to do. Executing it starts no iteration."
+    f"evaluates it, failing ones too; what it says is what to do. Executing it starts no iteration. {PRESSING}"
 )
 
 
@@ -43,7 +46,7 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
     read, name, now = ReadRow.of(row), row.subscription_name, workspace.clock()
     lag = (meter or LagMeter(workspace.clock)).read(row.task_id, read.context)
     held = workspace.log.is_held(row)
-    objective = objective_of(read)
+    objective = objective_of(read.subscription.settings)
     current = read.context.current
     as_of = None if current is None or current.taken_at is None else utc(current.taken_at)
     upcoming = next_attempt(row, now, held=held)
@@ -63,7 +66,8 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
         shown[metadata.TABLES_QUARANTINED] = len(tables)
         failing = first_names(table.qualified_name for table in tables)
         notes.append(f"tables that fail while the others go on: {failing}")
-    behind = [] if plain else [one for one in targets_health(workspace, read, lag) if one.trouble]
+    targets = [] if plain else targets_health(workspace, read, lag)
+    behind = [one for one in targets if one.trouble]
     late_targets = [target for target in behind if _is_late(target, now)]
     if behind:
         shown[metadata.TARGETS_BEHIND] = len(behind)
@@ -73,9 +77,14 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
     waiting = Waiting.of(read, now, held=held)
     says = "; ".join([says, *([] if waiting is None else [waiting.text]), *lag.warnings()])
     is_current = not grave and not notes
+    if not is_current and not plain:  # then somebody asks what there is all the same
+        shown |= changed_last(workspace, row)
+        if targets:
+            shown[metadata.TARGET_STATES] = target_states(targets)
+    state = _state(read, working=working, late=late)
     return Health(
         name,
-        _state(read, working=working),
+        state,
         is_current,
         bool(grave or late_targets),
         short(says),
@@ -85,36 +94,39 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
         shown,
         has_target_trouble=bool(behind),
         grave_by_targets=bool(late_targets and not grave),
+        is_fresh=lag.seconds is not None and not late and state not in (FAILING, STOPPED),
+        block=next((target.block for target in behind if target.block), ""),
     )
 
 
 def unreadable_health(subscription: str, error: CcprError) -> Health:
     """Of a subscription whose row cannot be read."""
     failure = with_names(LastError.of(Failure.of(error), again=False), {"NAME": subscription})
-    return Health(subscription, "unreadable", False, True, short(says_of(failure)), shown=error_shown(failure, None))
+    shown = error_shown(failure, None)
+    return Health(subscription, "unreadable", False, True, short(says_of(failure)), shown=shown, is_fresh=False)
 
 
 def quick_verdict(workspace: Workspace, row: LogRow, *, has_target_trouble: bool) -> str:
     """`Health.verdict` without a query: quarantine changes in iterations only, and these are reported. Raises
     StateUnreadable."""
     read = ReadRow.of(row)
-    lag, objective = LagMeter(workspace.clock).read(row.task_id, read.context), objective_of(read)
+    lag, objective = LagMeter(workspace.clock).read(row.task_id, read.context), objective_of(read.subscription.settings)
     late = lag.seconds is not None and lag.seconds > objective
     grave = row.state != State.PAUSED and (bool(_failure(row, read.last_error, None)) or late)
-    return replica_verdict(_state(read, working=False), grave=grave, has_target_trouble=has_target_trouble)
+    return replica_verdict(_state(read, working=False, late=late), grave=grave, has_target_trouble=has_target_trouble)
 
 
 UNREADABLE = replica_verdict("unreadable", grave=True)
 
 
-def _state(read: ReadRow, *, working: bool) -> str:
+def _state(read: ReadRow, *, working: bool, late: bool) -> str:
     if read.row.state == State.PAUSED:
         return "paused"
     if read.row.state == State.ERROR:
         return STOPPED
     if read.last_error is not None:
         return FAILING
-    return "copying" if working else "idle"
+    return "copying" if working else UNATTENDED if late else "idle"
 
 
 def _failure(row: LogRow, error: LastError | None, upcoming: float | None) -> str:

@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from ccpr.base.loops import unexpected
+from ccpr.base.wording import filled
 from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.sql.quoting import printable
@@ -67,7 +68,7 @@ class Replication(dg.ConfigurableResource):
                 self._held.__exit__(type(error), error, error.__traceback__)
                 raise
         except CcprError as error:
-            raise as_failure(error) from error
+            raise as_failure(error, subscription) from error
 
     def _open(self, subscription: str, is_extra: bool) -> Iteration:
         if self._iteration is None:
@@ -76,9 +77,9 @@ class Replication(dg.ConfigurableResource):
         return self._iteration
 
 
-def as_failure(error: CcprError) -> dg.Failure:
-    """How a typed error looks in Dagster."""
-    subject, remedy = printable(error.subject), printable(error.remedy)
+def as_failure(error: CcprError, subscription: str = "") -> dg.Failure:
+    """How a typed error looks in Dagster; `subscription` is the NAME in the commands of its remedy."""
+    subject, remedy = printable(error.subject), printable(filled(error.remedy, {"NAME": subscription}))
     return dg.Failure(
         description=f"{error.code}: {printable(error.message)}. {remedy}",
         metadata={"code": error.code, "subject": subject, "remedy": remedy},

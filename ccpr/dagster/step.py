@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import dagster as dg
 
 from ccpr.dagster.keys import remember_prefix
-from ccpr.dagster.metadata import ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
+from ccpr.dagster.metadata import ITERATION_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import report_health
 from ccpr.matrixone.errors import CcprError
@@ -39,8 +39,8 @@ def _tag(context: dg.AssetExecutionContext, row: LogRow) -> None:
     run = instance.get_run_by_id(run_id)
     if run is None or SUBSCRIPTION_TAG in run.tags:
         return
-    tags = {LSN_TAG: str(row.iteration_lsn), ITERATION_TAG: iteration_tag(row), WHY_TAG: BY_HAND}
-    instance.add_run_tags(run_id, {SUBSCRIPTION_TAG: row.subscription_name, **tags})
+    tags = {SUBSCRIPTION_TAG: row.subscription_name, WHY_TAG: BY_HAND, ITERATION_TAG: iteration_tag(row)}
+    instance.add_run_tags(run_id, tags)
 
 
 def iteration_tag(row: LogRow) -> str:

@@ -39,7 +39,8 @@ class TableDefinitions:
     Attributes
     ----------
     left_out : tables for which there was no room.
-    subscriptions, intervals : their names and intervals in seconds.
+    subscriptions : their names.
+    target_kinds : of their targets.
     prefix : of the keys of all.
     """
 
@@ -47,7 +48,7 @@ class TableDefinitions:
     checks: list[dg.AssetChecksDefinition] = field(default_factory=list)
     left_out: int = 0
     subscriptions: list[str] = field(default_factory=list)
-    intervals: list[float] = field(default_factory=list)
+    target_kinds: set[str] = field(default_factory=set)
     prefix: tuple[str, ...] = ()
 
     def add(self, spec: dg.AssetSpec, subscription: str = "") -> None:
@@ -73,14 +74,14 @@ def define(known: Sequence[KnownSubscription], prefix: Sequence[str] = ()) -> Ta
     loaded = TableDefinitions(prefix=tuple(prefix))
     for one in known:
         loaded.subscriptions.append(one.name)
-        loaded.intervals.append(one.interval)
         loaded.left_out += one.left_out
-        loaded.add(health_asset(one.name, one.interval), one.name)
+        loaded.add(health_asset(one.name, one.objective, _group("tables", one.name)), one.name)
         loaded.checks.append(health_check(one.name, loaded.prefix))
         if one.has_care:
             loaded.checks += care_checks(one.name, loaded.prefix)
         for target in one.destinations:
-            loaded.add(target_asset(one.name, target), one.name)
+            loaded.target_kinds.add(target.kind)
+            loaded.add(target_asset(one.name, target, _group("targets", one.name, target.name)), one.name)
             loaded.checks.append(target_check(one.name, target.name, loaded.prefix))
         for name, database in one.followers:
             loaded.add(follower_asset(one.name, name, database, _group("followers", one.name)), one.name)
@@ -121,7 +122,7 @@ def _specs(known: KnownSubscription, found: KnownTable) -> Iterator[dg.AssetSpec
         replica,
         deps=[source, MIRROR],
         group_name=_group("tables", subscription),
-        kinds={"arrow"},
+        kinds={"mirror"},
         description=f"The replica of {name}: `ccpr export {printable(subscription)} {name}`, or read it with Python or "
         "Spark. Its figures are those of the last point that changed it.",
         metadata={metadata.COLUMN_SCHEMA: columns, metadata.TABLE_NAME: name, metadata.URI: known.mirror},
@@ -132,7 +133,7 @@ def _specs(known: KnownSubscription, found: KnownTable) -> Iterator[dg.AssetSpec
         yield dg.AssetSpec(
             target_key(subscription, target.name, copy.database, table.name),
             deps=[replica],
-            group_name=_group("targets", subscription),
+            group_name=_group("targets", subscription, target.name),
             kinds={target.kind},
             description=f"{name} in the {'lake' if target.is_lake else 'target'} {printable(target.name)}, as it was "
             "synced last. If it waits now, its newest event (tab Events) says why and what to do, and so does "
@@ -141,6 +142,6 @@ def _specs(known: KnownSubscription, found: KnownTable) -> Iterator[dg.AssetSpec
         )
 
 
-def _group(kind: str, subscription: str) -> str:
+def _group(*parts: str) -> str:
     """Dagster allows letters, digits and underscores."""
-    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in f"{kind}_{subscription}")
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in "_".join(parts))

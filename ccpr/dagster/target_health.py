@@ -7,7 +7,7 @@ makes the subscription's partition of `target_databases` fail, too.
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -33,6 +33,7 @@ from ccpr.dagster.health import (
     with_names,
 )
 from ccpr.dagster.keys import Runless
+from ccpr.dagster.present import changed_last
 from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.lag import Lag, LagMeter
@@ -76,7 +77,7 @@ class TargetHealth(Health):
 
     @property
     def verdict(self) -> str:
-        code = self.shown.get(metadata.ERROR_CODE, "")
+        code = f"{self.shown.get(metadata.ERROR_CODE, '')} {self.shown.get(metadata.FAILED_ATTEMPTS, '')}"
         looked = "" if self.verified_at is None else str(int(self.verified_at // SHOWN_SECONDS))
         return ", ".join([self.state, "current" if self.current else code, str(self.lsn), looked, *self.waits])
 
@@ -103,7 +104,12 @@ def targets_health(workspace: Workspace, read: ReadRow, lag: Lag) -> list[Target
     records = workspace.of(read.row)
     newest = records.history.newest()
     statuses = target_statuses(workspace, read, newest, lag, records.targets.all())
-    return [_health(read, one, lag, None if newest is None else newest.lsn, workspace.clock()) for one in statuses]
+    lsn, now = None if newest is None else newest.lsn, workspace.clock()
+    found = [_health(read, one, lag, lsn, now) for one in statuses]
+    if not any(one.trouble for one in found):
+        return found
+    changed = changed_last(workspace, read.row)
+    return [replace(one, shown=one.shown | changed) if one.trouble else one for one in found]
 
 
 def target_events(
@@ -127,12 +133,20 @@ def target_events(
     return events
 
 
+def reported_failing(instance: dg.DagsterInstance, subscription: str, names: Iterable[str]) -> set[str]:
+    """Of these targets of a subscription, those that were reported last to fail."""
+    keys = {_key(subscription, name): name for name in names}
+    return {keys[key] for key, verdict in known_verdicts(instance, keys).items() if is_failing(verdict)}
+
+
 def target_databases_event(found: Iterable[TargetHealth], outcomes: Sequence[TargetOutcome] = ()) -> StepEvent:
     """How all targets of a subscription are, and how they were synced: the event that makes its partition green."""
-    return StepEvent(TARGET_DATABASES, None, None, {metadata.TARGET_STATES: _states(found), **synced_table(outcomes)})
+    return StepEvent(
+        TARGET_DATABASES, None, None, {metadata.TARGET_STATES: target_states(found), **synced_table(outcomes)}
+    )
 
 
-def _states(found: Iterable[TargetHealth]) -> dg.TableMetadataValue:
+def target_states(found: Iterable[TargetHealth]) -> dg.TableMetadataValue:
     rows = (
         {
             "target": one.target,
@@ -176,11 +190,11 @@ def synced_table(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadat
         )
     numbers = dict.fromkeys(("tables_changed", "rows_written", "rows_deleted"), "int")
     kinds = {"target": "string", **numbers, "seconds": "float", "tables_behind": "int", "failures": "string"}
-    return {metadata.TARGETS: metadata.table(rows, kinds)}
+    return {metadata.TARGETS: metadata.table(rows, kinds, lines=["failures"])}
 
 
 def _news(instance: dg.DagsterInstance, subscription: str, found: list[TargetHealth], *, in_run: bool) -> list[Runless]:
-    by_key = {_key(one): one for one in found}
+    by_key = {_key(subscription, one.target): one for one in found}
     known = known_verdicts(instance, by_key)
     news = news_of(known, by_key)
     if not news:
@@ -197,12 +211,12 @@ def _news(instance: dg.DagsterInstance, subscription: str, found: list[TargetHea
     return events
 
 
-def _key(health: TargetHealth) -> str:
-    return verdict_key("target", repr((health.subscription, health.target)))
+def _key(subscription: str, target: str) -> str:
+    return verdict_key("target", repr((subscription, target)))
 
 
 def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, now: float) -> TargetHealth:
-    name, objective = read.row.subscription_name, objective_of(read)
+    name, objective = read.row.subscription_name, objective_of(read.subscription.settings)
     names = {"NAME": name, "TARGET": status.name, "LAKE": status.name}
     age = status.lag_seconds
     late = age is not None and age > objective
@@ -215,7 +229,7 @@ def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, n
     if status.verified_at is not None:
         shown[metadata.VERIFIED_AT] = dg.MetadataValue.timestamp(utc(status.verified_at))
         verified = f", as it said itself at {clock(status.verified_at)}"
-    state, grave, says, waits = "current", False, "", tuple[str, ...]()
+    state, grave, says, waits, block = "current", False, "", tuple[str, ...](), ""
     if status.state == TargetState.RELEASED:
         state, says = "released", "released: its tables are ordinary ones now, and are not synced"
     elif status.last_error is not None:
@@ -226,6 +240,8 @@ def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, n
         waits = tuple(f"{table.table} {table.failure.code}" for table in status.behind)
         state, says = "behind", _waiting_text(status, names)
         shown |= _waiting_shown(status, names)
+        if statements := status.behind[0].statements:
+            block = metadata.statement(";\n".join(statements)[:_LONGEST_STATEMENT]).value
     elif status.lsn is None:
         state, says = "new", f"it has no point yet: the next iteration loads it (`ccpr run {name}`)"
     elif late and status.lsn == newest:
@@ -253,20 +269,26 @@ def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, n
         lsn=status.lsn,
         waits=waits,
         verified_at=status.verified_at,
+        is_fresh=state != FAILING,
+        block=block,
     )
 
 
 def _waiting_text(status: TargetStatus, names: dict[str, str]) -> str:
-    """Of the first tables that wait: why, what would be done, and what to do."""
+    """Of the first tables that wait: what upstream did and what approving does, or why, and what to do."""
     first = status.behind[0]
     failure = first.failure
     remedy = filled(failure.remedy, {**names, "TABLE": first.table})
-    statements = (
-        f" The statement that waits: {'; '.join(first.statements)[:_LONGEST_STATEMENT]}." if first.statements else ""
-    )
     others = first_names([table.table for table in status.behind[1:]])
     more = f" {others} wait, too." if others else ""
-    return f"{first.table} waits: {failure.code}: {failure.message}.{statements} {remedy}{more}"
+    if first.statements:
+        approve = filled("`ccpr target approve NAME TARGET TABLE`", {**names, "TABLE": first.table})
+        return (
+            f"{first.table} waits: {failure.message}. Approving runs the statement below in the target and brings the "
+            "table's rows up to date; until then the table stays as it is, and the others go on. Approve it by "
+            f"{approve}, or here by {metadata.APPROVE_JOB}. {failure.code}.{more}"
+        )
+    return f"{first.table} waits: {failure.code}: {failure.message}. {remedy}{more}"
 
 
 def _waiting_shown(status: TargetStatus, names: dict[str, str]) -> dict[str, Any]:
@@ -284,7 +306,9 @@ def _waiting_shown(status: TargetStatus, names: dict[str, str]) -> dict[str, Any
     texts = dict.fromkeys(("table", "code", "message", "what_to_do", "statement"), "string")
     found: dict[str, Any] = {
         metadata.TABLES_WAITING: len(status.behind),
-        WAITING: metadata.table(map(row, status.behind[:_SHOWN_TABLES]), {**texts, "tried_again": "bool"}),
+        WAITING: metadata.table(
+            map(row, status.behind[:_SHOWN_TABLES]), {**texts, "tried_again": "bool"}, lines=["statement"]
+        ),
     }
     statements = [statement for table in status.behind[:_SHOWN_TABLES] for statement in table.statements]
     if statements:

@@ -16,6 +16,7 @@ from typing import Any
 
 import dagster as dg
 
+from ccpr.base.wording import filled
 from ccpr.dagster import metadata, tables
 from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.matrixone.errors import CcprError
@@ -167,12 +168,13 @@ def _events(
         }
         key = tables.target_key(subscription, target.name, copy_database(target, table.database), table.name)
         yield tables.short_enough(key, shown, {**tags, "dagster/data_version": str(point.lsn)})
+    names = {"NAME": subscription, "TARGET": target.name, "LAKE": target.name}
     for name, late in sorted(behind.items()):
         shown = {
             metadata.STATE: "behind",
             metadata.ERROR_CODE: late.failure.code,
             metadata.ERROR_MESSAGE: printable(late.failure.message),
-            metadata.REMEDY: printable(late.failure.remedy),
+            metadata.REMEDY: printable(filled(late.failure.remedy, names | {"TABLE": name})),
         }
         database, _, table_name = name.partition(".")
         key = tables.target_key(subscription, target.name, copy_database(target, database), table_name)

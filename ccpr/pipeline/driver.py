@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.copying import CopyEngine, copy_in_process
-from ccpr.pipeline.errors import StepMissing
+from ccpr.pipeline.errors import NoOpenIteration, StepMissing
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Stage, Step
@@ -73,6 +73,18 @@ def take(iteration: Iteration, stage: Stage, engine: CopyEngine = copy_in_proces
         case Stage.APPLY:
             _apply(iteration, record)
     return record
+
+
+def reach(iteration: Iteration, stage: Stage, engine: CopyEngine = copy_in_process) -> IterationRecord:
+    """Take one stage, and before it those that the open iteration lacks. Raises what the stages raise."""
+    try:
+        return take(iteration, stage, engine)
+    except (NoOpenIteration, StepMissing):  # before it has done anything
+        if stage is Stage.SNAPSHOT:
+            raise
+        stages = list(Stage)
+        reach(iteration, stages[stages.index(stage) - 1], engine)
+        return take(iteration, stage, engine)
 
 
 def catalog_of(iteration: Iteration) -> CatalogDiff:

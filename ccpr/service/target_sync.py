@@ -473,6 +473,20 @@ def verify_target(workspace: Workspace, subscription: Subscription, target: Targ
     return None
 
 
+def is_still_away(workspace: Workspace, subscription: Subscription, target: Target) -> bool:
+    """Ask a target that failed when it was synced last whether it answers. If it does not, that is its next failed
+    attempt. The caller holds the subscription's lease. Raises errors of the catalog database."""
+    if target.failing is None:
+        return False
+    try:
+        with unexpected():
+            _reached(workspace, subscription, target)
+    except CcprError as error:
+        workspace.of(target).targets.record_failure(target, Failure.of(error), workspace.now())
+        return True
+    return False
+
+
 def verify_targets(workspace: Workspace, name: str, targets: Iterable[str]) -> None:
     """Verify some targets of a subscription that nothing runs now; nothing happens if something does. Raises errors of
     the catalog database."""

@@ -408,7 +408,7 @@ def _ruled(step: S, decision: Decision) -> S:
     if decision.applies:
         return replace(step, destructive=decision.destructive)
     error = DdlWaits(
-        f"it requires operator action by the DDL policy: {'; '.join(decision.waiting)}",
+        f"upstream: {'; '.join(decision.waiting)}; the DDL policy leaves it to an operator",
         subject=f"table {step.table.qualified_name}",
     )
     return replace(step, destructive=decision.destructive, failure=Failure.of(error))

@@ -198,10 +198,13 @@ def answers_six_questions(scene: Scene, *, behind: str, page: str, why: tuple[st
     scene.comes_to_show(f"/assets/{HEALTH}?view=checks", behind)  # which are behind
     scene.comes_to_show(page, why[0])  # why, since when, and what to do
     scene.shows(*why, "current_as_of", "what_to_do")
+    scene.shows("last_change", "stored_rows", "objects_copied", "Materialize applied_tables to run an iteration")
+    if page == REPLICA:
+        scene.shows("target_states")
     scene.comes_to_show(f"/assets/{NAME}/shop/orders", rows)  # when did it change, how many rows has it
     scene.shows("Row count", "last_change")
     scene.go(f"/assets/{NAME}/shop/orders?view=lineage")  # which targets get it
-    scene.shows("upstream_shop", "targets_shop")
+    scene.shows("upstream_shop", "targets_shop_report")
     scene.comes_to_show(f"/assets/{NAME}/targets/report/{scene.target.database}/orders", "synced_with_point")
     scene.go("/assets/copied_objects")  # what did the last iteration copy
     scene.shows("copied_mb", "objects_copied")
@@ -224,7 +227,9 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
     assert scene.server.query(START, sensor=sensor)["startSensor"]["__typename"] == "Sensor"
 
     scene.go("/assets/applied_tables")
-    scene.shows("current_as_of", "copied_mb", "tables_changed", "Freshness policy")
+    scene.shows("current_as_of", "copied_mb", "tables_changed")
+    scene.go("/assets/copied_objects")
+    scene.shows("copied_rows", "5,000")
     scene.go("/assets/upstream_snapshots")
     scene.shows("Materialize all six assets of a partition to run one iteration")
 
@@ -232,7 +237,7 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
     scene.go(f"/assets/{NAME}/shop/orders")
     scene.shows("Row count", "5,000", "customer", "varchar(40)", "last_change", "ddl_diff")
     scene.go(f"/assets/{NAME}/shop/orders?view=lineage")
-    scene.shows("tables_shop", "upstream_shop", "targets_shop", "mirror")
+    scene.shows("tables_shop", "upstream_shop", "targets_shop_report", "mirror")
     scene.page.mouse.move(0, 0)
     scene.picture("table-lineage")
     scene.comes_to_show(TARGET, ", the newest")
@@ -302,13 +307,14 @@ def test_a_target_that_is_away_is_as_red_as_a_replica(scene: Scene) -> None:
 def test_a_statement_that_waits_is_shown_and_approved_in_the_ui(scene: Scene) -> None:
     scene.storage.drop_column("shop", "orders", "placed", in_place=True)
     scene.comes_to_show(TARGET, "DDL_WAITS")
-    scene.shows("The statement that waits: ALTER TABLE", f"ccpr target approve {NAME} report shop.orders")
+    scene.shows("column placed dropped", "Approving runs the statement below", "ALTER TABLE `")
+    scene.shows(f"ccpr target approve {NAME} report shop.orders")
     scene.picture("ddl-waiting")
     answers_six_questions(
         scene,
-        behind="0 of 1 subscriptions are current; shop: target report: shop.orders waits: TARGET_DDL_WAITS",
+        behind="0 of 1 subscriptions are current; shop: target report: shop.orders waits: upstream: column placed",
         page=TARGET,
-        why=("TARGET_DDL_WAITS", "The statement that waits: ALTER TABLE", "waiting_statements"),
+        why=("TARGET_DDL_WAITS", "ALTER TABLE", "waiting_statements"),
         rows="5,150",
     )
     assert red(scene) == {"applied_tables": 0, "target_databases": 0}, (

@@ -40,12 +40,12 @@ def test_assets_have_kinds_a_group_and_a_description() -> None:
         "upstream_database": ["matrixone"],
         "upstream_snapshots": ["matrixone"],
         "catalog_ddl": ["matrixone"],
-        "object_diffs": ["arrow", "matrixone", "pandera"],
-        "copied_objects": ["matrixone", "spark"],
-        "applied_tables": ["arrow"],
-        "mirror": ["arrow", "spark"],
-        "target_databases": ["delta", "mysql"],
-        "replication_health": ["matrixone"],
+        "object_diffs": ["matrixone"],
+        "copied_objects": ["matrixone"],
+        "applied_tables": ["mirror"],
+        "mirror": ["mirror"],
+        "target_databases": [],
+        "replication_health": [],
     }
     # One group: the UI shows all of the lineage at once.
     assert {spec.group_name for name, spec in specs().items() if name != "replication_health"} == {"replication"}

@@ -40,7 +40,7 @@ def instance(instance: dg.DagsterInstance) -> dg.DagsterInstance:
 def act(instance: dg.DagsterInstance, job: str, **config: object) -> dg.ExecuteInProcessResult:
     resources = {"replication": Replication(), "spark": ProcessCopying()}
     (op,) = (name for name in ("pause", "resume", "verify", "resync", "rebuild", "approve", "drill") if name in job)
-    project = dg.Definitions(jobs=build_actions(), resources=resources)
+    project = dg.Definitions(jobs=build_actions(Replication()), resources=resources)
     return project.resolve_job_def(job).execute_in_process(
         instance=instance,
         partition_key=NAME,
@@ -68,8 +68,8 @@ def columns(place: Place) -> set[str]:
 
 
 def test_the_jobs_are_those_whose_runs_are_deleted_when_they_are_old() -> None:
-    assert tuple(job.name for job in build_actions()) == ACTION_JOBS
-    assert all(job.partitions_def is not None and job.description for job in build_actions())
+    assert tuple(job.name for job in build_actions(Replication())) == ACTION_JOBS
+    assert all(job.partitions_def is not None and job.description for job in build_actions(Replication()))
 
 
 def test_pausing_and_resuming(storage: Storage, instance: dg.DagsterInstance) -> None:
@@ -103,7 +103,7 @@ def checked(instance: dg.DagsterInstance) -> dict[str, tuple[bool, str]]:
     """By check, whether it passed and what it says."""
     checks = care_checks(NAME)
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(*checks))
-    assets, resources = [health_asset(NAME, 60.0)], {"replication": Replication()}
+    assets, resources = [health_asset(NAME, 60.0, "tables")], {"replication": Replication()}
     project = dg.Definitions(assets=assets, asset_checks=checks, jobs=[job], resources=resources)
     result = project.resolve_job_def("checks").execute_in_process(instance=instance)
     return {one.check_name: (one.passed, one.description or "") for one in result.get_asset_check_evaluations()}
@@ -164,7 +164,9 @@ def test_a_change_that_waits_is_approved_to_the_letter(
         (found,) = read_targets(workspace, workspace.log.row(NAME))
         records = TargetRecords(workspace.log.engine, workspace.log.row(NAME).task_id)
         assert (found.state, found.current, found.grave) == ("behind", False, False)
-        assert "ALTER TABLE" in found.says
+        assert found.says.startswith(f"{DATABASE}.a waits: upstream: column v dropped")
+        assert "```sql\nALTER TABLE `" in found.description
+        assert launchpad(APPROVE) == {"target": "db", "table": f"{DATABASE}.a"}
         assert f"`ccpr target approve {NAME} db {DATABASE}.a`" in found.says
         recorded = records.get("db")
         (waiting,) = recorded.behind
@@ -179,6 +181,25 @@ def test_a_change_that_waits_is_approved_to_the_letter(
     assert health(instance, "db")["state"] == "current"
     assert place.query("SELECT COUNT(*) FROM a") == [(101,)]
     assert act(instance, REBUILD, target="db", table="a").success
+
+
+def launchpad(job: str) -> object:
+    """The config that the launchpad begins with."""
+    (found,) = (one for one in build_actions(Replication()) if one.name == job)
+    assert found.partitioned_config is not None
+    (config,) = found.partitioned_config.get_run_config_for_partition_key(NAME)["ops"].values()
+    return config["config"]
+
+
+def test_a_job_without_a_target_takes_the_only_one_and_names_the_tables(
+    storage: Storage, place: Place, instance: dg.DagsterInstance
+) -> None:
+    iterate(instance)
+    assert launchpad(REBUILD) == {"target": "db", "table": ""}
+    assert f"Name one of {DATABASE}.a, {DATABASE}.b." in failure(act(instance, REBUILD))
+    assert act(instance, REBUILD, table="a").success
+    ccpr("target", "remove", NAME, "db", "--yes")
+    assert "`ccpr target add`" in failure(act(instance, APPROVE, table="a"))
 
 
 def insert_one(storage: Storage) -> None:

@@ -50,7 +50,7 @@ def test_what_is_no_place_of_published_pages_makes_no_link(text: str, monkeypatc
 
 def test_all_assets_of_a_project_have_a_link() -> None:
     loaded = TableDefinitions()
-    loaded.add(health_asset("shop", 60.0), "shop")
+    loaded.add(health_asset("shop", 60.0, "tables_shop"), "shop")
     loaded.add(follower_asset("shop", "b", "db", "followers_shop"), "shop")
     others = [build_upstream_database(), build_mirror()]
     made = build_definitions(

@@ -7,7 +7,7 @@ from dagster._core.storage.partition_status_cache import get_and_update_asset_st
 from ccpr.base.failure import Failure
 from ccpr.dagster.events import APPLIED_TABLES, TARGET_DATABASES
 from ccpr.dagster.failed_runs import RECORDED
-from ccpr.dagster.metadata import SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
+from ccpr.dagster.metadata import HEALTH_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.schema.choices import DdlPolicy, Dialect
@@ -65,6 +65,8 @@ def test_a_replica_whose_iterations_fail_is_a_red_partition_and_one_failed_run(
     (run,) = instance.get_runs()
     assert (run.job_name, run.status) == (SYNC_JOB, dg.DagsterRunStatus.FAILURE)
     assert (run.tags[SUBSCRIPTION_TAG], run.tags[WHY_TAG]) == ("orders", RECORDED)
+    assert run.tags["dagster/sensor_name"] == HEALTH_SENSOR, "else it is called launched by hand"
+    assert run.execution_plan_snapshot_id, "else it cannot be drawn"
     assert "CONNECTION_LOST, 2 times in a row" in texts(instance, run)
     assert "Look at the network." in texts(instance, run)
     change(workspace, "orders", {"error_message": GONE, "state": State.ERROR})

@@ -14,6 +14,7 @@ import typer.testing
 from ccpr.cli.main import app
 from ccpr.dagster import metadata
 from ccpr.dagster.events import TARGET_DATABASES
+from ccpr.dagster.failed_runs import RECORDED
 from ccpr.dagster.health import TARGET_CURRENT, health_key
 from ccpr.dagster.reporter import DagsterReporter
 from ccpr.pipeline.lag import LagMeter
@@ -25,7 +26,7 @@ from ccpr.state.targets import TargetRecords
 from ccpr.targets.errors import TargetMoved, TargetUnavailable
 from ccpr_emulator.engine.storage import Storage
 from tests.dagster.test_failed_runs import red, tick
-from tests.dagster.test_tables import NAME, ccpr, storage
+from tests.dagster.test_tables import NAME, ccpr, insert, storage
 from tests.dagster.test_target_tables import place
 from tests.sensors.driving import Daemon, instance_in
 from tests.support.lake_readers import read_delta_rs
@@ -160,6 +161,38 @@ def test_a_target_that_goes_away_while_nothing_changes_is_seen_and_is_current_ag
     assert place.rows("a") == [
         (number, f"v{number}") for number in sorted(range(100), key=lambda n: repr((n, f"v{n}")))
     ]
+
+
+def test_an_outage_of_a_target_is_one_failed_run_and_its_page_moves_with_each_attempt(
+    place: Place, storage: Storage, mariadb: MariaDb, instance: dg.DagsterInstance
+) -> None:
+    ccpr("alter", NAME, "--interval", "1")
+    with by_sensor(instance) as act:
+        until(act, lambda: is_settled() and check(instance) is True, "nothing changes")
+        before = len(instance.get_runs())
+        mariadb.kill()
+        try:
+            until(act, lambda: failed_attempts(instance) > 2, "each attempt is on its page")
+            assert len(instance.get_runs()) == before + 1, "the recorded one: the target is asked by ticks"
+            insert(storage, 1000)
+            until(act, lambda: status().newest_point != target().lsn, "the replica goes on")
+            until(act, lambda: failed_attempts(instance) > 4, "it is tried again")
+            assert red(instance, TARGET_DATABASES) == {NAME}
+            assert red(instance, "applied_tables") == set()
+        finally:
+            mariadb.start()
+        until(act, lambda: check(instance) is True and not red(instance, TARGET_DATABASES), "all is green")
+    (failed,) = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
+    assert failed.tags["ccpr/why"] == RECORDED
+    assert place.query("SELECT COUNT(*) FROM a") == [(101,)]
+
+
+def failed_attempts(instance: dg.DagsterInstance) -> int:
+    key = dg.AssetCheckKey(health_key(NAME, "db"), TARGET_CURRENT)
+    (record,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    assert record.evaluation is not None
+    shown = record.evaluation.metadata.get(metadata.FAILED_ATTEMPTS)
+    return 0 if shown is None else int(str(shown.value))
 
 
 def test_a_target_that_was_restored_from_a_copy_is_brought_to_the_newest_point_without_a_change(

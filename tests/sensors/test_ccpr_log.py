@@ -15,7 +15,7 @@ from sqlalchemy import event
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.dagster import log_sensor
 from ccpr.dagster.log_sensor import RUNS_PER_TICK, IterationsFailed
-from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
+from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS, sync_partitions
 from ccpr.dagster.replication import Replication
 from ccpr.matrixone.client.errors import ConnectionLost
@@ -147,10 +147,9 @@ def test_a_new_subscription_gets_its_partition_and_its_first_run(subscribe: Subs
     assert [request.partition_keys for request in result.dynamic_partitions_requests or []] == [["orders"]]
     (request,) = result.run_requests or []
     assert request.partition_key == "orders"
-    assert request.run_key == f"{row.task_id.replace('-', '')[:12]}:0:0"
+    assert request.run_key == f"{row.task_id.replace('-', '')[:12]}:0/0"
     assert request.tags == {
         SUBSCRIPTION_TAG: "orders",
-        LSN_TAG: "0",
         ITERATION_TAG: f"{row.task_id}:0",
         ATTEMPT_TAG: "0",
         WHY_TAG: "the first copy",
@@ -232,7 +231,7 @@ def test_a_run_that_left_no_trace_in_the_log_is_requested_again_later_under_a_ne
         text = message(tick())
         waits.append(float(text.rpartition(" in ")[2].removesuffix(" s")))
         later = waits[-1] + 1
-    assert [(key or "").rpartition(":")[2] for key in keys] == ["0", "1", "2", "3"]
+    assert [(key or "").rpartition("/")[2] for key in keys] == ["0", "1", "2", "3"]
     assert waits == pytest.approx([60, 120, 240, 300], abs=5)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ccpr.dagster import log_sensor, metadata
 from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, health_key
-from ccpr.dagster.metadata import LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
+from ccpr.dagster.metadata import ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.step import BY_HAND
 from ccpr.pipeline import driver
@@ -90,7 +90,7 @@ def test_a_tick_requests_a_run_and_the_run_makes_the_rows_equal(replica: Replica
         data, results = daemon.tick_and_run()
         (request,), (result,) = data.run_requests or [], results
         assert result.success
-        assert request.tags[LSN_TAG] == str(iteration)
+        assert request.tags[ITERATION_TAG].endswith(f":{iteration}")
         assert {event.partition for event in result.get_asset_materialization_events()} == {NAME}
         replica.assert_equal_to_source(iteration + 1)
         if iteration:  # the second may be due at once, as subscriptions made at once are spread
