@@ -211,7 +211,7 @@ def _job(
     name: str, description: str, op: Callable[[], None], config: Callable[[str], dict[str, Any]] = lambda name: {}
 ) -> dg.JobDefinition:
     """`config`: what a launchpad begins with, of a partition."""
-    by_partition = dg.PartitionedConfig(SUBSCRIPTIONS, config)
+    by_partition = dg.PartitionedConfig(SUBSCRIPTIONS, run_config_for_partition_key_fn=config)
 
     @dg.job(name=name, description=description, config=by_partition, executor_def=dg.in_process_executor)
     def job() -> None:

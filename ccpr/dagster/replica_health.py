@@ -77,7 +77,7 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
     waiting = Waiting.of(read, now, held=held)
     says = "; ".join([says, *([] if waiting is None else [waiting.text]), *lag.warnings()])
     is_current = not grave and not notes
-    if not is_current and not plain:  # then somebody asks what there is all the same
+    if not (is_current or plain or lag.seconds is None):  # then somebody asks what there is all the same
         shown |= changed_last(workspace, row)
         if targets:
             shown[metadata.TARGET_STATES] = target_states(targets)

@@ -198,8 +198,6 @@ def test_a_job_without_a_target_takes_the_only_one_and_names_the_tables(
     assert launchpad(REBUILD) == {"target": "db", "table": ""}
     assert f"Name one of {DATABASE}.a, {DATABASE}.b." in failure(act(instance, REBUILD))
     assert act(instance, REBUILD, table="a").success
-    ccpr("target", "remove", NAME, "db", "--yes")
-    assert "`ccpr target add`" in failure(act(instance, APPROVE, table="a"))
 
 
 def insert_one(storage: Storage) -> None:
