@@ -55,6 +55,7 @@ TINY = {
         "0.5",
     ),
     "scheduling": ("--subscriptions", "2", "--runs", "2", "--rounds", "1"),
+    "sensor_day": ("--subscriptions", "2", "--hours", "0.2", "--interval", "120"),
     "sensor_hour": ("--minutes", "2", "--recording", "other_account"),
     "service": ("--subscriptions", "2", "--minutes", "0.5"),
     "soak": ("--minutes", "0.05", "--rate", "10", "--sample", "1"),

@@ -17,7 +17,6 @@ from ccpr.dagster.log_sensor import IterationsFailed
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.pipeline.copying import CopyEngine, copy_in_process
 from ccpr.service.workspace import Workspace
 from ccpr_assets.definitions import defs
 from ccpr_assets.jobs import STEPS
@@ -43,10 +42,7 @@ class Clock:
 class ProcessCopying(SparkResource):
     """Copies in this process, without a JVM."""
 
-    assert callable(SparkResource.copy_engine), "the method below overrides nothing"
-
-    def copy_engine(self, note: Callable[[str], None] = lambda text: None) -> CopyEngine:
-        return copy_in_process
+    engine: str = "process"
 
 
 def instance_in(folder: Path) -> dg.DagsterInstance:
