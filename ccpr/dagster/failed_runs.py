@@ -18,7 +18,7 @@ from dagster._core.events import (
 )
 from dagster._core.execution.plan.objects import StepFailureData, UserFailureData
 from dagster._core.remote_origin import RemoteJobOrigin
-from dagster._utils.error import SerializableErrorInfo
+from dagster_shared.error import SerializableErrorInfo
 
 from ccpr.dagster.keys import prefix_of, prefixed
 from ccpr.dagster.metadata import HEALTH_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
