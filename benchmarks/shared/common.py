@@ -10,14 +10,14 @@ from pathlib import Path
 from tests.support.recordings_location import recordings_folder
 
 
-def arguments_of(text: str | None, rounds: int, **sizes: int) -> argparse.Namespace:
+def arguments_of(text: str | None, rounds: int, **sizes: float) -> argparse.Namespace:
     """`json`, `rounds`, and numbers by which a benchmark can be made smaller, with their usual values, from the command
     line; `text` is the module's docstring."""
     parser = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--rounds", type=int, default=rounds)
     for name, usual in sizes.items():
-        parser.add_argument(f"--{name}", type=int, default=usual)
+        parser.add_argument(f"--{name}", type=type(usual), default=usual)
     return parser.parse_args()
 
 

@@ -1,5 +1,5 @@
 """A table `b.t` of eight columns, which the emulator's storage engine writes as MatrixOne would: objects of 131,072
-rows, sorted by the key."""
+rows if not told otherwise, sorted by the key."""
 
 from pathlib import Path
 
@@ -18,16 +18,16 @@ _TYPES = {
 _START_NS = 1_780_000_000_000_000_000
 
 
-def wide_table(mirror: Path, rows: int, rng: np.random.Generator) -> SimulatedMirror:
+def wide_table(mirror: Path, rows: int, rng: np.random.Generator, object_rows: int = _OBJECT_ROWS) -> SimulatedMirror:
     """With one point, at which the table has so many rows; their keys are even."""
     clock = iter(range(_START_NS, 2 * _START_NS, 1_000_000_000)).__next__
-    simulated = SimulatedMirror(Storage(now=clock, object_rows=_OBJECT_ROWS), mirror)
+    simulated = SimulatedMirror(Storage(now=clock, cn_rows=object_rows, object_rows=object_rows), mirror)
     storage = simulated.storage
     storage.create_database("b")
     storage.create_table("b", "t", dict(_TYPES), primary_key=["id"])
-    for start in range(0, rows, _OBJECT_ROWS):
+    for start in range(0, rows, object_rows):
         transaction = storage.begin()
-        transaction.insert("b", "t", values(np.arange(start, min(start + _OBJECT_ROWS, rows)) * 2, rng))
+        transaction.insert("b", "t", values(np.arange(start, min(start + object_rows, rows)) * 2, rng))
         transaction.commit()
     simulated.take_points()
     return simulated

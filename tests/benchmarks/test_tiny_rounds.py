@@ -63,7 +63,10 @@ TINY = {
     "spark_read": ("--rounds", "1", "--rows", "10000"),
     "startup": ("--repeat", "1", "--helps", "1", "--no-dagster"),
     "two_services": ("--subscriptions", "2", "--interval", "1", "--minutes", "0.1", "--down", "1"),
-    "workers": ("--rounds", "1", "--workers", "2", "--copies", "2", "--rows", "5000", "--mbs", "100"),
+    "workers": (
+        *("--rounds", "1", "--workers", "2", "--copies", "2", "--rows", "5000", "--mbs", "100"),
+        *("--loaded", "40000", "--target-mbs", "100"),
+    ),
 }
 WITH_SPARK = {"engines", "spark_read", "workers"}
 LAST_LINE = re.compile(r"(?:[\w ]+:? )?\w+=[^ ]+(?: \w+=[^ ]+)*")  # `name=value …`, perhaps behind words
