@@ -115,6 +115,9 @@ restarts: $(INSTALLED) ## an upstream restarted, killed, slow and forgetful, und
 histories-database: $(INSTALLED) ## random histories synced to a MariaDB and compared; N=100 SEED=1 for more, or others
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
+sql-histories: $(INSTALLED) ## random SELECTs of MySQL clients, answers compared with a MariaDB; N=5000 SEED=1 for more, or others
+	SQL_STATEMENTS=$(or $(N),5000) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s tests/mysql/test_oracle.py
+
 lake-histories: $(INSTALLED) ## random histories published to a lake, read by other programs at every point; N=300 SEED=1
 	LAKE_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_lake_histories.py
 
@@ -158,4 +161,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench scale service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database lake-histories lake-kills test-cluster target-kills relay-kills restarts reference bounds docs docs-serve rooms kill-matrix value-matrix sample-objects clean
+.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench scale service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database sql-histories lake-histories lake-kills test-cluster target-kills relay-kills restarts reference bounds docs docs-serve rooms kill-matrix value-matrix sample-objects clean

@@ -40,6 +40,7 @@ _AREAS = (  # what an error is about, in the order of the page; in "<module> <co
     ("Copies, drills and restores", r" COPY_DI| DRILL_| SCRATCH_| RESTORE"),
     ("Lakes", r" LAKE_"),
     ("The relay and followers", r"\brelay\b| RELAY_| FOLLOW| POINTS_PINNED"),
+    ("MySQL clients", r"\bmysql\b"),
     ("Spark", r"\bspark\b"),
     ("The simulated upstream", r"emulator| EMULATOR_| LOAD_(?!ED)"),
 )

@@ -75,6 +75,25 @@ def serve(
         bool,
         typer.Option("--relay-insecure", help="The relay accepts logins without TLS, also from other machines."),
     ] = False,
+    sql: Annotated[
+        str,
+        typer.Option(
+            "--sql",
+            metavar="HOST:PORT",
+            help="Answer MySQL clients there: SELECT on the replicas, and the statements of `ccpr sql`. Logins are the "
+            "relay's users.",
+        ),
+    ] = "",
+    sql_operator: Annotated[
+        list[str] | None,
+        typer.Option("--sql-operator", metavar="LOGIN", help="It may change subscriptions there; repeat for several."),
+    ] = None,
+    sql_tls_cert: Annotated[
+        Path | None, typer.Option("--sql-tls-cert", help="PEM file of a certificate: then MySQL clients need TLS.")
+    ] = None,
+    sql_tls_key: Annotated[
+        Path | None, typer.Option("--sql-tls-key", help="PEM file of its key, if it is not in the same file.")
+    ] = None,
     stop_seconds: Annotated[
         float, typer.Option("--stop-seconds", min=0.0, help="How long to wait for steps to end after SIGTERM.")
     ] = 20.0,
@@ -98,6 +117,8 @@ def serve(
             raise typer.BadParameter(f"{name!r} is not the name of a host", param_hint="--allowed-host")
     if not relay and (relay_tls_cert or relay_tls_key or relay_insecure):
         raise typer.BadParameter("it needs --relay", param_hint="--relay-…")
+    if not sql and (sql_operator or sql_tls_cert or sql_tls_key):
+        raise typer.BadParameter("it needs --sql", param_hint="--sql-…")
     with handle_errors(as_json=False), Workspace() as workspace, Ending(signal.SIGTERM, signal.SIGINT) as ending:
         raise_limit()
         place = Listen.parse(relay_listen, relay_tls_cert, relay_tls_key, insecure=relay_insecure) if relay else None
@@ -110,6 +131,8 @@ def serve(
             webhook,
             dagster=bool(os.environ.get("DAGSTER_HOME")) if dagster is None else dagster,
             relay=place,
+            sql=Listen.parse(sql, sql_tls_cert, sql_tls_key) if sql else None,
+            sql_operators=sql_operator or (),
             stop_seconds=stop_seconds,
         )
         service = Serving(workspace, options, ending)
@@ -121,6 +144,8 @@ def serve(
                 if service.relay is not None:
                     print(f"relay on {service.relay.address}", flush=True)
                     warn_of_relay(service.relay)
+                if service.sql is not None:
+                    print(f"MySQL clients on {service.sql.address}", flush=True)
 
         died = serve_components(service.components, ending.wait, ready, lambda: service.replicator.defect)
         if service.replicator.unfinished:  # a thread that waits for a server would keep the process

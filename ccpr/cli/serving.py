@@ -33,6 +33,7 @@ from ccpr.state.log_rows import LogRow
 
 if TYPE_CHECKING:
     from ccpr.dagster.reporter import DagsterReporter
+    from ccpr.mysql.replica_server import ReplicaServer
 
 _Part = TypeVar("_Part")
 
@@ -46,6 +47,7 @@ class ServeOptions:
     host, port : of the pages; port 0 takes a free one.
     dagster : report iterations to the Dagster instance of DAGSTER_HOME.
     relay : where the relay listens; None: there is none.
+    sql : where MySQL clients are answered; None: nowhere. `sql_operators` may change subscriptions there.
     """
 
     workers: int
@@ -57,6 +59,8 @@ class ServeOptions:
     dagster: bool
     relay: Listen | None
     stop_seconds: float
+    sql: Listen | None = None
+    sql_operators: Sequence[str] = ()
 
 
 class Serving:
@@ -71,6 +75,7 @@ class Serving:
         metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook, workspace.clock)
         reporter = _reporter(workspace) if options.dagster else None
         self.relay = relay = None if options.relay is None else RelayService(workspace, options.relay)
+        self.sql = _sql(workspace, options)
         watcher = Watcher(workspace, None if relay is None else relay.quiet, asked=self._tell_of_follower)
         caretaker = Caretaker(workspace)
         listeners: list[Listener | None] = [metrics, notifier, reporter]
@@ -98,6 +103,7 @@ class Serving:
             notifier,
             reporter,
             relay,
+            self.sql,
             watcher,
             caretaker,
             pages,
@@ -116,7 +122,10 @@ class Serving:
         self.health = ServiceHealth(
             replicator,
             _present(guards),
-            {} if relay is None else {"relay": relay.trouble},
+            {
+                **({} if relay is None else {"relay": relay.trouble}),
+                **({} if self.sql is None else {"sql": self.sql.trouble}),
+            },
             {} if relay is None else {"relay_leaves_out": relay.left_out_now},
         )
         for figures in (RelayMetrics(workspace, relay), StatusMetrics(workspace), self.health):
@@ -140,6 +149,15 @@ class StatusPage:
             shown = {"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}
             return Page(json_text(shown).encode() + b"\n", status=503)
         return Page(json_text(found, indent=1).encode() + b"\n")
+
+
+def _sql(workspace: Workspace, options: ServeOptions) -> "ReplicaServer | None":
+    if options.sql is None:
+        return None
+    require("duckdb", "duckdb", "sqlglot", otherwise="Without --sql the service needs neither.")
+    from ccpr.mysql.replica_server import ReplicaServer
+
+    return ReplicaServer(workspace, options.sql, options.sql_operators)
 
 
 def _reporter(workspace: Workspace) -> "DagsterReporter":

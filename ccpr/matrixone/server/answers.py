@@ -50,11 +50,13 @@ class StatementError(Exception):
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
     """One result column: its name, MySQL type code and character set (0 for MatrixOne's internal statements, 33 = UTF-8
-    text, 63 = binary)."""
+    text, 63 = binary), flags (32 = without a sign) and digits behind the point."""
 
     name: str
     type: int
     charset: int = 0
+    flags: int = 0
+    decimals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,22 @@ class ResultSet:
 
     columns: tuple[ResultColumn, ...]
     rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True, slots=True)
+class FramedRows:
+    """A result set that is made while it is sent.
+
+    Attributes
+    ----------
+    frames : from the number of the next packet, packets of rows with their headers, and the number that follows. What
+        cannot be read any more raises StatementError, which is sent in the place of the next row.
+    seconds : for which sending may go on; then the connection ends.
+    """
+
+    columns: tuple[ResultColumn, ...]
+    frames: Callable[[int], Iterator[tuple[memoryview, int]]]
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +101,4 @@ class LocalFile:
     then: Callable[[bytes], Done]
 
 
-Answer: TypeAlias = ResultSet | Done | LocalFile
+Answer: TypeAlias = ResultSet | FramedRows | Done | LocalFile

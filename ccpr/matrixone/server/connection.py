@@ -2,8 +2,8 @@
 
 Before a login a connection is a stranger's. It has LOGIN_SECONDS for all of it, however it spreads its bytes.
 
-Only the text protocol is served: prepared statements are an error, since MatrixOne's internal statements cannot be
-prepared anyway (docs/upstream.md 5.1). DEPRECATE_EOF, compression and session tracking are not advertised.
+Prepared statements are served if the session takes them (`PreparingSession`); MatrixOne's internal statements cannot be
+prepared (docs/upstream.md 5.1). DEPRECATE_EOF, compression and session tracking are not advertised.
 """
 
 import hmac
@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
-from ccpr.matrixone.server.answers import Answer, Done, LocalFile, ResultSet, StatementError
+from ccpr.matrixone.server.answers import Answer, Done, FramedRows, LocalFile, ResultSet, StatementError
 from ccpr.matrixone.server.guesses import Guesses, native_scramble, proves
 from ccpr.matrixone.server.packets import (
     AUTOCOMMIT,
@@ -34,6 +34,7 @@ from ccpr.matrixone.server.packets import (
     ok_of,
     row_of,
 )
+from ccpr.matrixone.server.prepared import Parameter, PreparedStatements, binary_row_of
 
 T = TypeVar("T")
 SERVER_VERSION: Final = "8.0.30-MatrixOne-v1.3.0"
@@ -76,7 +77,8 @@ OFFERED: Final = (
 )
 
 QUIT, INIT_DB, QUERY, FIELD_LIST, STATISTICS = 1, 2, 3, 4, 9
-PING, STMT_PREPARE, STMT_CLOSE, SET_OPTION, RESET_CONNECTION = 14, 22, 25, 27, 31
+PING, STMT_PREPARE, STMT_EXECUTE, STMT_LONG_DATA, STMT_CLOSE = 14, 22, 23, 24, 25
+STMT_RESET, SET_OPTION, RESET_CONNECTION = 26, 27, 31
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +93,19 @@ class ServerSession(Protocol):
 
     def query(self, text: bytes) -> Answer | None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class PreparingSession(Protocol):
+    """A session that takes prepared statements too."""
+
+    def prepare(self, text: bytes) -> int:
+        """How many parameters the statement has. Raises `StatementError`."""
+        ...
+
+    def execute(self, text: bytes, parameters: Sequence[Parameter]) -> Answer | None:
+        """The answer; `FramedRows` are those of the binary protocol."""
+        ...
 
 
 class Engine(Protocol):
@@ -129,6 +144,7 @@ class Connection:
         self.channel = self.channel_type(sock)
         # No byte of the salt may be 0: clients read it as text.
         self.salt = bytes(byte % 127 + 1 for byte in os.urandom(20))
+        self._prepared = PreparedStatements()
 
     def run(self) -> None:
         with ExitStack() as admitted:
@@ -241,8 +257,9 @@ class Connection:
             command = payload[0]
             if command == QUIT:
                 return
-            if command == STMT_CLOSE:
-                continue  # has no answer
+            if command in (STMT_CLOSE, STMT_LONG_DATA):  # they have no answer
+                self._prepared.note(command == STMT_CLOSE, payload)
+                continue
             try:
                 self._command(session, command, payload)
             except StatementError as error:
@@ -263,6 +280,16 @@ class Connection:
             self.channel.write(EOF)
         elif command == STATISTICS:
             self.channel.write(b"Uptime: 0")
+        elif command == STMT_PREPARE and isinstance(session, PreparingSession):
+            count = _asked(partial(session.prepare, payload[1:]))
+            for part in self._prepared.add(payload[1:], count):
+                self.channel.write(part)
+        elif command == STMT_EXECUTE and isinstance(session, PreparingSession):
+            text, parameters = self._prepared.bound(payload)
+            self._answer(_asked(partial(session.execute, text, parameters)), binary=True)
+        elif command == STMT_RESET and isinstance(session, PreparingSession):
+            self._prepared.reset(payload)
+            self.channel.write(OK)
         elif command == STMT_PREPARE:
             raise StatementError(1295, "prepared statements are not served here: send the statement as text")
         elif command == FIELD_LIST:
@@ -270,11 +297,11 @@ class Connection:
         else:
             raise StatementError(1047, f"unknown command {command}", "08S01")
 
-    def _answer(self, result: Answer | None, *, has_more: bool = False) -> None:
+    def _answer(self, result: Answer | None, *, has_more: bool = False, binary: bool = False) -> None:
         channel = self.channel
         if isinstance(result, LocalFile):
             result = _asked(partial(result.then, self._receive_file(result.name)))
-        if not isinstance(result, ResultSet):
+        if not isinstance(result, ResultSet | FramedRows):
             channel.write(ok_of(result or Done(), has_more=has_more))
             return
         eof = EOF_WITH_MORE if has_more else EOF
@@ -282,8 +309,24 @@ class Connection:
         for column in result.columns:
             channel.write(column_definition(column))
         channel.write(EOF)
-        self.write_rows(result)
+        if isinstance(result, FramedRows):
+            self._write_frames(result)
+        elif binary:
+            for row in result.rows:
+                channel.write(binary_row_of(result.columns, row))
+        else:
+            self.write_rows(result)
         channel.write(eof)
+
+    def _write_frames(self, result: FramedRows) -> None:
+        channel, frames = self.channel, result.frames(self.channel.sequence)
+        channel.deadline = None if result.seconds is None else time.monotonic() + result.seconds
+        try:
+            while (found := _asked(partial(next, frames, None))) is not None:
+                channel.write_frames(*found)
+        finally:
+            channel.deadline = None
+            channel.sock.settimeout(self.server.stalled_seconds)
 
     def write_rows(self, result: ResultSet) -> None:
         for row in result.rows:

@@ -134,6 +134,11 @@ class Channel:
             if length < MAX_FRAME:
                 return
 
+    def write_frames(self, frames: memoryview, following: int) -> None:
+        """Queue packets that have their headers; `following` is the number of the packet behind them."""
+        self.sequence = following
+        self._queue(frames)
+
     def _frame(self, length: int, parts: Iterable[Buffer]) -> None:
         self._queue(length.to_bytes(3, "little") + bytes((self.sequence,)))
         self.sequence = (self.sequence + 1) & 0xFF
@@ -257,7 +262,8 @@ def ok_of(done: Done, *, has_more: bool) -> bytes:
 def column_definition(column: ResultColumn) -> bytes:
     name = column.name.encode("utf-8", "replace")  # clients decode it
     length = _DISPLAY_LENGTH.get(column.type, 65535)
-    tail = column.charset.to_bytes(2, "little") + length.to_bytes(4, "little") + bytes((column.type,)) + bytes(5)
+    tail = column.charset.to_bytes(2, "little") + length.to_bytes(4, "little") + bytes((column.type,))
+    tail += column.flags.to_bytes(2, "little") + bytes((column.decimals, 0, 0))
     return prefixed(b"def") + b"\0\0\0" + prefixed(name) + prefixed(name) + b"\x0c" + tail
 
 

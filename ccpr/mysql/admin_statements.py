@@ -1,0 +1,108 @@
+"""The statements of the seeds from a client: each calls what the command of `ccpr` calls. They need a login that the
+service was told to be an operator's (`ccpr serve --sql-operator`)."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ccpr.config.sql.statement_parser import parse
+from ccpr.config.sql.subscription_statements import (
+    AlterSubscription,
+    Assignment,
+    CreateSubscription,
+    DropSubscription,
+    PauseSubscription,
+    ResumeSubscription,
+    ShowSubscriptions,
+)
+from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
+from ccpr.matrixone.server.answers import VAR_STRING, Done, ResultColumn, ResultSet, StatementError
+from ccpr.mysql.replicas import Replicas
+from ccpr.mysql.statement_text import refused
+from ccpr.service import subscriptions
+from ccpr.service.drop import drop
+from ccpr.state.errors import SubscriptionMissing
+from ccpr.state.settings import SETTINGS, Settings
+
+_UTF8 = 45
+_log = logging.getLogger(__name__)
+
+
+def show_subscriptions(replicas: Replicas, permitted: frozenset[str] | None) -> ResultSet:
+    """Its 8 columns, also where there is no subscription."""
+    rows = [
+        tuple(None if cell is None else str(cell) for cell in row.values())
+        for row in subscriptions.show(replicas.workspace)
+        if permitted is None or str(row["subscription_name"]).lower() in permitted
+    ]
+    return ResultSet(tuple(ResultColumn(name, VAR_STRING, _UTF8) for name in subscriptions.SHOWN), rows)
+
+
+def answered(replicas: Replicas, login: str, text: str, *, is_operator: bool) -> ResultSet | Done:
+    """Raises StatementError 1227, SqlSyntax, and what the commands raise."""
+    permitted, statements = replicas.permitted(login), parse(text)
+    if len(statements) != 1:
+        raise StatementError(1064, "SQL syntax: one statement at a time", "42000")
+    statement, workspace = statements[0], replicas.workspace
+    if isinstance(statement, ShowSubscriptions):
+        return show_subscriptions(replicas, permitted)
+    if not is_operator or permitted is not None:
+        text = (
+            f"Access denied; login {login} is no operator: start the service with `ccpr serve --sql-operator {login}`"
+        )
+        raise StatementError(1227, text, "42000")
+    match statement:
+        case CreateSubscription():
+            endpoint, password = _login_of(statement.uri)
+            subscriptions.create(
+                workspace,
+                subscriptions.Wanted(
+                    statement.name,
+                    endpoint,
+                    password,
+                    statement.database,
+                    statement.table,
+                    statement.publication,
+                    statement.publisher,
+                    Settings(**_settings(statement.settings)),
+                ),
+            )
+        case AlterSubscription():
+            endpoint, password = (None, "") if statement.uri is None else _login_of(statement.uri)
+            change = subscriptions.SettingsChange(
+                endpoint, password, statement.publication, _settings(statement.settings)
+            )
+            subscriptions.alter(workspace, statement.name, change)
+        case PauseSubscription():
+            subscriptions.pause(workspace, statement.name)
+        case ResumeSubscription():
+            subscriptions.resume(workspace, statement.name)
+        case DropSubscription():
+            _drop(replicas, statement)
+        case _:
+            raise refused(type(statement).__name__, "it is a statement of `ccpr sql`, and not of this port")
+    _log.warning("%s: %s of subscription %s", login, type(statement).__name__, statement.name)
+    return Done()
+
+
+def _drop(replicas: Replicas, statement: DropSubscription) -> None:
+    if statement.purge or statement.force:
+        raise refused("DROP SUBSCRIPTION … PURGE or FORCE", "it is typed where the files are: `ccpr drop`")
+    try:
+        task = replicas.workspace.log.row(statement.name).task_id
+        replicas.let_go(task_id=task, at_once=True)
+        drop(replicas.workspace, statement.name, purge=False, force=False)
+    except SubscriptionMissing:
+        if not statement.if_exists:
+            raise
+
+
+def _login_of(uri: str) -> tuple[Endpoint, str]:
+    endpoint, password = parse_uri(uri)
+    if password is None or password.startswith("env:"):  # variables of this process are nobody's business there
+        raise refused("a URI without its password", "the service has no terminal to ask at, and gives no variable away")
+    return endpoint, password
+
+
+def _settings(given: Sequence[Assignment]) -> dict[str, Any]:
+    return {one.name: SETTINGS[one.name].read(one.value) for one in given}

@@ -1,0 +1,220 @@
+"""A SELECT of one session, run by DuckDB over the tables of its points, within limits: of time, memory, rows, and of
+how many run at once."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.objects.types import ZERO_DATE_TYPES
+from ccpr.matrixone.schema import InvalidText, Reading, Table, ZeroDates
+from ccpr.matrixone.server.answers import FramedRows, StatementError
+from ccpr.mirror.errors import QueryFailed
+from ccpr.mirror.sql import PointTable
+from ccpr.mysql.expression_rules import MACROS
+from ccpr.mysql.select_rules import Translated
+from ccpr.mysql.wire_values import PIECE_BYTES, described, framed
+
+if TYPE_CHECKING:
+    import duckdb
+
+MEMORY_BYTES = 256 << 20  # of one statement
+MOST_AT_ONCE = 4  # statements of all sessions; the others wait
+MOST_ROWS = 10_000_000  # of one result
+BATCH_ROWS = 2048
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """
+    Attributes
+    ----------
+    seconds : of a statement, from its arrival until its last row is sent.
+    places : the statements that run at once.
+    """
+
+    seconds: float = 300.0
+    rows: int = MOST_ROWS
+    memory_bytes: int = MEMORY_BYTES
+    places: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_AT_ONCE))
+
+
+def exact_reading(table: Table) -> Reading:
+    """No value is shown as another one: what is no text, and a zero date, is an error. Where a table is known to have
+    no zero date, filters on dates leave out blocks."""
+    dates = [column for column in table.user_columns if column.type.oid in ZERO_DATE_TYPES]
+    none = all(column.zero_dates == 0 for column in dates)
+    return Reading(InvalidText.ERROR, ZeroDates.NULL if none else ZeroDates.ERROR)
+
+
+class QueryRunner:
+    """Of one session, on its thread; `interrupt` may be called by any."""
+
+    def __init__(self, limits: QueryLimits) -> None:
+        self._limits = limits
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._registered: dict[str, PointTable | pa.Table] = {}
+        self._stopped: StatementError | None = None
+        self._running = False
+        self._held = ExitStack()  # of the last statement: what it has if its rows were never asked for
+
+    def interrupt(self, why: StatementError) -> bool:
+        """End the statement that runs. Whether one did."""
+        if not self._running or self._connection is None:
+            return False
+        self._stopped = why
+        self._connection.interrupt()
+        return True
+
+    def close(self) -> None:
+        self._held.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def rows_of(
+        self,
+        translated: Translated,
+        tables: dict[str, PointTable | pa.Table],
+        held: ExitStack,
+        *,
+        binary: bool,
+        most: int | None = None,
+        seconds: float | None = None,
+    ) -> FramedRows:
+        """The answer, which is computed while it is sent; then, or when it fails, `held` is closed. `most` rows are
+        given, if it is not None."""
+        self._held.close()
+        self._held = held
+        until = time.monotonic() + (seconds or self._limits.seconds)
+        try:
+            columns = tuple(described(column) for column in translated.columns)
+            reader = self._start(translated.sql, tables, held, until, seconds or self._limits.seconds)
+        except BaseException:
+            held.close()
+            raise
+
+        def frames(sequence: int) -> Iterator[tuple[memoryview, int]]:
+            with held:
+                sent = 0
+                for batch in self._batches(reader, translated.sql):
+                    if most is not None:
+                        batch = batch.slice(0, max(0, most - sent))
+                    sent += batch.num_rows
+                    if sent > self._limits.rows:
+                        text = f"the result has more than {self._limits.rows} rows: ask for fewer with LIMIT"
+                        raise StatementError(1104, text, "42000")
+                    for piece in _pieces(batch):
+                        found, sequence = framed(piece, translated.columns, sequence, binary=binary)
+                        yield found, sequence
+                    if sent == most:
+                        return
+
+        return FramedRows(columns, frames, max(1.0, until - time.monotonic()) + 1.0)
+
+    def _start(
+        self, sql: str, tables: dict[str, PointTable | pa.Table], held: ExitStack, until: float, seconds: float
+    ) -> pa.RecordBatchReader:
+        import duckdb
+
+        places, self._stopped = self._limits.places, None
+        if not places.acquire(timeout=max(0.0, until - time.monotonic())):
+            raise StatementError(1040, f"{MOST_AT_ONCE} statements run, and none ended in {seconds:.0f} s", "08004")
+        held.callback(places.release)
+        late = StatementError(3024, f"Query execution was interrupted: it took more than {seconds:.0f} s", "HY000")
+        timer = threading.Timer(max(0.0, until - time.monotonic()), self.interrupt, (late,))
+        timer.daemon = True
+        timer.start()
+        self._running = True
+        held.callback(self._ended, timer)
+        try:
+            connection = self._connected()
+            self._register(connection, tables)
+            return connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+        except duckdb.Error as error:
+            raise self._failure(error) from error
+
+    def _ended(self, timer: threading.Timer) -> None:
+        self._running = False
+        timer.cancel()
+
+    def _connected(self) -> "duckdb.DuckDBPyConnection":
+        if self._connection is None:
+            import duckdb
+
+            config: dict[str, str | bool | int | float | list[str]] = {
+                "memory_limit": f"{self._limits.memory_bytes >> 20}MB",
+                "threads": "2",
+                "enable_external_access": "false",
+                "python_enable_replacements": "false",
+                "max_temp_directory_size": "0GB",
+            }
+            self._connection = duckdb.connect(config=config)
+            self._connection.execute("SET TimeZone = 'UTC'")
+            for macro in MACROS:
+                self._connection.execute(macro)
+        return self._connection
+
+    def _register(self, connection: "duckdb.DuckDBPyConnection", tables: dict[str, PointTable | pa.Table]) -> None:
+        for name in self._registered:
+            connection.unregister(name)
+        self._registered = dict(tables)
+        for name, table in tables.items():
+            connection.register(name, table)
+
+    def _batches(self, reader: pa.RecordBatchReader, sql: str) -> Iterator[pa.RecordBatch]:
+        import duckdb
+
+        try:
+            yield from reader
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> Exception:
+        """As what it is: the end of a statement, an error of a file, one of MySQL's, else one by the words of
+        DuckDB."""
+        if self._stopped is not None:
+            return self._stopped
+        for table in self._registered.values():
+            if isinstance(table, PointTable) and table.error is not None:
+                found, table.error = table.error, None
+                return found
+        text = " ".join(str(error).partition("LINE ")[0].split())
+        for words, number, state, message in _WORDS:
+            if words in text:
+                return StatementError(number, f"{message} ({text[:200]})" if message else text[:300], state)
+        _log.info("a statement failed: %s", text)
+        return QueryFailed(text[:300], subject="a statement of a MySQL client")
+
+
+# What DuckDB says, and what MySQL would say.
+_WORDS: Sequence[tuple[str, int, str, str]] = (
+    ("Out of Memory", 1038, "HY001", "it needs more memory than a statement may have"),
+    ("could not allocate", 1038, "HY001", "it needs more memory than a statement may have"),
+    ("must appear in the GROUP BY", 1055, "42000", "an expression of SELECT is not in GROUP BY"),
+    ("must appear in the ORDER BY", 1055, "42000", "an expression of SELECT is not in GROUP BY"),
+    ("More than one row returned by a subquery", 1242, "21000", "Subquery returns more than 1 row"),
+    ("out of range", 1690, "22003", "a number is out of range"),
+    ("Overflow", 1690, "22003", "a number is out of range"),
+    ("overflow", 1690, "22003", "a number is out of range"),
+)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    step = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def told(error: CcprError) -> StatementError:
+    """An error of ours as a client reads it: our code, and what to do."""
+    number = 1235 if error.code == "STATEMENT_REFUSED" else 20101
+    remedy = f" {error.remedy}" if error.remedy else ""
+    return StatementError(number, f"{error.code}: {error.subject}: {error.message}.{remedy}")

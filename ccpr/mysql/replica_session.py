@@ -1,0 +1,394 @@
+"""One login of a MySQL client: which statement it is, and what answers it. Not one changes a table: a replica is
+changed upstream alone."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
+
+from ccpr.config.errors import SqlSyntax
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.server.answers import Answer, Done, FramedRows, ResultSet, StatementError
+from ccpr.matrixone.server.connection import SERVER_VERSION
+from ccpr.matrixone.sql.lexer import Token
+from ccpr.mirror.points import FIRST_INSTANT, Point, TableRef
+from ccpr.mirror.sql import PointTable
+from ccpr.mysql import admin_statements
+from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, MO_CATALOG, catalog_table
+from ccpr.mysql.query_runner import QueryLimits, QueryRunner, exact_reading, told
+from ccpr.mysql.replicas import Database, Replica, Replicas, definition, tables_of
+from ccpr.mysql.select_rules import ReadTable, translated
+from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, show
+from ccpr.mysql.statement_text import (
+    Parameter,
+    StatementText,
+    moment_of,
+    parameters_in,
+    refused,
+    tokens_of,
+    understood,
+)
+from ccpr.mysql.value_kinds import kinds_of
+
+_T = TypeVar("_T")
+MOST_KEPT = 200  # tables of a session whose manifests stay read
+_SUBSCRIPTIONS: Final = frozenset(("CREATE", "ALTER", "DROP", "PAUSE", "RESUME"))
+_READ_ONLY: Final = (
+    "this is a replica of MatrixOne, kept by ccpr: it answers SELECT, SHOW and statements about subscriptions. "
+    "Change the tables upstream"
+)
+_log = logging.getLogger(__name__)
+
+
+class Sessions(Protocol):
+    """The other logins of the server."""
+
+    def interrupt(self, number: int, asker: "ReplicaSession", why: StatementError) -> None:
+        """Raises StatementError 1094, 1095."""
+        ...
+
+    def closed(self, session: "ReplicaSession") -> None: ...
+
+
+class ReplicaSession:
+    """See `ccpr.matrixone.server.connection.ServerSession`."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        sessions: Sessions,
+        limits: QueryLimits,
+        user: str,
+        number: int,
+        *,
+        is_operator: bool,
+    ) -> None:
+        self.user, self.number, self.database, self.is_operator = user, number, "", is_operator
+        self._replicas, self._sessions, self._limits = replicas, sessions, limits
+        self._runner = QueryRunner(limits)
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, int, str], tuple[PointTable, ReadTable]] = {}
+        self._in_transaction, self._autocommit = False, True
+        self._transaction = ExitStack()  # its points
+        self._points: dict[str, Point] = {}  # of the transaction, by task
+        self._chosen: tuple[Replica, Point] | None = None  # SET ccpr_point
+        self._chosen_until = ExitStack()
+        self._most_rows: int | None = None
+        self._seconds: float | None = None
+
+    def close(self) -> None:
+        self._runner.close()
+        self._transaction.close()
+        self._chosen_until.close()
+        self._sessions.closed(self)
+
+    def interrupt(self, why: StatementError) -> bool:
+        return self._runner.interrupt(why)
+
+    # ---- the protocol
+
+    def use(self, database: str) -> None:
+        if database.lower() in (INFORMATION_SCHEMA, MO_CATALOG):
+            self.database = database.lower()
+            return
+        self.database = self._told(lambda: self.known(database).shown)
+
+    def split(self, text: bytes) -> Sequence[bytes]:
+        return (text,)
+
+    def query(self, text: bytes) -> Answer | None:
+        return self._told(lambda: self._answer(_decoded(text), (), binary=False))
+
+    def prepare(self, text: bytes) -> int:
+        return self._told(lambda: parameters_in(_decoded(text)))
+
+    def execute(self, text: bytes, parameters: Sequence[Parameter]) -> Answer | None:
+        return self._told(lambda: self._answer(_decoded(text), parameters, binary=True))
+
+    def _told(self, ask: Callable[[], _T]) -> _T:
+        try:
+            return ask()
+        except SqlSyntax as error:
+            raise StatementError(1064, f"{error.code}: {error.message}", "42000") from error
+        except CcprError as error:
+            raise told(error) from error
+
+    # ---- statements
+
+    def _answer(self, text: str, parameters: Sequence[Parameter], *, binary: bool) -> Answer | None:
+        tokens = tokens_of(text)
+        words = [token.value.upper() if token.kind == "word" else token.value for token in tokens[:4]]
+        first, second = (*words, "", "")[:2]
+        if not tokens:
+            raise StatementError(1065, "Query was empty", "42000")
+        if first in ("SELECT", "WITH", "("):
+            return self._select(understood(text, parameters), binary=binary)
+        if parameters:
+            raise refused(f"a prepared {first:.20}")
+        if (first in _SUBSCRIPTIONS and second == "SUBSCRIPTION") or (first, second) == ("SHOW", "SUBSCRIPTIONS"):
+            return admin_statements.answered(self._replicas, self.user, text, is_operator=self.is_operator)
+        match first:
+            case "SHOW" | "DESCRIBE" | "DESC":
+                return self._show(text)
+            case "SET":
+                return self._set(tokens)
+            case "USE" if len(tokens) == 2:
+                self.use(tokens[1].value)
+            case "BEGIN" | "START":
+                self._begin(words)
+            case "COMMIT" | "ROLLBACK" if len(tokens) <= 2:
+                self._end()
+            case "KILL":
+                self._kill(tokens)
+            case _:
+                raise StatementError(1290, f"{first:.20} is not possible here: {_READ_ONLY}")
+        return Done(in_transaction=self._in_transaction, autocommit=self._autocommit)
+
+    def _begin(self, words: Sequence[str]) -> None:
+        self._end()
+        self._in_transaction = True
+        if "CONSISTENT" in words:
+            for database in self.databases().values():
+                self._point_in_transaction(database.replica)
+
+    def _end(self) -> None:
+        self._transaction.close()
+        self._points.clear()
+        self._in_transaction = False
+
+    def _kill(self, tokens: Sequence[Token]) -> None:
+        number = tokens[-1].value
+        if len(tokens) > 3 or not number.isdecimal():
+            raise refused("this KILL")
+        self._sessions.interrupt(int(number), self, StatementError(1317, "Query execution was interrupted", "70100"))
+
+    # ---- SET
+
+    def _set(self, tokens: Sequence[Token]) -> Done:
+        place, done = 1, list[tuple[str, str]]()
+        if tokens[place : place + 1] and tokens[place].is_word("NAMES"):
+            done.append(("names", tokens[place + 1].value if len(tokens) > place + 1 else ""))
+            if len(tokens) not in (3, 5):
+                raise refused("this SET NAMES")
+            place = len(tokens)
+        elif any(token.is_word("TRANSACTION") for token in tokens[1:3]):
+            return Done()  # a reader sees one point, whatever the level
+        while place < len(tokens):
+            place = self._assignment(tokens, place, done)
+        for name, value in done:
+            self._set_one(name, value)
+        return Done(in_transaction=self._in_transaction, autocommit=self._autocommit)
+
+    def _assignment(self, tokens: Sequence[Token], place: int, done: list[tuple[str, str]]) -> int:
+        while place < len(tokens) and tokens[place].is_word("SESSION", "LOCAL", "GLOBAL"):
+            if tokens[place].is_word("GLOBAL"):
+                raise StatementError(1227, "Access denied; SET GLOBAL is not possible here", "42000")
+            place += 1
+        ends = [n for n in range(place, len(tokens)) if tokens[n].kind == "sign" and tokens[n].value == ","]
+        end = ends[0] if ends else len(tokens)
+        part = list(tokens[place:end])
+        if len(part) >= 2 and part[1].value == ":":
+            del part[1]
+        if len(part) not in (3, 4) or part[1].value != "=" or (len(part) == 4 and part[2].value not in "-+"):
+            raise refused("SET of something else than a value that is written out")
+        name = part[0].value.lower()
+        if name.startswith("@@"):
+            name = name.removeprefix("@@").removeprefix("session.").removeprefix("local.")
+        elif name.startswith("@"):
+            raise refused("a variable of the user (@name)")
+        done.append((name, "".join(token.value for token in part[2:])))
+        return end + 1
+
+    def _set_one(self, name: str, value: str) -> None:
+        plain = value.lower()
+        if name == "ccpr_point":
+            self._choose(value)
+        elif name == "sql_select_limit":
+            number = None if plain in ("default", str(2**64 - 1)) else _number(name, value)
+            self._most_rows = number
+        elif name == "max_execution_time":
+            milliseconds = 0 if plain == "default" else _number(name, value)
+            self._seconds = min(milliseconds / 1000, self._limits.seconds) if milliseconds else None
+        elif name not in SETTABLE:
+            raise StatementError(1193, f"Unknown system variable '{name:.60}'", "HY000")
+        elif name == "sql_mode" and (bad := MODES_REFUSED & set(plain.replace(" ", "").split(","))):
+            raise refused(f"sql_mode {', '.join(sorted(bad)).upper()}", "statements would mean something else")
+        elif (values := SETTABLE[name]) is not None and plain not in (*values, "default"):
+            raise refused(f"SET {name} = {value:.40}", f"it is {' or '.join(sorted(filter(None, values)))} here")
+        elif name == "autocommit":
+            self._autocommit = plain in ("1", "on", "true", "default")
+
+    def _choose(self, value: str) -> None:
+        self._chosen_until.close()
+        self._chosen = None
+        if value.lower() in ("default", "null", ""):
+            return
+        replica = self.known(self.database).replica
+        at: int | datetime | str = value
+        if value.isdecimal():
+            at = int(value)
+        elif value[:1].isdigit():
+            at = moment_of(value)
+        self._chosen = replica, self._chosen_until.enter_context(self._replicas.reading(replica, at))
+
+    # ---- what there is
+
+    def databases(self) -> Mapping[str, Database]:
+        return self._replicas.databases(self.user)
+
+    def known(self, name: str) -> Database:
+        if not name:
+            raise StatementError(1046, "No database selected", "3D000")
+        databases = self.databases()
+        found = databases.get(name.lower())
+        if found is None:
+            same = [one.shown for one in databases.values() if one.name.lower() == name.lower()]
+            hint = f"; there are {' and '.join(f'`{one}`' for one in same)}" if same else ""
+            raise StatementError(1049, f"Unknown database '{name:.100}'{hint}", "42000")
+        return found
+
+    def refs(self, database: Database) -> Sequence[TableRef]:
+        with ExitStack() as held:
+            return tables_of(self._point(database.replica, held), database.name)
+
+    def _show(self, text: str) -> ResultSet:
+        return show(self, text)
+
+    # ---- points
+
+    def _point(self, replica: Replica, held: ExitStack) -> Point:
+        """What a statement reads of a subscription."""
+        if self._chosen is not None:
+            if self._chosen[0].task_id != replica.task_id:
+                text = f"ccpr_point is of subscription {self._chosen[0].name}: SET ccpr_point = DEFAULT ends it"
+                raise refused(f"a table of subscription {replica.name}", text)
+            return self._chosen[1]
+        if self._in_transaction:
+            return self._point_in_transaction(replica)
+        return held.enter_context(self._replicas.reading(replica, None))
+
+    def _point_in_transaction(self, replica: Replica) -> Point:
+        if replica.task_id not in self._points:
+            self._points[replica.task_id] = self._transaction.enter_context(self._replicas.reading(replica, None))
+        return self._points[replica.task_id]
+
+    # ---- SELECT
+
+    def _select(self, text: StatementText, *, binary: bool) -> FramedRows:
+        held = ExitStack()
+        reader = _StatementTables(self, text, held)
+        try:
+            found = translated(text, reader, self._constant)
+        except BaseException:
+            held.close()
+            raise
+        return self._runner.rows_of(
+            found, reader.used, held, binary=binary, most=self._most_rows, seconds=self._seconds
+        )
+
+    def read_table(self, database: Database, name: str, point: Point) -> tuple[PointTable, ReadTable]:
+        """Raises StatementError 1146."""
+        refs = [ref for ref in tables_of(point, database.name) if ref.name.lower() == name.lower()]
+        if not refs:
+            raise StatementError(1146, f"Table '{database.shown}.{name:.100}' doesn't exist", "42S02")
+        if len(refs) > 1:
+            raise refused(f"table {name:.100}", "there are two whose names differ in letter case only")
+        ref, replica = refs[0], database.replica
+        key = replica.task_id, point.lsn, ref.qualified_name
+        if key not in self._kept:
+            table = definition(replica, ref)
+            rows = PointTable(replica.mirror, ref.qualified_name, point.lsn, exact_reading(table))
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = rows, ReadTable(f"t{len(self._kept)}_{point.lsn}_{ref.table_id}", kinds_of(table))
+        return self._kept[key]
+
+    def catalog_table(self, database: str, name: str, held: ExitStack) -> tuple[pa.Table, ReadTable] | None:
+        found = catalog_table(
+            self._replicas.workspace,
+            list(self.databases().values()),
+            self._replicas.permitted(self.user),
+            lambda one: self._point(one.replica, held),
+            database,
+            name,
+        )
+        return None if found is None else (found[0], ReadTable(f"{database.lower()}_{name.lower()}", found[1]))
+
+    def _constant(self, name: str) -> str | int | None:
+        if name.startswith("@@"):
+            variable = name.removeprefix("@@").rpartition(".")[2]
+            if variable == "autocommit":
+                return int(self._autocommit)
+            if variable not in VARIABLES:
+                raise StatementError(1193, f"Unknown system variable '{variable:.60}'", "HY000")
+            return VARIABLES[variable]
+        now = self._replicas.workspace.now()
+        match name:
+            case "database()" | "schema()":
+                return self.database or None
+            case "version()":
+                return SERVER_VERSION
+            case "user()" | "current_user()" | "session_user()" | "system_user()":
+                return f"{self.user}@%"
+            case "connection_id()":
+                return self.number
+            case "now()" | "current_timestamp()" | "curdate()" | "current_date()":
+                return f"{now:%Y-%m-%d}" if "date" in name else f"{now:%Y-%m-%d %H:%M:%S}"
+        raise refused(f"the function {name.upper():.40}")
+
+
+class _StatementTables:
+    """The tables of one statement (`ccpr.mysql.select_rules.Tables`). All of them are of one subscription, and so of
+    one point, but for those with a point of their own."""
+
+    def __init__(self, session: ReplicaSession, text: StatementText, held: ExitStack) -> None:
+        self._session, self._text, self._held = session, text, held
+        self._replica: Replica | None = None
+        self._point: Point | None = None
+        self.used: dict[str, PointTable | pa.Table] = {}
+
+    def table(self, database: str, name: str, point: int | None) -> ReadTable:
+        database = database or self._session.database
+        if database.lower() in (INFORMATION_SCHEMA, MO_CATALOG):
+            found = self._session.catalog_table(database, name, self._held)
+            if found is None or point is not None:
+                raise StatementError(1109, f"Unknown table '{name:.100}' in {database}", "42S02")
+            self.used[found[1].name] = found[0]
+            return found[1]
+        known = self._session.known(database)
+        if self._replica is not None and self._replica.task_id != known.replica.task_id:
+            raise refused(
+                f"tables of subscriptions {self._replica.name} and {known.replica.name} in one statement",
+                "they have no point in common",
+            )
+        self._replica = known.replica
+        rows, table = self._session.read_table(known, name, self._at(known.replica, point))
+        self.used[table.name] = rows
+        return table
+
+    def _at(self, replica: Replica, number: int | None) -> Point:
+        if number is not None:
+            at = self._text.points[number].at
+            if isinstance(at, int) and at < FIRST_INSTANT:
+                raise refused("{MO_TS = …}", "it takes nanoseconds since 1970")
+            return self._held.enter_context(self._session._replicas.reading(replica, at))
+        if self._point is None:
+            self._point = self._session._point(replica, self._held)
+        return self._point
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise StatementError(1300, "the statement is not UTF-8", "HY000") from error
+
+
+def _number(name: str, value: str) -> int:
+    if not value.isdecimal() or len(value) > 19:
+        raise StatementError(1231, f"Variable '{name}' can't be set to the value of '{value:.40}'", "42000")
+    return int(value)

@@ -1,0 +1,191 @@
+"""The databases of a state folder as a login sees them, and the points that statements read: each is pinned while one
+reads it, so that retention leaves it alone (`ccpr.retention.pinning`).
+
+A database is called as upstream. Where two subscriptions have one of that name, each is called
+`subscription.database`, and the name alone is nobody's.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Lock
+
+from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.schema import Kind, Table
+from ccpr.mirror.errors import PointGone, PointNotReached
+from ccpr.mirror.mirror import ReadMirror
+from ccpr.mirror.points import Point, TableRef
+from ccpr.retention.pinning import end_left
+from ccpr.service.workspace import Workspace
+from ccpr.state.log_rows import LogRow
+from ccpr.state.pins import Pin
+from ccpr.state.relay_users import RelayUsers
+from ccpr.state.subscription import Subscription
+
+LOOK_SECONDS = 1.0
+IDLE_SECONDS = 2.0  # for which a point that no statement reads stays pinned: the next one reads it, too
+PREFIX = "ccpr_sql_"
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A subscription as statements read it."""
+
+    name: str
+    task_id: str
+    mirror: ReadMirror
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """`shown` is its name here, `name` that upstream."""
+
+    shown: str
+    name: str
+    replica: Replica
+
+
+@dataclass(slots=True)
+class _Held:
+    point: Point
+    pin: str
+    readers: int
+    idle_since: float = 0.0
+
+
+class Replicas:
+    """Thread-safe. `stop` gives all points back."""
+
+    def __init__(self, workspace: Workspace, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.workspace, self._monotonic, self._lock = workspace, monotonic, Lock()
+        self.users = RelayUsers(workspace.log.engine, workspace.vault)
+        self._looked, self._databases = float("-inf"), list[Database]()
+        self._permitted: dict[str, frozenset[str] | None] = {}
+        self._known: dict[str, tuple[object, Replica]] = {}
+        self._held: dict[tuple[str, int], _Held] = {}
+
+    # ---- what there is
+
+    def databases(self, login: str) -> dict[str, Database]:
+        """Those that the login may read, by their names here in lower case. Raises StatementError, StateUnreadable."""
+        permitted = self.permitted(login)
+        return {
+            one.shown.lower(): one
+            for one in self._databases
+            if permitted is None or one.replica.name.lower() in permitted
+        }
+
+    def permitted(self, login: str) -> frozenset[str] | None:
+        """The subscriptions that a login may read, in lower case; None = all. A login that is gone may read none."""
+        with self._lock:
+            if self._monotonic() - self._looked >= LOOK_SECONDS:
+                self._look()
+        return self._permitted.get(login.lower(), frozenset())
+
+    def _look(self) -> None:
+        self._permitted = {user.name: user.publications for user in self.users.all()}
+        found = list[tuple[str, Replica]]()
+        for row in self.workspace.log.all_rows()[0]:
+            if row.drop_at is not None or not row.iteration_lsn:
+                continue
+            try:
+                replica = self._replica(row)
+                names = {ref.database for ref in replica.mirror.point().tables.values()}
+            except CcprError:
+                continue  # its mirror cannot be read now; `ccpr status` says why
+            if row.db_name and row.db_name != "*":
+                names.add(row.db_name)
+            found += [(name, replica) for name in sorted(names)]
+        counts: dict[str, int] = {}
+        for name, _ in found:
+            counts[name.lower()] = counts.get(name.lower(), 0) + 1
+        self._databases = [
+            Database(name if counts[name.lower()] == 1 else f"{replica.name}.{name}", name, replica)
+            for name, replica in found
+        ]
+        self._looked = self._monotonic()
+
+    def _replica(self, row: LogRow) -> Replica:
+        subscription = Subscription.from_row(row)
+        settings = subscription.settings
+        made_for = (subscription.name, settings.mirror, settings.encrypt)
+        known = self._known.get(row.task_id)
+        if known is not None and known[0] == made_for:
+            return known[1]
+        made = Replica(subscription.name, row.task_id, self.workspace.mirror_to_read(subscription.name))
+        self._known[row.task_id] = made_for, made
+        return made
+
+    # ---- points
+
+    @contextmanager
+    def reading(self, replica: Replica, at: int | datetime | str | None) -> Iterator[Point]:
+        """A point that stays until the end of the block. Raises PointGone, PointNotReached, HoldMissing."""
+        held = self._take(replica, at)
+        try:
+            yield held.point
+        finally:
+            with self._lock:
+                held.readers -= 1
+                held.idle_since = self._monotonic()
+
+    def _take(self, replica: Replica, at: int | datetime | str | None) -> _Held:
+        for attempt in range(_ATTEMPTS):
+            point = replica.mirror.point(at)
+            key = replica.task_id, point.lsn
+            with self._lock:
+                held = self._held.get(key)
+                if held is not None and held.point == point:
+                    held.readers += 1
+                    return held
+            pins, name = self.workspace.log.of(replica.task_id).pins, f"{PREFIX}{secrets.token_hex(8)}"
+            now = self.workspace.now()
+            try:
+                pins.add(Pin(name, point.lsn, point.at.physical, None, now, now))
+            except PointGone:
+                if at is not None or attempt == _ATTEMPTS - 1:
+                    raise
+                continue  # a newer one came, and this one went
+            with self._lock:
+                other = self._held.get(key)
+                if other is None:
+                    self._held[key] = other = _Held(point, name, 0)
+                    name = ""
+                other.readers += 1
+            if name:  # another statement was faster
+                pins.drop(name)
+            return other
+        raise PointNotReached("points come faster than they can be read", subject=f"subscription {replica.name}")
+
+    def let_go(self, *, task_id: str | None = None, at_once: bool = False) -> None:
+        """Give back what no statement reads. Called every second."""
+        with self._lock:
+            before = float("inf") if at_once else self._monotonic() - IDLE_SECONDS
+            idle = [
+                (key, held)
+                for key, held in self._held.items()
+                if not held.readers and held.idle_since <= before and task_id in (None, key[0])
+            ]
+            for key, _ in idle:
+                del self._held[key]
+        for (task, _), held in idle:
+            self.workspace.log.of(task).pins.drop(held.pin)
+
+    def end_left_pins(self) -> None:
+        """Of a process that was killed: only one of them serves a state folder."""
+        for row in self.workspace.log.all_rows()[0]:
+            end_left(self.workspace.log.of(row.task_id).pins, PREFIX)
+
+
+def tables_of(point: Point, database: str) -> list[TableRef]:
+    """Those that users see, by name."""
+    refs = (ref for ref in point.tables.values() if ref.kind is Kind.TABLE and ref.database == database)
+    return sorted(refs, key=lambda ref: ref.name)
+
+
+def definition(replica: Replica, ref: TableRef) -> Table:
+    return replica.mirror.manifest(ref).table

@@ -1,0 +1,105 @@
+"""Random statements: the answer is a MariaDB's, or they are refused by name; and what the documentation says of both.
+
+`make sql-histories` asks more of them.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from random import Random
+
+import pymysql
+import pytest
+from sqlglot import exp, parse_one
+
+from ccpr.matrixone.errors import CcprError
+from ccpr.mysql.errors import StatementRefused
+from ccpr.mysql.expression_rules import RULES
+from ccpr.mysql.select_rules import translated
+from ccpr.mysql.statement_text import understood
+from tests.docs.pages import DOCS
+from tests.mysql.generated_statements import Statements
+from tests.mysql.oracle import COLLATED, MODE, Oracle, generated_rows
+from tests.support.mariadb import MariaDb
+
+pytestmark = pytest.mark.integration
+COUNT, SEED, EACH = int(os.environ.get("SQL_STATEMENTS", "400")), os.environ.get("SEED", "1"), 50
+PAGE = DOCS / "how-to/connect-a-tool.md"
+
+
+@pytest.fixture(scope="module")
+def theirs(mariadb: MariaDb) -> Iterator[pymysql.Connection]:
+    texts = {kind: way for kind, way in pymysql.converters.conversions.items() if not isinstance(kind, int)}
+    login = {"host": mariadb.host, "port": mariadb.port, "user": mariadb.user, "password": mariadb.password}
+    with closing(pymysql.connect(**login, charset="utf8mb4", conv=texts)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE sql_oracle {COLLATED}")
+        cursor.execute("USE sql_oracle")
+        cursor.execute(f"SET sql_mode = '{MODE}', time_zone = '+00:00', collation_connection = 'utf8mb4_nopad_bin'")
+        yield connection
+        cursor.execute("DROP DATABASE sql_oracle")
+
+
+@pytest.mark.timeout(0 if COUNT > 1000 else 120)
+def test_answers_are_those_of_a_mariadb(theirs: pymysql.Connection) -> None:
+    oracle = Oracle(theirs)
+    for number in range(COUNT // EACH):
+        random = Random(f"{SEED}-{number}")
+        oracle.load("t", generated_rows(random, random.choice((0, 1, 12, 30))))
+        oracle.load("o", generated_rows(random, 8))
+        statements = Statements(random)
+        for _ in range(EACH):
+            oracle.ask(statements.statement())
+    print(f"sql: statements={COUNT} equal={oracle.equal} refused={oracle.refused.total()}", end=" ")
+    print(f"failed_there={oracle.failed.total()} different={len(oracle.different)}")
+    for what, count in oracle.refused.most_common(12):
+        print(f"  {count} {what}")
+    assert oracle.different == []
+    assert oracle.equal > COUNT // 2
+
+
+def _examples(part: str) -> list[str]:
+    text = PAGE.read_text().partition(f"<!-- {part} -->")[2].partition("\n\n<!--")[0].partition("\n* ")[0]
+    lines = [line.split("|")[2 if part == "answered" else 1] for line in text.splitlines() if line.startswith("|")]
+    return [found for line in lines for found in re.findall(r"`([^`]+)`", line)]
+
+
+def _translated(theirs: Oracle, example: str) -> None:
+    constants = {"database()": "d", "version()": "8", "user()": "u", "connection_id()": 1, "@@sql_mode": ""}
+    constants |= {"now()": "2026-01-01 00:00:00", "curdate()": "2026-01-01"}
+
+    def constant(name: str) -> str | int:
+        if name not in constants:
+            raise StatementRefused("", subject=name)
+        return constants[name]
+
+    found = translated(understood(f"SELECT {example} FROM t"), theirs, constant)
+    theirs.ours.sql(found.sql).fetchall()
+
+
+def test_what_the_documentation_says_is_answered_and_is_all(theirs: pymysql.Connection) -> None:
+    oracle, seen = Oracle(theirs), set[type]()
+    oracle.load("t", generated_rows(Random(1), 0))
+    oracle.load("o", generated_rows(Random(2), 5).slice(0, 1))
+    for example in _examples("answered"):
+        if example not in ("GROUP BY", "HAVING", "UNION", "WITH", "LIMIT", "DISTINCT"):
+            _translated(oracle, example)
+            seen |= {type(node) for node in parse_one(f"SELECT {example} FROM t", dialect="mysql").walk()}
+    spelled = {
+        exp.CurrentTimestamp,
+        exp.Boolean,
+        exp.Paren,
+        exp.Literal,
+        exp.Null,
+        exp.Date,
+    }  # they are in others, or other spellings
+    assert set(RULES) - seen - spelled == set()
+
+
+def test_what_the_documentation_says_is_refused(theirs: pymysql.Connection) -> None:
+    oracle = Oracle(theirs)
+    oracle.load("t", generated_rows(Random(1), 0))
+    for example in _examples("refused"):
+        with pytest.raises(CcprError) as caught:
+            _translated(oracle, example)
+        assert caught.value.code == "STATEMENT_REFUSED", example
