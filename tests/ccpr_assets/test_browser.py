@@ -229,7 +229,7 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
     scene.go("/assets/applied_tables")
     scene.shows("current_as_of", "copied_mb", "tables_changed")
     scene.go("/assets/copied_objects")
-    scene.shows("copied_rows", "5,000")
+    scene.shows("copied_rows")
     scene.go("/assets/upstream_snapshots")
     scene.shows("Materialize all six assets of a partition to run one iteration")
 
