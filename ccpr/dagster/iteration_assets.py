@@ -229,7 +229,7 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
             raise dg.Failure("; ".join(one.trouble for one in failing), dict(made.metadata), allow_retries=False)
         if failing:  # an outage is one failed run
             keep_failed(context.instance, subscription, events.TARGET_DATABASES)
-        elif outcomes or not names:
+        elif outcomes:
             verified = {metadata.VERIFIED_AT: dg.MetadataValue.timestamp(started)} if asked else {}
             yield dg.MaterializeResult(metadata={**made.metadata, **verified})
 
