@@ -34,7 +34,7 @@ from ccpr.dagster.log_sensor import build_log_sensor
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.retention_sensor import build_retention_sensor
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.dagster.table_specs import define, most_tables
+from ccpr.dagster.table_specs import add_inputs, define, most_tables
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import BadSetting
@@ -122,7 +122,7 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
                 build_target_databases,
             )
         ]
-        loaded.add_inputs(state_path)
+        add_inputs(loaded, state_path)
         return build_definitions(
             steps=steps,
             others=[build_upstream_database(prefix), build_mirror(prefix)],

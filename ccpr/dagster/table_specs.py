@@ -59,16 +59,6 @@ class TableDefinitions:
         tags = {**spec.tags, metadata.SUBSCRIPTION_TAG: subscription} if _TAG.fullmatch(subscription) else spec.tags
         self.assets.append(spec.replace_attributes(key=prefixed(spec.key, self.prefix), deps=deps, tags=tags))
 
-    def add_inputs(self, state_path: Path | None) -> None:
-        """In the process of a run the tables of a component's state by their keys alone: an asset of the project that
-        has one as an input cannot be loaded without. 0.1 ms each."""
-        if not _is_run() or state_path is None or not state_path.exists():
-            return
-        value = json.loads(state_path.read_text())
-        for one in map(KnownSubscription.from_json, value if isinstance(value, list) else value["known"]):
-            for table in one.tables:
-                self.add(dg.AssetSpec(table_key(one.name, table.definition)))
-
     def left_out_text(self) -> str:
         return (
             f"{self.left_out} more tables have no lineage here, and a page once they change: {TABLES_VARIABLE} is the "
@@ -157,3 +147,14 @@ def _specs(known: KnownSubscription, found: KnownTable) -> Iterator[dg.AssetSpec
 def _group(*parts: str) -> str:
     """Dagster allows letters, digits and underscores."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in "_".join(parts))
+
+
+def add_inputs(loaded: TableDefinitions, state_path: Path | None) -> None:
+    """In the process of a run the tables of a component's state by their keys alone: an asset of the project that has
+    one as an input cannot be loaded without. 0.1 ms each."""
+    if not _is_run() or state_path is None or not state_path.exists():
+        return
+    value = json.loads(state_path.read_text())
+    for one in map(KnownSubscription.from_json, value if isinstance(value, list) else value["known"]):
+        for table in one.tables:
+            loaded.add(dg.AssetSpec(table_key(one.name, table.definition)))
