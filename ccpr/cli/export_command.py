@@ -1,7 +1,6 @@
 """`ccpr export`: a table of a point as a file, several as files in a folder or as a script of SQL that the clients of
 MariaDB and MySQL load, without a JVM."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,11 @@ from ccpr.cli.arguments import AsJson, At, Name, Yes
 from ccpr.cli.asking import confirm
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.output import counted, err, opened, out, show_json
-from ccpr.cli.progress_bars import RowProgress
+from ccpr.cli.progress_bars import RowProgress, measured
 from ccpr.cli.row_files import EXTENSIONS, MAX_NAME_BYTES, check_extension, file_names, write_rows
 from ccpr.cli.setting_options import MORE
 from ccpr.cli.shown_times import at_option
-from ccpr.cli.table_names import table_of
+from ccpr.cli.table_names import point_source, table_of
 from ccpr.cli.target_output import end_with_behind
 from ccpr.matrixone.objects.errors import ObjectUnsupported, ValueRefused
 from ccpr.matrixone.schema import Kind
@@ -185,16 +184,15 @@ class _Export:
         self, workspace: "Workspace", task_id: str, reading: "Reading", *, parse_json: bool, as_json: bool
     ) -> None:
         from ccpr.retention.pinning import pinned
-        from ccpr.service import estimates
         from ccpr.state.targets import LaggingTargetTable
 
-        refs = {ref.qualified_name: ref for ref in self.point.tables.values()}
-        size = sum(refs[one].bytes for one in self.files)
+        refs = [ref for ref in self.point.tables.values() if ref.qualified_name in self.files]
         kind = next((file.suffix for file in self.files.values()), "")
-        shown, began = RowProgress(sum(refs[one].rows for one in self.files), quiet=as_json), time.monotonic()
-        shown.announce(size, estimates.expected_seconds(workspace.home, kind, size))
         pins = None if self.alone else workspace.log.of(task_id).pins  # one table is only read
-        with pinned(pins, self.point, workspace.clock):
+        with (
+            measured(workspace.home, kind, refs, quiet=as_json) as shown,
+            pinned(pins, self.point, workspace.clock),
+        ):
             for table, file in self.files.items():
                 try:
                     self.done.append(
@@ -206,7 +204,6 @@ class _Export:
                     self.behind.append(LaggingTargetTable(table, Failure.of(error)))
         for one in self.scripts:
             one.write(as_json=as_json)
-        estimates.record(workspace.home, kind, size, time.monotonic() - began)
 
     def show(self, *, as_json: bool) -> None:
         """Raises typer.Exit, if tables were left out."""
@@ -236,27 +233,20 @@ def _write_script(
     as_json: bool,
 ) -> None:
     """Tables of a point as SQL. A table that the server cannot have is left out and named at the end."""
-    from ccpr.cli.restore_command import database_of, names_in
     from ccpr.retention.pinning import pinned
     from ccpr.schema.choices import Dialect
-    from ccpr.service import estimates
-    from ccpr.service.point_loading import PointSource
     from ccpr.service.script import write_script
     from ccpr.state.subscription import Subscription
 
     row = workspace.log.row(name)
-    subscription = Subscription.from_row(row)
-    mirror = workspace.mirror(name)
-    point = mirror.point(at_option(at))
-    chosen = database_of(point, database, None if subscription.of_account else subscription.database)
-    source = PointSource(mirror, point, chosen, names_in(point, chosen, named))
-    refs = [point.tables[table_id] for table_id in source.chosen()]
-    size = sum(ref.bytes for ref in refs)
-    shown = RowProgress(sum(ref.rows for ref in refs), quiet=as_json)
-    shown.announce(size, estimates.expected_seconds(workspace.home, "dump", size))
-    with pinned(workspace.of(row).pins, point, workspace.clock):
+    subscription, mirror = Subscription.from_row(row), workspace.mirror(name)
+    own = None if subscription.of_account else subscription.database
+    source = point_source(mirror, mirror.point(at_option(at)), own, database, named)
+    with (
+        measured(workspace.home, "dump", source.refs(), quiet=as_json) as shown,
+        pinned(workspace.of(row).pins, source.point, workspace.clock),
+    ):
         done = write_script(source, to, Dialect(dialect), subscription.settings.reading, shown.callbacks)
-    estimates.record(workspace.home, "dump", size, done.seconds)
     if as_json:
         show_json(done.to_json())
     else:

@@ -2,6 +2,9 @@
 of copying, for logs."""
 
 import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Self, cast
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID, TextColumn
 
+    from ccpr.mirror.points import TableRef
     from ccpr.pipeline.spark.choice import CopierChoice
 
 
@@ -114,6 +118,19 @@ def expected_text(size: int, seconds: float | None) -> str:
     """The bytes that will be read, and the time that this takes."""
     told = "how long it takes is not known yet" if seconds is None else f"takes some {seconds_text(seconds)}"
     return f"{size_text(size)} of the mirror: {told}{'' if seconds is None else ', by the last ones'}"
+
+
+@contextmanager
+def measured(home: Path, kind: str, refs: "Collection[TableRef]", *, quiet: bool) -> "Iterator[RowProgress]":
+    """For work in which all rows of these tables are read: how long it takes by the last ones of its kind is said
+    before it begins, how far it is meanwhile, and its rate is remembered."""
+    from ccpr.service import estimates
+
+    size, began = sum(ref.bytes for ref in refs), time.monotonic()
+    shown = RowProgress(sum(ref.rows for ref in refs), quiet=quiet)
+    shown.announce(size, estimates.expected_seconds(home, kind, size))
+    yield shown
+    estimates.record(home, kind, size, time.monotonic() - began)
 
 
 class RowProgress:

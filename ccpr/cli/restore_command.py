@@ -1,7 +1,5 @@
 """`ccpr restore`: a kept point as a database of any MatrixOne."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +10,13 @@ from ccpr.cli.arguments import AsJson, At, OnlyTables, PasswordFile
 from ccpr.cli.asking import read_login, read_target_login
 from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.output import counted, err, opened, out, seconds_text, show_json, size_text
-from ccpr.cli.progress_bars import RowProgress, expected_text
+from ccpr.cli.progress_bars import expected_text, measured
 from ccpr.cli.shown_times import at_option
+from ccpr.cli.table_names import point_source
 from ccpr.cli.target_output import end_with_behind
-from ccpr.mirror.errors import TableMissingInMirror
-from ccpr.service.errors import SeveralDatabases
 
 if TYPE_CHECKING:
     from ccpr.matrixone.schema import Reading
-    from ccpr.mirror.points import Point
     from ccpr.service.point_loading import LoadedPoint, PointSource
     from ccpr.service.workspace import Workspace
     from ccpr.state.pins import Pins
@@ -87,9 +83,8 @@ def restore(
     from ccpr.relay.comparison import CompareBy
     from ccpr.relay.loading import LoadedDatabase, Source, load
     from ccpr.relay.relay_server import Listen
+    from ccpr.retention.pinning import PinsInMemory
     from ccpr.service import estimates
-    from ccpr.service.point_loading import PointSource
-    from ccpr.state.pins import Pins
     from ccpr.state.subscription import Subscription
 
     if (name is None) == (mirror is None):
@@ -104,27 +99,23 @@ def restore(
         raise typer.BadParameter("the database is in --into", param_hint="--as")
     with opened(as_json=as_json) as workspace:
         pins: Pins | None = None
+        own: str | None = None
         reading = DEFAULT_READING
         if mirror is not None:
             read = Mirror(open_store(mirror))
             identity = read.identity()
-            known = read.point(point)
-            chosen = database_of(known, database, None)
-            source = Source(identity.subscription if identity else "mirror", read, chosen, known.lsn)
+            called = identity.subscription if identity else "mirror"
         else:
             row = workspace.log.row(name or "")
             subscription = Subscription.from_row(row)
-            read = workspace.mirror(subscription.name)
+            called, own = subscription.name, None if subscription.of_account else subscription.database
+            read, pins = workspace.mirror(called), workspace.of(row).pins
             reading = subscription.settings.reading
-            pins, known = workspace.of(row).pins, read.point(point)
-            chosen = database_of(known, database, None if subscription.of_account else subscription.database)
-            source = Source(subscription.name, read, chosen, known.lsn, pins=pins)
-        tables = names_in(known, chosen, table or ())
-        several = any(ref.database != chosen for ref in known.tables.values())
-        source = replace(source, tables=tables, several=several)
+        chosen = point_source(read, read.point(point), own, database, table or ())
+        named = chosen.database
         script = None
         if with_definitions is not None:
-            script = DefinitionsScript.of_point(read, known, source.database, as_ or source.database, with_definitions)
+            script = DefinitionsScript.of_point(read, chosen.point, named, as_ or named, with_definitions)
             script.write(as_json=as_json)
             if not into:
                 if as_json:
@@ -133,17 +124,25 @@ def restore(
                     script.show()
                 return
         if by_rows:
-            loaded = PointSource(read, known, chosen, tables)
-            _restore_rows(workspace, loaded, into, password_file, pins, script, reading, as_json=as_json)
+            _restore_rows(workspace, chosen, into, password_file, pins, script, reading, as_json=as_json)
             return
         endpoint, password = read_login(into, password_file)
         place = Listen.parse(listen, insecure=insecure)
         shown = CopyProgress(workspace.home, quiet=as_json)
+        source = Source(
+            called,
+            read,
+            named,
+            chosen.point.lsn,
+            chosen.tables,
+            several=any(ref.database != named for ref in chosen.point.tables.values()),
+            pins=PinsInMemory() if pins is None else pins,
+        )
         with Session(endpoint, password) as session:
             done: LoadedDatabase = load(
                 source,
                 session,
-                as_ or source.database,
+                as_ or named,
                 place,
                 address=relay_address,
                 check=CompareBy(check),
@@ -182,17 +181,14 @@ def _restore_rows(
 ) -> None:
     """Load it, and show how long it will take and how far it is."""
     from ccpr.retention.pinning import pinned
-    from ccpr.service import estimates
     from ccpr.service.point_loading import load_point
 
     address, password = read_target_login(into, password_file)
-    refs = [source.point.tables[table_id] for table_id in source.chosen()]
-    size, rows = sum(ref.bytes for ref in refs), sum(ref.rows for ref in refs)
-    shown = RowProgress(rows, quiet=as_json)
-    shown.announce(size, estimates.expected_seconds(workspace.home, "rows", size))
-    with pinned(pins, source.point, workspace.clock):
+    with (
+        measured(workspace.home, "rows", source.refs(), quiet=as_json) as shown,
+        pinned(pins, source.point, workspace.clock),
+    ):
         done = load_point(source, address, password, progress=shown.callbacks, reading=reading)
-    estimates.record(workspace.home, "rows", size, done.seconds)
     if as_json:
         show_json(_rows_json(done) | ({} if script is None else script.to_json()))
         end_with_behind(done.behind, as_json=True)
@@ -227,31 +223,6 @@ def _rows_json(done: "LoadedPoint") -> dict[str, Any]:
         "there": list(done.there),
         "behind": [one.to_json() for one in done.behind],
     }
-
-
-def database_of(point: "Point", wanted: str | None, own: str | None) -> str:
-    """The one that is wanted, the subscription's own, or the only one of the point. Raises SeveralDatabases,
-    TableMissingInMirror."""
-    found = sorted({ref.database for ref in point.tables.values()})
-    if wanted is not None and wanted not in (*found, own):
-        raise TableMissingInMirror(
-            f"point {point.lsn} has no table of it",
-            subject=f"database {wanted}",
-            remedy=f"It has those of: {', '.join(found[:20]) or 'none'}. Letter case counts.",
-        )
-    if wanted is None and own is None and len(found) > 1:
-        raise SeveralDatabases(
-            f"they are restored one by one, and there are {len(found)}",
-            subject=f"point {point.lsn}",
-            remedy=f"Name one with --database: {', '.join(found[:20])}.",
-        )
-    return wanted or own or next(iter(found), "")
-
-
-def names_in(point: "Point", database: str, typed: Sequence[str]) -> tuple[str, ...]:
-    """Names of tables of a database without it, as they may be typed with it. A table may be called `a.b`."""
-    there = {ref.name for ref in point.tables.values() if ref.database == database}
-    return tuple(name if name in there else name.removeprefix(f"{database}.") for name in typed)
 
 
 class CopyProgress:

@@ -24,8 +24,8 @@ from ccpr.serve.notifying import Notifier
 from ccpr.serve.overview import Overview
 from ccpr.serve.pages import Page, Pages
 from ccpr.serve.replicator import Replicator
-from ccpr.serve.single import OneService
 from ccpr.serve.status_metrics import StatusMetrics
+from ccpr.service.running import OneService
 from ccpr.service.status import read_all
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower
@@ -99,7 +99,7 @@ class Serving:
             allowed_hosts=options.allowed_hosts,
         )
         components: list[Component | None] = [
-            OneService(workspace),
+            OneService(workspace.home),
             notifier,
             reporter,
             relay,

@@ -67,7 +67,7 @@ def status(
     quarantined, one of its targets failed or has lagging tables, or something is wrong with a follower.
     """
     from ccpr.pipeline.lag import LagMeter
-    from ccpr.serve.single import is_served
+    from ccpr.service.running import is_served
     from ccpr.service.status import read_all, read_status
 
     with opened(as_json=as_json) as workspace:

@@ -1,13 +1,15 @@
 """Names of tables as they are typed: the database may be omitted where it is clear which one is meant."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ccpr.mirror.errors import TableMissingInMirror
+from ccpr.service.errors import SeveralDatabases
 
 if TYPE_CHECKING:
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.points import Point, TableRef
+    from ccpr.service.point_loading import PointSource
 
 _SHOWN = 10
 _LOOKED_AT = 1000  # points that are searched for a former name
@@ -71,3 +73,29 @@ def _renamed(mirror: "Mirror", point: "Point", typed: str) -> TableMissingInMirr
                     remedy=f"Say {now.qualified_name}; with --at {earlier.lsn} it still has this name.",
                 )
     return None
+
+
+def point_source(
+    mirror: "Mirror", point: "Point", own: str | None, wanted: str | None, named: Sequence[str]
+) -> "PointSource":
+    """The named tables of one database of a point, or all of it: the one that is wanted, the subscription's own, or the
+    only one. A name may have the database before it. Raises SeveralDatabases, TableMissingInMirror."""
+    from ccpr.service.point_loading import PointSource
+
+    found = sorted({ref.database for ref in point.tables.values()})
+    if wanted is not None and wanted not in (*found, own):
+        raise TableMissingInMirror(
+            f"point {point.lsn} has no table of it",
+            subject=f"database {wanted}",
+            remedy=f"It has those of: {', '.join(found[:20]) or 'none'}. Letter case counts.",
+        )
+    if wanted is None and own is None and len(found) > 1:
+        raise SeveralDatabases(
+            f"they are restored one by one, and there are {len(found)}",
+            subject=f"point {point.lsn}",
+            remedy=f"Name one with --database: {', '.join(found[:20])}.",
+        )
+    database = wanted or own or next(iter(found), "")
+    there = {ref.name for ref in point.tables.values() if ref.database == database}  # one may be called `a.b`
+    names = (name if name in there else name.removeprefix(f"{database}.") for name in named)
+    return PointSource(mirror, point, database, tuple(names))

@@ -4,7 +4,6 @@ address of a target says which of them it is."""
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +16,7 @@ from ccpr.cli.iterations import open_iteration
 from ccpr.cli.output import answer, opened, out, show_json, show_table
 from ccpr.cli.progress_bars import Display
 from ccpr.cli.setting_options import Values, takes_settings
-from ccpr.cli.target_output import outcome_json, show_outcome
+from ccpr.cli.target_output import TargetKind, kind_of, kind_word, outcome_json, place_of, show_outcome, target_json
 from ccpr.state.settings import TARGET_SETTINGS, TargetSettings
 
 if TYPE_CHECKING:
@@ -35,17 +34,6 @@ if TYPE_CHECKING:
 
     Synced: TypeAlias = TargetOutcome | SyncResult
     Work: TypeAlias = Callable[[Workspace, Iteration, Target, Progress], Synced]
-
-
-class TargetKind(StrEnum):
-    DATABASE = "database"
-    LAKE = "lake"
-
-    @classmethod
-    def of(cls, address: str) -> "TargetKind":
-        """A lake has the URL of a folder or bucket, or a path. What is neither is read as a database's address."""
-        is_path = "://" not in address and "@" not in address
-        return cls.LAKE if is_path or address.startswith(("file:", "s3:")) else cls.DATABASE
 
 
 target = typer.Typer(
@@ -142,7 +130,7 @@ def add(
             added = targets.add(workspace, name, target_name, address, password, chosen, database)
     answer(
         target_json(added),
-        f"added target {target_name} ({_kind_word(added)}) at {_place(added)}; next: ccpr run {name}",
+        f"added target {target_name} ({kind_word(added)}) at {place_of(added)}; next: ccpr run {name}",
         as_json=as_json,
     )
 
@@ -184,11 +172,11 @@ def list_(name: Name, kind: OnlyKind = None, as_json: AsJson = False) -> None:
         (
             one.name,
             one.source_database or "-",
-            _kind_word(one),
+            kind_word(one),
             one.state,
             "-" if one.lsn is None else one.lsn,
             len(one.behind) or "-",
-            _place(one),
+            place_of(one),
         )
         for one in found
     ]
@@ -228,7 +216,7 @@ def status(name: Name, target_name: AnyTarget = None, kind: OnlyKind = None, as_
 
 
 def _is_served(workspace: "Workspace") -> bool:
-    from ccpr.serve.single import is_served
+    from ccpr.service.running import is_served
 
     return is_served(workspace.home)
 
@@ -249,7 +237,7 @@ def _show_status(found: "Target", known: "TargetStatus", there: "LakeShown | Non
     out.print(target_lines(known, served=served))
     if there is None:
         return
-    place = _place(found).partition("?")[0].rstrip("/")
+    place = place_of(found).partition("?")[0].rstrip("/")
     rows = [
         (table.table, table.version, table.lsn, f"{table.rows:,}", size_text(table.size), _folder(table.uri, place))
         for table in there.tables
@@ -447,41 +435,3 @@ def remove(
     else:
         tables = f" and its tables in {found.uri}" if purge else ""
         out.print(f"removed target {target_name} of {name}{tables}")
-
-
-def kind_of(found: "Target") -> TargetKind:
-    return TargetKind.DATABASE if found.lake is None else TargetKind.LAKE
-
-
-def _place(found: "Target") -> str:
-    """Without a password."""
-    from ccpr.targets.address import address_of
-
-    return found.uri if found.lake is not None else address_of(found).masked()
-
-
-def _kind_word(found: "Target") -> str:
-    """A database's dialect, or a lake's format."""
-    from ccpr.lake.lake_options import options_of
-
-    return (found.dialect or TargetKind.DATABASE) if found.lake is None else options_of(found).format
-
-
-def target_json(found: "Target") -> dict[str, Any]:
-    """For scripts; without the password. What only one kind has, the other has not."""
-    from ccpr.lake.lake_options import options_of
-
-    about = {
-        "target": found.name,
-        "kind": kind_of(found).value,
-        "source_database": found.source_database or None,
-        "to": _place(found),
-        "state": found.state.value,
-        "lsn": found.lsn,
-        "behind": [table.to_json() for table in found.behind],
-    }
-    if found.lake is None:
-        settings = {one.name: one.plain(found.settings) for one in TARGET_SETTINGS.values()}
-        return {**about, "dialect": found.dialect.value if found.dialect is not None else None, **settings}
-    error = None if found.failing is None else asdict(found.failing.failure)
-    return {**about, "lake": found.name, "uri": found.uri, **asdict(options_of(found)), "error": error}

@@ -1,7 +1,8 @@
-"""What `ccpr run`, `ccpr plan` and `ccpr status` show of targets."""
+"""What `ccpr run`, `ccpr plan` and `ccpr target` show of targets."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import typer
@@ -10,12 +11,13 @@ from ccpr.base.copy_meter import size_text
 from ccpr.base.failure import Failure
 from ccpr.cli.interrupts import BEHIND
 from ccpr.cli.output import counted, err, out
+from ccpr.state.settings import TARGET_SETTINGS
 
 if TYPE_CHECKING:
     from ccpr.lake.lake_plan import PlannedLakeTable
     from ccpr.lake.lake_sync import LakeResult
     from ccpr.service.target_sync import TargetOutcome
-    from ccpr.state.targets import LaggingTargetTable
+    from ccpr.state.targets import LaggingTargetTable, Target
     from ccpr.targets.sync import SyncResult
     from ccpr.targets.target_plan import TableStep, TargetPlan
 
@@ -27,6 +29,17 @@ _ACTIONS = {
     "Drop": ("", "drop"),
     "TableStep": ("", ""),
 }
+
+
+class TargetKind(StrEnum):
+    DATABASE = "database"
+    LAKE = "lake"
+
+    @classmethod
+    def of(cls, address: str) -> "TargetKind":
+        """A lake has the URL of a folder or bucket, or a path. What is neither is read as a database's address."""
+        is_path = "://" not in address and "@" not in address
+        return cls.LAKE if is_path or address.startswith(("file:", "s3:")) else cls.DATABASE
 
 
 def outcome_json(outcome: "TargetOutcome") -> dict[str, Any]:
@@ -157,3 +170,41 @@ def _show_step(step: "TableStep", *, ddl: bool) -> None:
 def _show_statements(statements: Sequence[str]) -> None:
     for statement in statements:
         out.print(f"  {statement};", soft_wrap=True)
+
+
+def kind_of(found: "Target") -> TargetKind:
+    return TargetKind.DATABASE if found.lake is None else TargetKind.LAKE
+
+
+def place_of(found: "Target") -> str:
+    """Without a password."""
+    from ccpr.targets.address import address_of
+
+    return found.uri if found.lake is not None else address_of(found).masked()
+
+
+def kind_word(found: "Target") -> str:
+    """A database's dialect, or a lake's format."""
+    from ccpr.lake.lake_options import options_of
+
+    return (found.dialect or TargetKind.DATABASE) if found.lake is None else options_of(found).format
+
+
+def target_json(found: "Target") -> dict[str, Any]:
+    """For scripts; without the password. What only one kind has, the other has not."""
+    from ccpr.lake.lake_options import options_of
+
+    about = {
+        "target": found.name,
+        "kind": kind_of(found).value,
+        "source_database": found.source_database or None,
+        "to": place_of(found),
+        "state": found.state.value,
+        "lsn": found.lsn,
+        "behind": [table.to_json() for table in found.behind],
+    }
+    if found.lake is None:
+        settings = {one.name: one.plain(found.settings) for one in TARGET_SETTINGS.values()}
+        return {**about, "dialect": found.dialect.value if found.dialect is not None else None, **settings}
+    error = None if found.failing is None else asdict(found.failing.failure)
+    return {**about, "lake": found.name, "uri": found.uri, **asdict(options_of(found)), "error": error}

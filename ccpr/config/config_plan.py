@@ -4,12 +4,13 @@ What is not in the file stays, unless it is pruned. A setting that the file does
 with followers is the relay's, which is above this package: the maker of a plan gives it (`Following`).
 """
 
-from collections.abc import Iterator, Mapping
+import pathlib as files
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from ccpr.config import config_steps as steps
 from ccpr.config.config_actions import Action, Change, Following, Plan, Verb
 from ccpr.config.document import Path, Problem
 from ccpr.config.errors import ConfigConflict, ConfigEmpty
@@ -21,11 +22,14 @@ from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.stored import StoredSpark
-from ccpr.service import subscriptions, targets
+from ccpr.service import lakes, subscriptions, targets
+from ccpr.service.drop import Dropped, drop
 from ccpr.service.workspace import Workspace
+from ccpr.state.credentials import Vault
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.followers import Follower, FollowerStage
 from ccpr.state.log_rows import LogRow
+from ccpr.state.pins import check_unpinned
 from ccpr.state.setting_entry import Setting
 from ccpr.state.settings import SETTINGS, TARGET_SETTINGS
 from ccpr.state.states import State
@@ -95,7 +99,7 @@ class _Comparison:
         if row is None:
             databases = (one.settings.databases or "all databases") if one.database == EVERYTHING else one.database
             about = f"{databases}{'' if one.table is None else f'.{one.table}'} from {one.endpoint.masked()}"
-            do, check = partial(steps.create, one=one), partial(steps.check_creation, one=one)
+            do, check = partial(subscriptions.create, wanted=one), partial(_check_creation, one=one)
             yield Action(Verb.CREATE, one.name, about=about, do=do, check=check)
             known: dict[str, Target] = {}
             followed: dict[str, Follower] = {}
@@ -111,14 +115,16 @@ class _Comparison:
                 yield from self._alter_target((*path, "targets", target.name), one.name, target, known[target.name])
             else:
                 about = target.address.masked()
-                do = partial(steps.add_target, name=one.name, one=target)
+                login = {"address": target.address, "password": target.password, "settings": target.settings}
+                said = {**login, "target_name": target.name, "source_database": target.source_database}
+                do = partial(targets.add, name=one.name, **said)
                 leaving = self._leaving(one, row)
-                check = partial(steps.check_target, name=one.name, one=target, is_new=row is None, leaving=leaving)
+                check = partial(_check_target, name=one.name, one=target, is_new=row is None, leaving=leaving)
                 yield Action(Verb.ADD_TARGET, one.name, target.name, about=about, do=do, check=check)
         for name in known.keys() - {target.name for target in one.targets}:
             self.unlisted.append(f"{one.name}.{name}")
-            do = partial(steps.remove_target, name=one.name, target=name)
-            check = partial(steps.check_target_login, target=known[name])
+            do = partial(_remove_target, name=one.name, target=name)
+            check = partial(_check_target_login, target=known[name])
             self.removals.append(Action(Verb.REMOVE_TARGET, one.name, name, do=do, check=check))
         yield from self._lakes(path, one, row)
         for follower in one.followers:
@@ -148,13 +154,16 @@ class _Comparison:
             if lake.name in known:
                 yield from self._alter_lake(place, one.name, lake, known[lake.name])
             else:
-                do = partial(steps.add_lake, name=one.name, one=lake)
-                leaving = self._leaving(one, row)
-                check = partial(steps.check_lake, name=one.name, one=lake, is_new=row is None, leaving=leaving)
+                values = {"url": lake.url, "options": lake.options, "database": lake.source_database}
+                do = partial(lakes.add, name=one.name, lake_name=lake.name, **values)
+                check = partial(lakes.check_place, place=lake.url)
+                if row is not None:
+                    leaving = self._leaving(one, row)
+                    check = partial(lakes.check_new, name=one.name, lake_name=lake.name, **values, leaving=leaving)
                 yield Action(Verb.ADD_LAKE, one.name, lake.name, about=lake.url, do=do, check=check)
         for name in known.keys() - {lake.name for lake in one.lakes}:
             self.unlisted.append(f"{one.name}.{name}")
-            do = partial(steps.remove_lake, name=one.name, lake=name)
+            do = partial(lakes.remove, name=one.name, lake_name=name)
             self.removals.append(Action(Verb.REMOVE_LAKE, one.name, name, do=do))
 
     def _alter_lake(self, path: Path, name: str, one: WantedLake, known: Target) -> Iterator[Action]:
@@ -174,7 +183,8 @@ class _Comparison:
             if before[key] != after[key]
         )
         if changes:
-            do = partial(steps.alter_lake, name=name, one=one)
+            kept = {"keep": one.options.keep, "keep_for": one.options.keep_for}
+            do = partial(lakes.alter, name=name, lake_name=one.name, **kept)
             yield Action(Verb.ALTER_LAKE, name, one.name, changes=changes, do=do)
 
     def _follow(
@@ -206,12 +216,7 @@ class _Comparison:
             if old != new:
                 text = f"{key} of a follower cannot be changed; give it another name, or remove it first"
                 self.problems.append(Problem((*path, key), text))
-        login = [
-            replace(change, setting={"upstream": "uri"}.get(change.setting, change.setting))
-            for change in self._login(before, known.sealed_password, one.endpoint, one.password)
-        ]
-        if login:
-            changes = tuple(login)
+        if changes := self._login("uri", before, known.sealed_password, one.endpoint, one.password):
             yield Action(Verb.ALTER_FOLLOWER, subscription.name, follower=one.name, changes=changes, do=do, check=check)
 
     def _checked(self, path: Path, one: WantedSubscription) -> WantedSubscription:
@@ -242,7 +247,7 @@ class _Comparison:
         publication = one.publication if one.publication not in (None, known.publication.name) else None
         if publication is not None:
             changes.append(Change("publication", known.publication.name, publication))
-        login = list(self._login(known.endpoint, known.sealed_password, one.endpoint, one.password))
+        login = self._login("upstream", known.endpoint, known.sealed_password, one.endpoint, one.password)
         if login or changes:
             change = subscriptions.SettingsChange(
                 one.endpoint if login else None, one.password if login else "", publication, settings
@@ -251,12 +256,11 @@ class _Comparison:
             check = partial(subscriptions.checked_change, name=one.name, change=change)
             yield Action(Verb.ALTER, one.name, changes=(*login, *changes), do=do, check=check)
 
-    def _login(self, before: Endpoint, sealed: str, after: Endpoint, password: str) -> Iterator[Change]:
+    def _login(self, key: str, before: Endpoint, sealed: str, after: Endpoint, password: str) -> tuple[Change, ...]:
         if before != after:
             options = "" if before.masked() != after.masked() else " with other options of TLS"
-            yield Change("upstream", before.masked(), after.masked() + options)
-        elif self._opened(sealed, before) != password:
-            yield Change("password", "***", "another")
+            return (Change(key, before.masked(), after.masked() + options),)
+        return () if self._opened(sealed, before) == password else (Change("password", "***", "another"),)
 
     def _opened(self, sealed: str, endpoint: Endpoint) -> str | None:
         """None if it cannot be opened: then it is set again."""
@@ -276,28 +280,20 @@ class _Comparison:
         lost = sorted(set(known.settings.as_text) - set(one.settings.as_text))
         if lost:
             self.problems.append(Problem((*path, "as_text"), f"{', '.join(lost)} are text already and stay so"))
-        login = [
-            replace(change, setting={"upstream": "uri"}.get(change.setting, change.setting))
-            for change in self._login(address.endpoint, known.sealed_password, one.address.endpoint, one.password)
-        ]
+        login = self._login("uri", address.endpoint, known.sealed_password, one.address.endpoint, one.password)
         as_text = tuple(dict.fromkeys((*known.settings.as_text, *one.settings.as_text)))
         after = replace(one.settings, as_text=as_text)
         settings, changes = _differences(TARGET_SETTINGS, known.settings, after)
         if login or changes:
-            do = partial(
-                targets.alter,
-                name=name,
-                target_name=one.name,
-                login=(one.address, one.password) if login else None,
-                settings=settings,
-            )
-            check = partial(steps.check_new_login, one=one) if login else None
+            given = (one.address, one.password) if login else None
+            do = partial(targets.alter, name=name, target_name=one.name, login=given, settings=settings)
+            check = None if given is None else lambda _: targets.try_login(*given)
             yield Action(Verb.ALTER_TARGET, name, one.name, changes=(*login, *changes), do=do, check=check)
 
 
 def _drop(name: str, following: Following) -> Action:
-    do = partial(steps.drop_subscription, name=name, following=following)
-    return Action(Verb.DROP, name, do=do, check=partial(steps.check_drop, name=name, following=following))
+    do = partial(_drop_subscription, name=name, following=following)
+    return Action(Verb.DROP, name, do=do, check=partial(_check_drop, name=name, following=following))
 
 
 def _differences(known: Mapping[str, Setting], before: object, after: object) -> tuple[dict[str, Any], list[Change]]:
@@ -333,3 +329,58 @@ def _spark(before: StoredSpark, wanted: WantedSpark) -> Iterator[Action]:
         after.keep(workspace.home)
 
     yield Action(Verb.SET_SPARK, changes=tuple(changes), do=keep)
+
+
+# ---- the steps, as their commands do them. A check asks what the step would ask first, and writes nothing.
+# Steps before it may change what it looks at: make a subscription (`is_new`), remove targets and lakes (`leaving`).
+
+
+def _check_creation(workspace: Workspace, one: WantedSubscription) -> None:
+    """With a key of its own: the state folder may have none yet."""
+    with tempfile.TemporaryDirectory(prefix="ccpr-") as folder:
+        subscriptions.checked(workspace, one, Vault(files.Path(folder) / "key"))
+
+
+def _check_target(
+    workspace: Workspace, name: str, one: WantedTarget, *, is_new: bool, leaving: Collection[str]
+) -> None:
+    if not is_new:
+        targets.check_new(workspace, name, one.name, one.address, one.settings, one.source_database, leaving=leaving)
+    targets.try_login(one.address, one.password)
+
+
+def _check_target_login(workspace: Workspace, target: Target) -> None:
+    address = address_of(target)
+    targets.try_login(address, workspace.vault.open(target.sealed_password, address.endpoint))
+
+
+def _remove_target(workspace: Workspace, name: str, target: str) -> None:
+    """Its tables become ordinary ones and stay."""
+    targets.release(workspace, name, target)
+    targets.remove(workspace, name, target)
+
+
+def _drop_subscription(workspace: Workspace, name: str, following: Following) -> Dropped:
+    """Its mirror stays, and so do the tables of its targets, as ordinary ones, and the databases of its followers,
+    read-only."""
+    for follower in _check_pins(workspace, name):  # before anything is ended
+        following.unfollow(workspace, name, follower.name)
+    for target in workspace.of(name).targets.databases():
+        _remove_target(workspace, name, target.name)
+    return drop(workspace, name)
+
+
+def _check_drop(workspace: Workspace, name: str, following: Following) -> None:
+    for follower in _check_pins(workspace, name):
+        following.check_end(workspace, name, follower.name)
+    for target in workspace.of(name).targets.databases():
+        _check_target_login(workspace, target)
+
+
+def _check_pins(workspace: Workspace, name: str) -> list[Follower]:
+    """The followers, if nothing but them needs points. Raises PointsPinned."""
+    records = workspace.of(name)
+    followers = records.followers.all()
+    pins = records.pins.all()
+    check_unpinned([pin for pin in pins if not any(follower.has_taken(pin.name) for follower in followers)])
+    return followers

@@ -30,6 +30,7 @@ from ccpr.lake.lake_options import Format, LakeOptions, Mapped
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
+from ccpr.service.subscriptions import Wanted
 from ccpr.state.settings import Settings, TargetSettings
 from ccpr.targets.address import Address, parse_target_uri
 
@@ -69,20 +70,12 @@ class WantedFollower:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedSubscription:
+class WantedSubscription(Wanted):
     """A subscription as the file has it. What is None is not said: it is looked up, or stays as it is."""
 
-    name: str
-    endpoint: Endpoint
-    password: str = field(repr=False)
-    database: str
-    table: str | None
-    publication: str | None
-    publisher: str | None
-    settings: Settings
-    paused: bool | None
-    targets: tuple[WantedTarget, ...]
-    followers: tuple[WantedFollower, ...]
+    paused: bool | None = None
+    targets: tuple[WantedTarget, ...] = ()
+    followers: tuple[WantedFollower, ...] = ()
     lakes: tuple[WantedLake, ...] = ()
 
 
@@ -115,7 +108,7 @@ class WantedConfig:
         return f"{self.document.source}, line {self.document.line_of(keys)}: {'.'.join(keys)}"
 
 
-def read_file(path: Path, environment: Mapping[str, str] | None = None) -> WantedConfig:
+def read_file(path: Path) -> WantedConfig:
     """Raises ConfigInvalid."""
     try:
         with path.open("rb") as file:
@@ -126,7 +119,7 @@ def read_file(path: Path, environment: Mapping[str, str] | None = None) -> Wante
             subject=str(path),
             remedy="Name a file with -f, or write one with `ccpr config init`.",
         ) from error
-    return read_text(content, path.name, environment)
+    return read_text(content, path.name)
 
 
 def read_text(content: bytes, source: str, environment: Mapping[str, str] | None = None) -> WantedConfig:

@@ -19,6 +19,7 @@ from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import SHOWN_SKEW_SECONDS, clock_skew
 from ccpr.service.names_meant import similar_names
+from ccpr.service.status import LeftOut
 from ccpr.service.subscriptions import check_databases
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -241,7 +242,8 @@ def _tables(upstream: CheckedUpstream, wanted: Subscription, found: DatabaseTabl
     if found.partitioned:
         text += f", partitioned: {first_names(found.partitioned)} (so all are listed one by one)"
     if found.unreplicated:
-        names = first_names(f"{name} ({kind})" for name, kind in found.unreplicated)
+        left_out = (LeftOut.of(*one) for one in found.unreplicated)
+        names = first_names(f"{one.name} ({one.kind})" for one in left_out)
         remedy = "Views, external and cluster tables are not replicated. If they are not needed, no action is required."
         yield Check("upstream", "tables", Verdict.WARNING, f"{text}; not replicated: {names}", remedy)
     else:

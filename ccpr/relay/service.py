@@ -8,7 +8,7 @@ from ccpr.matrixone.server.upstream import ServerStatus
 from ccpr.relay.offers import Logins, Offers, Quiet
 from ccpr.relay.relay_backing import StateFolder
 from ccpr.relay.relay_server import Listen, Relay
-from ccpr.service.relay_marks import RelayMark
+from ccpr.service.running import RelayMark
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import all_followers
 

@@ -42,11 +42,7 @@ from ccpr.state.errors import (
 from ccpr.state.log_rows import LogRow, WatchedRows
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
-from ccpr.state.targets import (
-    may_be_restored,
-    targets_to_verify,
-    tasks_to_try_again,
-)
+from ccpr.state.targets import may_be_restored, targets_to_verify, tasks_to_try_again
 
 POLL_SECONDS = 1.0  # between two looks at all subscriptions' rows
 MEMORY_SECONDS = 60.0  # between two times that free memory is returned

@@ -26,9 +26,8 @@ from ccpr.mirror.as_asked import as_asked
 from ccpr.mirror.delta.change_rows import for_database
 from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.points import Point
+from ccpr.mirror.points import Point, TableRef
 from ccpr.mirror.row_sums import RowSum
-from ccpr.schema.choices import DuplicateKeys
 from ccpr.schema.policy import DdlPolicy
 from ccpr.schema.render import HIDDEN_KEY
 from ccpr.schema.sync_mark import NotSyncable
@@ -46,10 +45,10 @@ from ccpr.targets.database_server import DatabaseServer
 from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.encoding import load_columns
 from ccpr.targets.errors import TargetRefused, TargetTableForeign
-from ccpr.targets.expected_tables import ExpectedTables
+from ccpr.targets.expected_tables import ExpectedTables, TargetRules
 from ccpr.targets.sync import TargetSync
 from ccpr.targets.tally import TableTally
-from ccpr.targets.target_plan import TargetRules, wanted_table
+from ccpr.targets.target_plan import wanted_table
 
 _NUMBERS = uuid.UUID("5a2f5a55-5d0e-4a3e-8f55-0a9b8c7d6e5f")  # of attempts
 
@@ -89,6 +88,10 @@ class PointSource:
         wanted = [ref for ref in refs if not self.tables or ref.name in self.tables]
         return {ref.table_id: self.mirror.manifest(ref).table for ref in wanted}
 
+    def refs(self) -> list[TableRef]:
+        """Of those tables. Raises what `chosen` raises."""
+        return [self.point.tables[table_id] for table_id in self.chosen()]
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedPoint:
@@ -123,14 +126,10 @@ def load_point(
     *,
     progress: Progress = SILENT,
     reading: Reading = DEFAULT_READING,
-    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR,
-    confirm: Callable[[], None] = lambda: None,
 ) -> LoadedPoint:
     """Load tables into a database, which is made if there is none, and compare what the server has with what was read.
     Tables that are there already are never touched, and count if they have the same rows. A table that the server
     cannot have does not stop the others.
-
-    `confirm` is called before each table, and may raise.
 
     Raises RestoreIncomplete if it would go on when tried again, or if there is no table in the end; RestoredDiffers,
     PointNotReached, TableMissingInMirror, MirrorDamaged, errors of targets.
@@ -144,14 +143,8 @@ def load_point(
     with history_of(source, tables, number) as history, _opened(history, address, password, number) as destination:
         point = history.newest()
         assert point is not None
-        rules = TargetRules(
-            destination.dialect,
-            address.database,
-            DdlPolicy.FULL,
-            task_id=number,
-            duplicate_keys=duplicate_keys,
-            source_database=source.database,
-        )
+        place = (destination.dialect, address.database)
+        rules = TargetRules(*place, DdlPolicy.FULL, task_id=number, source_database=source.database)
         destination.forget_missing()
         new_tally = partial(_tally, rules)
         tallies |= {table_id: made for table_id, table in tables.items() if (made := new_tally(table)) is not None}
@@ -161,7 +154,6 @@ def load_point(
             history,
             point,
             rules,
-            confirm=confirm,
             progress=progress,
             reading=reading,
             on_loaded=lambda table_id, read, given: tallies[table_id].add(read, given),

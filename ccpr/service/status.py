@@ -14,8 +14,8 @@ from ccpr.pipeline.due import due_at
 from ccpr.pipeline.lag import Lag, LagMeter
 from ccpr.service.care_status import Care, care_of
 from ccpr.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
-from ccpr.service.relay_marks import left_out_by_relays, relay_addresses
 from ccpr.service.room import warnings
+from ccpr.service.running import left_out_by_relays, relay_addresses
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import StateUnreadable
@@ -195,30 +195,30 @@ class SubscriptionStatus:
 
     name: str
     task_id: str
-    upstream: str
-    scope: str
-    state: str
-    iteration_state: str
-    iteration_lsn: int
-    watermark: int
-    newest_point: int | None
-    lag_seconds: float | None
-    clock_skew_seconds: float | None
-    step: "StepUnderWay | None"
-    objects_pending: int | None
-    bytes_pending: int | None
-    snapshots: dict[str, str]
-    quarantined: tuple[QuarantinedTable, ...]
-    targets: tuple[TargetStatus, ...]
-    owner: str | None
-    lease_expires: float | None
-    last_error: LastError | None
-    next_attempt: float | None
-    updated_at: float | None
+    upstream: str = ""
+    scope: str = ""
+    state: str = UNREADABLE
+    iteration_state: str = ""
+    iteration_lsn: int = 0
+    watermark: int = 0
+    newest_point: int | None = None
+    lag_seconds: float | None = None
+    clock_skew_seconds: float | None = None
+    step: "StepUnderWay | None" = None
+    objects_pending: int | None = None
+    bytes_pending: int | None = None
+    snapshots: dict[str, str] = field(default_factory=dict)
+    quarantined: tuple[QuarantinedTable, ...] = ()
+    targets: tuple[TargetStatus, ...] = ()
+    owner: str | None = None
+    lease_expires: float | None = None
+    last_error: LastError | None = None
+    next_attempt: float | None = None
+    updated_at: float | None = None
     capabilities: Capabilities | None = None
     bytes_to_copy: int | None = None
     copier: str | None = None
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
     unreadable_columns: dict[str, dict[str, str]] = field(default_factory=dict)
     zero_dates: dict[str, dict[str, int]] = field(default_factory=dict)
     not_replicated: tuple[LeftOut, ...] = ()
@@ -241,30 +241,7 @@ class SubscriptionStatus:
     @classmethod
     def unreadable(cls, name: str, task_id: str, error: CcprError) -> "SubscriptionStatus":
         """Of a subscription that is known by its error only."""
-        return cls(
-            name=name,
-            task_id=task_id,
-            upstream="",
-            scope="",
-            state=UNREADABLE,
-            iteration_state="",
-            iteration_lsn=0,
-            watermark=0,
-            newest_point=None,
-            lag_seconds=None,
-            clock_skew_seconds=None,
-            step=None,
-            objects_pending=None,
-            bytes_pending=None,
-            snapshots={},
-            quarantined=(),
-            targets=(),
-            owner=None,
-            lease_expires=None,
-            last_error=LastError.of(Failure.of(error), again=False),
-            next_attempt=None,
-            updated_at=None,
-        )
+        return cls(name, task_id, last_error=LastError.of(Failure.of(error), again=False))
 
     def to_json(self) -> dict[str, Any]:
         """As a document, with whether all is as it should be."""

@@ -37,8 +37,9 @@ if TYPE_CHECKING:  # imported where there is a target
     from ccpr.mirror.row_sums import Summing
     from ccpr.pipeline.spark.choice import CopierChoice
     from ccpr.state.subscription_records import SubscriptionRecords
+    from ccpr.targets.expected_tables import TargetRules
     from ccpr.targets.sync import SyncResult, TargetSync
-    from ccpr.targets.target_plan import TargetPlan, TargetRules
+    from ccpr.targets.target_plan import TargetPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +356,7 @@ def _held(target: Target) -> frozenset[str]:
 
 def _rules(target: Target, approved: frozenset[str] = frozenset()) -> "TargetRules":
     from ccpr.targets.address import address_of
-    from ccpr.targets.target_plan import TargetRules
+    from ccpr.targets.expected_tables import TargetRules
 
     assert target.dialect is not None  # it is a database
     settings = target.settings

@@ -21,8 +21,8 @@ from ccpr.base.file_modes import make_folder
 from ccpr.base.loops import Guard
 from ccpr.state.context import Context
 from ccpr.state.errors import LeaseLost, StateUnreadable
-from ccpr.state.log import CcprLog, Claim
-from ccpr.state.log_rows import LogRow
+from ccpr.state.log import CcprLog
+from ccpr.state.log_rows import Claim, LogRow
 
 TTL_SECONDS = 30.0
 _KEPT_SECONDS = 86_400.0  # age at which the lock file of an ended executor is deleted; no lease lasts as long

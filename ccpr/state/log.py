@@ -6,7 +6,7 @@ The rows as values are in `ccpr.state.log_rows`. Which state may follow which is
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -28,29 +28,12 @@ from ccpr.state.errors import (
     SubscriptionExists,
     SubscriptionMissing,
 )
-from ccpr.state.log_rows import BadRow, Failures, LogRow, read_latest_dropped, read_row, read_rows, values_of
+from ccpr.state.log_rows import BadRow, Claim, Failures, LogRow, read_latest_dropped, read_row, read_rows, values_of
 from ccpr.state.states import Event, IterationState, Pair, State, after
 from ccpr.state.subscription_records import SubscriptionRecords
 from ccpr.state.tables import mo_ccpr_log
 
 _LONGEST_MESSAGE = 5000  # characters of `error_message`
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The right to run iteration `lsn` of one subscription, until the fence is raised.
-
-    Attributes
-    ----------
-    row : the subscription's row as the claim left it.
-    """
-
-    task_id: str
-    name: str
-    owner: str
-    fence: int
-    lsn: int
-    row: LogRow
 
 
 class CcprLog:

@@ -103,6 +103,23 @@ class LogRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to run iteration `lsn` of one subscription, until the fence is raised.
+
+    Attributes
+    ----------
+    row : the subscription's row as the claim left it.
+    """
+
+    task_id: str
+    name: str
+    owner: str
+    fence: int
+    lsn: int
+    row: LogRow
+
+
+@dataclass(frozen=True, slots=True)
 class Failures:
     """Consecutive failures after which trying again may help.
 

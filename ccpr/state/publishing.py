@@ -25,8 +25,8 @@ from ccpr.state.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, Mirror
 from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
 from ccpr.state.kept import KeptChanged, KeptRecords, KeptState
 from ccpr.state.ledger import due_time
-from ccpr.state.log import CcprLog, Claim
-from ccpr.state.log_rows import LogRow
+from ccpr.state.log import CcprLog
+from ccpr.state.log_rows import Claim, LogRow
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.quarantine import Quarantine
 

@@ -13,9 +13,10 @@ from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.objects.types import unreadable_columns
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
-from ccpr.schema.choices import Dialect
+from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, Dialect, DuplicateKeys, MaxDrop
 from ccpr.schema.render import target_table
 from ccpr.schema.sync_mark import NotSyncable, for_sync
+from ccpr.schema.table_changes import CatalogChange
 from ccpr.schema.target_types import TargetUnfit
 from ccpr.targets.base import TargetTable
 from ccpr.targets.errors import TargetRegistryEdited
@@ -143,3 +144,44 @@ def named(table: TargetTable, name: str) -> TargetTable:
     """The same table under another name."""
     created: CreateTable = replace(parse_create_table(table.create), name=name)
     return replace(table, name=name, create=format_create_table(created))
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRules:
+    """How tables are made in a target.
+
+    Attributes
+    ----------
+    database : the target's, for all tables.
+    source_database : the only one whose tables are synced; empty if there is no other.
+    as_text : columns kept as long text, `table.column` by their names upstream.
+    task_id : the subscription's, for the names of shadow tables.
+    duplicate_keys : what happens to a table with two rows of one key.
+    max_drop : how many tables are dropped at once.
+    approved : tables that are dropped however many they are, by their names upstream, `db.t`.
+    altered : tables whose changes do not wait, whatever the policy is, by their names upstream.
+    held : tables that were held back before; they stay so, however many tables are made meanwhile.
+    """
+
+    dialect: Dialect
+    database: str
+    policy: DdlPolicy
+    as_text: tuple[str, ...] = ()
+    task_id: str = ""
+    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
+    source_database: str = ""
+    max_drop: MaxDrop = DEFAULT_MAX_DROP
+    approved: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
+    altered: frozenset[str] = frozenset()
+
+    def policy_of(self, change: CatalogChange) -> DdlPolicy:
+        """Of a change of one table."""
+        return DdlPolicy.FULL if change.table.qualified_name in self.altered else self.policy
+
+    def takes(self, database: str) -> bool:
+        """Whether the tables of this database upstream are synced."""
+        return self.source_database in ("", database)
+
+    def columns_as_text(self, table: str) -> list[str]:
+        return columns_as_text(self.as_text, table)

@@ -32,6 +32,7 @@ from ccpr.targets.errors import (
     TargetDuplicateKeys,
     TargetTableUnknown,
 )
+from ccpr.targets.expected_tables import TargetRules
 from ccpr.targets.source_rows import SourceRows
 from ccpr.targets.target_plan import (
     Alter,
@@ -39,7 +40,6 @@ from ccpr.targets.target_plan import (
     Drop,
     TableStep,
     TargetPlan,
-    TargetRules,
     plan_target,
     renames,
     replaced,

@@ -32,7 +32,7 @@ from ccpr.schema.alterations import (
     shadow_name,
     show_loaded,
 )
-from ccpr.schema.choices import DEFAULT_MAX_DROP, DdlPolicy, Dialect, DuplicateKeys, MaxDrop
+from ccpr.schema.choices import DdlPolicy, Dialect
 from ccpr.schema.ddl_diff import comparable
 from ccpr.schema.policy import Decision, decide
 from ccpr.schema.sync_mark import NotSyncable
@@ -43,8 +43,8 @@ from ccpr.targets.base import Registered, TableState, TargetTable
 from ccpr.targets.errors import DdlWaits, NameTaken, TargetChangeStuck, TargetDropsHeld, TargetTableDropped
 from ccpr.targets.expected_tables import (
     RETIRED,
+    TargetRules,
     check_types,
-    columns_as_text,
     lacking_defaults,
     named,
     target_of,
@@ -53,47 +53,6 @@ from ccpr.targets.expected_tables import (
 from ccpr.targets.intent_statements import change_statements, rename_statements
 
 S = TypeVar("S", bound="TableStep")
-
-
-@dataclass(frozen=True, slots=True)
-class TargetRules:
-    """How tables are made in a target.
-
-    Attributes
-    ----------
-    database : the target's, for all tables.
-    source_database : the only one whose tables are synced; empty if there is no other.
-    as_text : columns kept as long text, `table.column` by their names upstream.
-    task_id : the subscription's, for the names of shadow tables.
-    duplicate_keys : what happens to a table with two rows of one key.
-    max_drop : how many tables are dropped at once.
-    approved : tables that are dropped however many they are, by their names upstream, `db.t`.
-    altered : tables whose changes do not wait, whatever the policy is, by their names upstream.
-    held : tables that were held back before; they stay so, however many tables are made meanwhile.
-    """
-
-    dialect: Dialect
-    database: str
-    policy: DdlPolicy
-    as_text: tuple[str, ...] = ()
-    task_id: str = ""
-    duplicate_keys: DuplicateKeys = DuplicateKeys.ERROR
-    source_database: str = ""
-    max_drop: MaxDrop = DEFAULT_MAX_DROP
-    approved: frozenset[str] = frozenset()
-    held: frozenset[str] = frozenset()
-    altered: frozenset[str] = frozenset()
-
-    def policy_of(self, change: CatalogChange) -> DdlPolicy:
-        """Of a change of one table."""
-        return DdlPolicy.FULL if change.table.qualified_name in self.altered else self.policy
-
-    def takes(self, database: str) -> bool:
-        """Whether the tables of this database upstream are synced."""
-        return self.source_database in ("", database)
-
-    def columns_as_text(self, table: str) -> list[str]:
-        return columns_as_text(self.as_text, table)
 
 
 @dataclass(frozen=True, slots=True)

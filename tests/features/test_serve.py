@@ -222,11 +222,11 @@ def test_kill_9_and_restart_and_sigterm_in_the_middle_of_a_copy_lose_nothing(hom
 
 
 def test_only_one_service_runs_on_a_state_folder(home: Path, upstream: Upstream) -> None:
-    from ccpr.serve.single import OneService
     from ccpr.service.errors import ServiceRunning
+    from ccpr.service.running import OneService
 
     with Workspace() as workspace:
-        first, second = OneService(workspace), OneService(workspace)
+        first, second = OneService(workspace.home), OneService(workspace.home)
         first.start()
         with pytest.raises(ServiceRunning):
             second.start()

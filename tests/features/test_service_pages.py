@@ -12,8 +12,8 @@ import pytest
 
 from ccpr.cli.serving import StatusPage
 from ccpr.serve.overview import Overview
-from ccpr.serve.single import OneService, is_served
 from ccpr.serve.status_metrics import StatusMetrics
+from ccpr.service.running import OneService, is_served
 from ccpr.service.status import UNREADABLE, SubscriptionStatus
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
@@ -23,7 +23,7 @@ from tests.support.replica import NAME, Replica
 
 @contextmanager
 def service_of(workspace: Workspace) -> Iterator[None]:
-    service = OneService(workspace)
+    service = OneService(workspace.home)
     service.start()
     try:
         yield

@@ -12,7 +12,7 @@ from ccpr.relay import service as module
 from ccpr.relay.relay_metrics import RelayMetrics
 from ccpr.relay.relay_server import Listen
 from ccpr.relay.service import RelayService
-from ccpr.service.relay_marks import RelayMark, left_out_by_relays, relay_addresses
+from ccpr.service.running import RelayMark, left_out_by_relays, relay_addresses
 from ccpr.service.workspace import Workspace
 from tests.relay.test_logins import Folder, folder, names
 from tests.support.replica import command

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.service.relay_marks import RelayMark, relay_addresses
+from ccpr.service.running import RelayMark, relay_addresses
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import FollowerRecords
 from ccpr_emulator.engine.storage import Storage

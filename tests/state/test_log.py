@@ -14,7 +14,8 @@ from ccpr.state.context import Context
 from ccpr.state.database import transaction
 from ccpr.state.errors import LeaseLost, SubscriptionBusy, SubscriptionExists, SubscriptionMissing, SubscriptionPaused
 from ccpr.state.history import GlobalPoint, PointHistory
-from ccpr.state.log import CcprLog, Claim
+from ccpr.state.log import CcprLog
+from ccpr.state.log_rows import Claim
 from ccpr.state.migrations import open_database
 from ccpr.state.states import IterationState, State
 from ccpr.state.tables import mo_ccpr_log

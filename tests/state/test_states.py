@@ -20,7 +20,8 @@ from ccpr.matrixone.errors import Terminal, Transient
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
 from ccpr.state.errors import LeaseLost, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TransitionRefused
-from ccpr.state.log import CcprLog, Claim
+from ccpr.state.log import CcprLog
+from ccpr.state.log_rows import Claim
 from ccpr.state.migrations import open_database
 from ccpr.state.states import IDLE, TRANSITIONS, Event, IterationState, Pair, Shown, State, after, shown
 from ccpr.state.tables import mo_ccpr_log

@@ -15,8 +15,8 @@ from ccpr.matrixone.errors import Transient
 from ccpr.state import log_rows
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
-from ccpr.state.log import CcprLog, Claim
-from ccpr.state.log_rows import WHOLE_SECONDS, LogRow, WatchedRows
+from ccpr.state.log import CcprLog
+from ccpr.state.log_rows import WHOLE_SECONDS, Claim, LogRow, WatchedRows
 from ccpr.state.migrations import open_database
 from ccpr.state.settings import Settings
 from ccpr.state.states import State

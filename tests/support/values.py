@@ -10,7 +10,8 @@ from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
-from ccpr.state.log import CcprLog, Claim
+from ccpr.state.log import CcprLog
+from ccpr.state.log_rows import Claim
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 

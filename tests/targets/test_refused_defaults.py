@@ -12,8 +12,9 @@ from ccpr.schema.policy import DdlPolicy
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.database_target import DatabaseTarget
+from ccpr.targets.expected_tables import TargetRules
 from ccpr.targets.initial_load import InitialLoad
-from ccpr.targets.target_plan import Alter, TargetRules, plan_target
+from ccpr.targets.target_plan import Alter, plan_target
 from tests.targets.target_database import Place, source_table
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,8 @@ from ccpr.schema.render import target_table
 from ccpr.schema.sync_mark import for_sync
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import Registered, TableState, TargetTable
-from ccpr.targets.target_plan import Alter, Build, Drop, TargetPlan, TargetRules, plan_target, renames, replaced
+from ccpr.targets.expected_tables import TargetRules
+from ccpr.targets.target_plan import Alter, Build, Drop, TargetPlan, plan_target, renames, replaced
 
 FULL = TargetRules(Dialect.MARIADB, "t", DdlPolicy.FULL)
 ADDITIVE = replace(FULL, policy=DdlPolicy.ADDITIVE)

@@ -29,14 +29,15 @@ from ccpr.matrixone.schema import Table
 from ccpr.state.checkpoint.checkpoint_store import (
     NOWHERE,
     CheckpointStore,
+    DescribedTable,
     GlobalCheckpoint,
     Location,
     TableCheckpoint,
     json_text,
     real_names,
-    renamed,
+    respelled,
 )
-from ccpr.state.errors import CheckpointNotLoaded, CheckpointSnapshotMissing, PointTooOld, StateUnreadable
+from ccpr.state.errors import CheckpointNotLoaded, CheckpointSnapshotMissing, PointTooOld
 
 ExtraSql = sa.Executable | Callable[[sa.Connection], None]
 
@@ -45,16 +46,6 @@ class SchemaTracker(Protocol):
     """Is called with each table as it is at its point."""
 
     def track(self, table_id: int, table: Table) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedTable:
-    """A table's names and description (JSON), without a location."""
-
-    table_id: int
-    schema: str
-    name: str
-    info: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +124,9 @@ class Checkpoint:
         if table_id <= 0:
             raise ValueError(f"{table_id} is not a table id")
         with self._loaded_points():
-            known = self._saved.get(table_id)
-            reached = (
-                self._flushed_all.location
-                if table_id in self._unfinished
-                else max(self._saved_all.location, self._flushed_all.location)
-            )
-            reached = max(known.location, reached) if known else reached
+            known, reached = self._saved.get(table_id), [self._flushed_all.location]
+            reached += [] if table_id in self._unfinished else [self._saved_all.location]
+            reached = max(*reached, known.location) if known else max(reached)
             if location < reached:
                 raise PointTooOld(f"{location} is before {reached}", subject=f"table {schema}.{name}, id {table_id}")
             point = known or TableCheckpoint(location, schema, name)
@@ -218,14 +205,15 @@ class Checkpoint:
                 table_id: point for table_id, point in {**self._flushed, **written}.items() if table_id not in gone
             }
             location = min([frozen.all_tables.location, *(flushed[table_id].location for table_id in unfinished)])
-            all_tables = _safe_mode_until(replace(frozen.all_tables, location=location), location)
+            all_tables = replace(frozen.all_tables, location=location).safe_mode_until(location)
             with self._writing() as connection:
-                _run(connection, extra_sql)
+                for extra in extra_sql:
+                    _ = connection.execute(extra) if isinstance(extra, sa.Executable) else extra(connection)
                 self._store.delete(connection, gone)
                 self._store.write_tables(connection, written, unfinished)
                 self._store.write_global(connection, all_tables)
             self._flushed, self._unfinished, self._flushed_all = flushed, unfinished, all_tables
-            self._saved_all = _safe_mode_until(self._saved_all, location)
+            self._saved_all = self._saved_all.safe_mode_until(location)
             self._touched.difference_update(acks)
             self._forget(gone)
             self._pending = {key: later for key, later in self._pending.items() if key > snapshot_id}
@@ -313,7 +301,7 @@ class Checkpoint:
         """The table as it is at its flushed point; None if it is not known. Raises StateUnreadable."""
         with self._loaded_points():
             point = self._flushed.get(table_id)
-        return _table(point) if point else None
+        return point.table if point else None
 
     def load_into_schema_tracker(self, tracker: SchemaTracker) -> None:
         """Call the tracker with every table that is known at its flushed point.
@@ -321,7 +309,7 @@ class Checkpoint:
         Raises StateUnreadable before the first call.
         """
         with self._loaded_points():
-            tables = {table_id: _table(point) for table_id, point in self._flushed.items()}
+            tables = {table_id: point.table for table_id, point in self._flushed.items()}
         for table_id, table in tables.items():
             if table is not None:
                 tracker.track(table_id, table)
@@ -369,7 +357,7 @@ class Checkpoint:
         """
         with self._loaded_points():
             saved = replace(self._saved_all, safe_mode_exit=location)
-            self._saved_all = _safe_mode_until(saved, self._flushed_all.location)
+            self._saved_all = saved.safe_mode_until(self._flushed_all.location)
 
     def flush_safe_mode_exit_point(self) -> None:
         """Store only the end of safe mode; no point moves."""
@@ -400,19 +388,13 @@ class Checkpoint:
             spelled = real_names(
                 {table_id: (point.schema, point.name) for table_id, point in self._saved.items()}, schemas, tables
             )
-            written = {
-                table_id: renamed(self._flushed[table_id], *names)
-                for table_id, names in spelled.items()
-                if table_id in self._flushed
-            }
+            written = respelled(self._flushed, spelled)
             if written:
                 with self._writing() as connection:
                     self._store.write_tables(connection, written, self._unfinished)
             self._flushed = {**self._flushed, **written}
-            for table_id, names in spelled.items():
-                for points in self._unstored():
-                    if table_id in points:
-                        points[table_id] = renamed(points[table_id], *names)
+            for points in self._unstored():
+                points.update(respelled(points, spelled))
             return len(spelled)
 
     # ----
@@ -485,26 +467,3 @@ class Checkpoint:
             self._touched.discard(table_id)
             for points in self._unstored():
                 points.pop(table_id, None)
-
-
-def _run(connection: sa.Connection, extra_sql: Sequence[ExtraSql]) -> None:
-    for extra in extra_sql:
-        if isinstance(extra, sa.Executable):
-            connection.execute(extra)
-        else:
-            extra(connection)
-
-
-def _safe_mode_until(point: GlobalCheckpoint, reached: Location) -> GlobalCheckpoint:
-    """The point, without safe mode if its end is reached."""
-    leaves = point.safe_mode_exit
-    return replace(point, safe_mode_exit=leaves if leaves and leaves > reached else None)
-
-
-def _table(point: TableCheckpoint) -> Table | None:
-    info = point.info
-    try:
-        return None if info is None else Table.from_json(info)
-    except (TypeError, ValueError, KeyError) as error:
-        subject = f"checkpoint of table {point.schema}.{point.name}"
-        raise StateUnreadable(f"a table's description cannot be read: {error!r}", subject=subject) from error

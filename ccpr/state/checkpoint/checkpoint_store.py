@@ -17,6 +17,7 @@ from sqlalchemy import exc
 
 from ccpr.base.clock import Clock, utc_now
 from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.schema import Table
 from ccpr.state.database import batches, fetch, repeatable, transaction, typed
 from ccpr.state.errors import CheckpointNotLoaded, CheckpointUnknown, StateUnreadable
 from ccpr.state.tables import checkpoints
@@ -90,6 +91,26 @@ class TableCheckpoint:
             raise StateUnreadable(f"a table's description cannot be read: {error}", subject=subject) from error
         return value
 
+    @property
+    def table(self) -> Table | None:
+        """The table as it is there; None if it is not known. Raises StateUnreadable; CheckpointNotLoaded."""
+        info = self.info
+        try:
+            return None if info is None else Table.from_json(info)
+        except (TypeError, ValueError, KeyError) as error:
+            subject = f"checkpoint of table {self.schema}.{self.name}"
+            raise StateUnreadable(f"a table's description cannot be read: {error!r}", subject=subject) from error
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTable:
+    """A table's names and description (JSON), without a location."""
+
+    table_id: int
+    schema: str
+    name: str
+    info: Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class GlobalCheckpoint:
@@ -102,6 +123,11 @@ class GlobalCheckpoint:
 
     location: Location
     safe_mode_exit: Location | None = None
+
+    def safe_mode_until(self, reached: Location) -> "GlobalCheckpoint":
+        """The point, without safe mode if its end is reached."""
+        leaves = self.safe_mode_exit
+        return replace(self, safe_mode_exit=leaves if leaves and leaves > reached else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +311,14 @@ def real_names(
     return spelled
 
 
-def renamed(point: TableCheckpoint, schema: str, name: str) -> TableCheckpoint:
+def respelled(
+    points: Mapping[int, TableCheckpoint], names: Mapping[int, tuple[str, str]]
+) -> dict[int, TableCheckpoint]:
+    """Those of the points that have another name, under that."""
+    return {table_id: _renamed(points[table_id], *name) for table_id, name in names.items() if table_id in points}
+
+
+def _renamed(point: TableCheckpoint, schema: str, name: str) -> TableCheckpoint:
     """The point under another name, also in its description."""
     info = point.info
     if info is not None and (info.get("database"), info.get("name")) == (point.schema, point.name):

@@ -1,15 +1,18 @@
-"""Which relays serve a state folder now: each has a file in it, with its address, that it holds locked. The lock ends
-with the process, however that ends, so that no reader is told of one that is gone. After the address the
-file has the subscriptions that the relay skips, as JSON."""
+"""What runs on a state folder now: one service at most, and relays. Each holds a file in it locked. The lock ends with
+the process, however that ends, so that no reader is told of one that is gone.
+
+The file of a relay has its address, and after that the subscriptions that it skips, as JSON."""
 
 import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 from ccpr.base.file_lock import is_locked, lock_file
+from ccpr.service.errors import ServiceRunning
 from ccpr.state.errors import StateUnreadable
 
 FOLDER = "relays"
@@ -71,3 +74,40 @@ def _content(path: Path) -> str | None:
             return path.read_bytes().decode()
         path.unlink()
     return None
+
+
+LOCK = "serve.lock"
+
+
+def is_served(home: Path) -> bool:
+    """Whether a service of this machine runs on the state folder: somebody has its lock. Nothing is written."""
+    try:
+        return is_locked(home / LOCK)
+    except OSError:  # there is no such file, or it is another user's
+        return False
+
+
+class OneService:
+    """A component that holds the lock from `start` to `stop`."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home
+        self._file: FileIO | None = None
+
+    def start(self) -> None:
+        """Raises ServiceRunning, StateUnreadable."""
+        try:
+            self._file = lock_file(self._folder / LOCK)
+        except BlockingIOError:
+            raise ServiceRunning(
+                "a `ccpr serve` runs on this state folder already", subject=str(self._folder)
+            ) from None
+        except OSError as error:
+            raise StateUnreadable(
+                f"the lock file of the service cannot be opened: {error.strerror}", subject=str(self._folder)
+            ) from error
+
+    def stop(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
