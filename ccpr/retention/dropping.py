@@ -17,9 +17,9 @@ from ccpr.retention.retention import PointInventory
 from ccpr.state.database import transaction
 from ccpr.state.history import GlobalPoint
 from ccpr.state.kept import KeptChanged, KeptState
+from ccpr.state.log import SubscriptionRecords
 from ccpr.state.pins import any_pinned
 from ccpr.state.publishing import write_alone
-from ccpr.state.subscription_records import SubscriptionRecords
 from ccpr.state.tables import points as point_rows
 
 

@@ -20,9 +20,9 @@ from ccpr.state.errors import PointsNeeded
 from ccpr.state.history import GlobalPoint
 from ccpr.state.keep_rules import KeepRules
 from ccpr.state.kept import KeptState
+from ccpr.state.log import SubscriptionRecords
 from ccpr.state.pins import needed_by_pins
 from ccpr.state.settings import Settings
-from ccpr.state.subscription_records import SubscriptionRecords
 from ccpr.state.targets import needed_points
 
 _SECOND = 10**9  # nanoseconds

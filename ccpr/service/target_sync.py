@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # imported where there is a target
     from ccpr.lake.lake_sync import LakeResult
     from ccpr.mirror.row_sums import Summing
     from ccpr.pipeline.spark.choice import CopierChoice
-    from ccpr.state.subscription_records import SubscriptionRecords
+    from ccpr.state.log import SubscriptionRecords
     from ccpr.targets.expected_tables import TargetRules
     from ccpr.targets.sync import SyncResult, TargetSync
     from ccpr.targets.target_plan import TargetPlan

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ccpr.pipeline.options import IterationOptions, Timeouts
     from ccpr.service.open_lineage import LineageEvents
     from ccpr.state.credentials import Vault
-    from ccpr.state.subscription_records import SubscriptionRecords
+    from ccpr.state.log import SubscriptionRecords
 
 HOME_VARIABLE = "CCPR_HOME"
 CATALOG_VARIABLE = "CCPR_CATALOG"  # an SQLAlchemy URL; without it SQLite in the state folder

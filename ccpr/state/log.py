@@ -1,22 +1,22 @@
-"""`mo_ccpr_log`: one row for each subscription, its lease, and the guarded commit.
+"""`mo_ccpr_log`: one row for each subscription, its lease, the guarded commit, and what else is recorded of it.
 
 The rows as values are in `ccpr.state.log_rows`. Which state may follow which is data in
 `ccpr.state.states`. Source: docs/requirements.md N1, O3, O4, O5, B10; decision guarded-commit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from ccpr.base.clock import Clock, utc_now, wall_clock
-from ccpr.base.wording import meant
 from ccpr.matrixone.errors import CcprError
+from ccpr.state.care_records import CopyRecords, DrillRecords, ScrubRecords
 from ccpr.state.context import Context
 from ccpr.state.database import exclusive, reading, repeatable, transaction
 from ccpr.state.errors import (
@@ -26,14 +26,57 @@ from ccpr.state.errors import (
     StateUnreadable,
     SubscriptionBusy,
     SubscriptionExists,
-    SubscriptionMissing,
 )
-from ccpr.state.log_rows import BadRow, Claim, Failures, LogRow, read_latest_dropped, read_row, read_rows, values_of
+from ccpr.state.followers import FollowerRecords
+from ccpr.state.history import PointHistory
+from ccpr.state.kept import KeptRecords
+from ccpr.state.log_rows import (
+    BadRow,
+    Claim,
+    Failures,
+    LogRow,
+    lost,
+    missing,
+    read_latest_dropped,
+    read_row,
+    read_rows,
+    values_of,
+    write_held,
+)
+from ccpr.state.pins import Pins
+from ccpr.state.quarantine import Quarantine
+from ccpr.state.recorded_sums import RowSumRecords
 from ccpr.state.states import Event, IterationState, Pair, State, after
-from ccpr.state.subscription_records import SubscriptionRecords
 from ccpr.state.tables import mo_ccpr_log
+from ccpr.state.targets import TargetRecords
+
+if TYPE_CHECKING:  # it imports Arrow
+    from ccpr.state.ledger import Ledger
 
 _LONGEST_MESSAGE = 5000  # characters of `error_message`
+
+
+class SubscriptionRecords:
+    """All that the catalog database has of one subscription, by kind. Threads may share it."""
+
+    def __init__(self, engine: sa.Engine, task_id: str) -> None:
+        self.engine, self.task_id = engine, task_id
+        self.history = PointHistory(engine, task_id)
+        self.quarantine = Quarantine(engine, task_id)
+        self.row_sums = RowSumRecords(engine, task_id)
+        self.targets = TargetRecords(engine, task_id)
+        self.followers = FollowerRecords(engine, task_id)
+        self.pins = Pins(engine, task_id)
+        self.kept = KeptRecords(engine, task_id)
+        self.copies = CopyRecords(engine, task_id)
+        self.scrubs = ScrubRecords(engine, task_id)
+        self.drills = DrillRecords(engine, task_id)
+
+    @cached_property
+    def ledger(self) -> "Ledger":
+        from ccpr.state.ledger import Ledger
+
+        return Ledger(self.engine, self.task_id)
 
 
 class CcprLog:
@@ -84,7 +127,7 @@ class CcprLog:
         with reading(self.engine) as connection:
             found = read_row(connection, name=name)
             if found is None:
-                raise _missing(connection, name)
+                raise missing(connection, name)
         return found
 
     @repeatable
@@ -120,7 +163,7 @@ class CcprLog:
         with transaction(self.engine) as connection:
             row = read_row(connection, name=name, lock=True)
             if row is None or task_id not in (None, row.task_id):
-                raise _missing(connection, name)
+                raise missing(connection, name)
             if known is not None and (row.iteration_lsn, row.error_message) != (
                 known.iteration_lsn,
                 known.error_message,
@@ -156,14 +199,14 @@ class CcprLog:
     def renew(self, claim: Claim, ttl_seconds: float) -> bool:
         """False if the claim has been taken over, or ended by a pause or a drop."""
         with transaction(self.engine) as connection:
-            return _write_held(connection, claim, {"lease_expires_at": self._now() + round(ttl_seconds * 1000)})
+            return write_held(connection, claim, {"lease_expires_at": self._now() + round(ttl_seconds * 1000)})
 
     @repeatable
     def release(self, claim: Claim) -> LogRow | None:
         """Free the lease. Nothing happens if another executor has it by now. Returns the row as it is afterwards, None
         if it cannot be read."""
         with transaction(self.engine) as connection:
-            _write_held(connection, claim, {"lease_expires_at": 0})
+            write_held(connection, claim, {"lease_expires_at": 0})
             with suppress(StateUnreadable):
                 return read_row(connection, task_id=claim.task_id)
         return None
@@ -195,10 +238,10 @@ class CcprLog:
             "error_message": None,
         }
         running = {"iteration_lsn": claim.lsn, "state": State.RUNNING, "iteration_state": IterationState.RUNNING}
-        if not _write_held(connection, claim, self._stamped(values), also=running):
-            raise _lost(read_row(connection, task_id=claim.task_id), claim)
+        if not write_held(connection, claim, self._stamped(values), also=running):
+            raise lost(read_row(connection, task_id=claim.task_id), claim)
 
-    def has_committed(self, claim: Claim, lost: StateUnavailable) -> bool:
+    def has_committed(self, claim: Claim, cause: StateUnavailable) -> bool:
         """Whether a commit whose answer was lost has happened. Reads the row under a lock, which waits until a commit
         that is still under way has ended.
 
@@ -209,11 +252,11 @@ class CcprLog:
             row = self._locked_row(claim)
         except StateUnavailable as error:
             raise CommitOutcomeUnknown(
-                f"the connection was lost during the commit ({lost.message})",
+                f"the connection was lost during the commit ({cause.message})",
                 subject=f"subscription {claim.name}, iteration {claim.lsn}",
             ) from error
         if row is None or row.fence != claim.fence:
-            raise _lost(row, claim)
+            raise lost(row, claim)
         return row.iteration_lsn == claim.lsn + 1
 
     @repeatable
@@ -251,7 +294,7 @@ class CcprLog:
         with transaction(self.engine) as connection:
             row = read_row(connection, task_id=claim.task_id, lock=True)
             if row is None or (row.cn_uuid, row.fence) != (claim.owner, claim.fence):
-                raise _lost(row, claim)
+                raise lost(row, claim)
             if event is not None:
                 if row.iteration_lsn != claim.lsn:
                     raise LeaseLost(
@@ -259,14 +302,14 @@ class CcprLog:
                     )
                 pair = after(event, row.pair, claim.name)
                 values = {**values, "state": pair.state, "iteration_state": pair.iteration}
-            if not _write_held(connection, claim, self._stamped(values)):
-                raise _lost(row, claim)
+            if not write_held(connection, claim, self._stamped(values)):
+                raise lost(row, claim)
 
     def overwrite(self, claim: Claim, values: dict[str, Any], also: Callable[[sa.Connection], None]) -> None:
         """Write values as the owner of the row, and what else belongs to them, in one transaction. Raises LeaseLost."""
         with transaction(self.engine) as connection:
-            if not _write_held(connection, claim, self._stamped(values)):
-                raise _lost(read_row(connection, task_id=claim.task_id), claim)
+            if not write_held(connection, claim, self._stamped(values)):
+                raise lost(read_row(connection, task_id=claim.task_id), claim)
             also(connection)
 
     # ---- administration
@@ -322,7 +365,7 @@ class CcprLog:
                 sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.context).where(mo_ccpr_log.c.live_name == name)
             ).first()
             if row is None:
-                raise _missing(connection, name)
+                raise missing(connection, name)
             try:
                 context = Context.from_text(row.context).released()
             except StateUnreadable:
@@ -373,7 +416,7 @@ class CcprLog:
         with transaction(self.engine) as connection:
             row = read_row(connection, name=name, lock=True)
             if row is None:
-                raise _missing(connection, name)
+                raise missing(connection, name)
             also(connection, row)
             pair = row.pair if event is None else after(event, row.pair, name)
             values = {**change(row), "state": pair.state, "iteration_state": pair.iteration}
@@ -394,49 +437,6 @@ class CcprLog:
         return round(self._clock() * 1000)
 
 
-def _missing(connection: sa.Connection, name: str) -> SubscriptionMissing:
-    """With the names that are like it."""
-    live = connection.execute(sa.select(mo_ccpr_log.c.live_name).where(mo_ccpr_log.c.live_name.is_not(None))).scalars()
-    known = [str(one) for one in live]
-    advice = f"{meant(name, known, 'subscriptions', of='This state folder')} " if known else ""
-    return SubscriptionMissing(
-        "there is no subscription of that name",
-        subject=f"subscription {name}",
-        remedy=advice + SubscriptionMissing.default_remedy,
-    )
-
-
-def _write_held(
-    connection: sa.Connection, claim: Claim, values: Mapping[str, Any], also: Mapping[str, Any] | None = None
-) -> bool:
-    """One UPDATE of the claim's row. False, and nothing is changed, if the claim is no longer valid, or `also` is not
-    so: columns with their values."""
-    where = {"task_id": claim.task_id, "cn_uuid": claim.owner, "fence": claim.fence, **(also or {})}
-    parameters = {f"old_{name}": value for name, value in where.items()}
-    parameters |= {f"new_{name}": value for name, value in values.items()}
-    return connection.execute(_update(tuple(where), tuple(values)), parameters).rowcount == 1
-
-
-@cache
-def _update(where: tuple[str, ...], values: tuple[str, ...]) -> sa.Update:
-    """Built once, see `ccpr.state.database.fetch`."""
-    same = (mo_ccpr_log.c[name] == sa.bindparam(f"old_{name}") for name in where)
-    return mo_ccpr_log.update().where(*same).values({name: sa.bindparam(f"new_{name}") for name in values})
-
-
 def _without_owner(row: LogRow) -> dict[str, Any]:
     """The raised fence ends the owner's claim."""
     return {"fence": row.fence + 1, "lease_expires_at": 0, "cn_uuid": None}
-
-
-def _lost(row: LogRow | None, claim: Claim) -> LeaseLost:
-    subject = f"subscription {claim.name}, iteration {claim.lsn}"
-    state = State.DROPPED if row is None else State(row.state)
-    if state is State.DROPPED:
-        return LeaseLost("the subscription was dropped meanwhile", subject=subject, remedy="Nothing is left to do.")
-    if state is State.PAUSED:
-        remedy = f"`ccpr resume {claim.name}`: the iteration goes on where it stopped."
-        return LeaseLost("the subscription was paused meanwhile", subject=subject, remedy=remedy)
-    if row is not None and row.cn_uuid is None:
-        return LeaseLost("the subscription's upstream was altered meanwhile", subject=subject)
-    return LeaseLost("the row is no longer ours: another executor has taken over", subject=subject)

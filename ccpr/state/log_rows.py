@@ -12,16 +12,19 @@ state-folder).
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
+from ccpr.base.wording import meant
 from ccpr.matrixone.schema import integer_of
 from ccpr.state.database import batches, fetch, reading, repeatable
-from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable
+from ccpr.state.errors import BAD_ROW_REMEDY, LeaseLost, StateUnreadable, SubscriptionMissing
 from ccpr.state.states import IterationState, Pair, State
 from ccpr.state.tables import mo_ccpr_log
 
@@ -281,6 +284,49 @@ def read_latest_dropped(connection: sa.Connection, name: str) -> LogRow | None:
 def values_of(row: LogRow) -> dict[str, object]:
     """By column name, for an INSERT."""
     return {column.name: getattr(row, column.name) for column in _READ}
+
+
+def write_held(
+    connection: sa.Connection, claim: Claim, values: Mapping[str, Any], also: Mapping[str, Any] | None = None
+) -> bool:
+    """One UPDATE of the claim's row. False, and nothing is changed, if the claim is no longer valid, or `also` is not
+    so: columns with their values."""
+    where = {"task_id": claim.task_id, "cn_uuid": claim.owner, "fence": claim.fence, **(also or {})}
+    parameters = {f"old_{name}": value for name, value in where.items()}
+    parameters |= {f"new_{name}": value for name, value in values.items()}
+    return connection.execute(_update(tuple(where), tuple(values)), parameters).rowcount == 1
+
+
+@cache
+def _update(where: tuple[str, ...], values: tuple[str, ...]) -> sa.Update:
+    """Built once, see `ccpr.state.database.fetch`."""
+    same = (mo_ccpr_log.c[name] == sa.bindparam(f"old_{name}") for name in where)
+    return mo_ccpr_log.update().where(*same).values({name: sa.bindparam(f"new_{name}") for name in values})
+
+
+def missing(connection: sa.Connection, name: str) -> SubscriptionMissing:
+    """With the names that are like it."""
+    live = connection.execute(sa.select(mo_ccpr_log.c.live_name).where(mo_ccpr_log.c.live_name.is_not(None))).scalars()
+    known = [str(one) for one in live]
+    advice = f"{meant(name, known, 'subscriptions', of='This state folder')} " if known else ""
+    return SubscriptionMissing(
+        "there is no subscription of that name",
+        subject=f"subscription {name}",
+        remedy=advice + SubscriptionMissing.default_remedy,
+    )
+
+
+def lost(row: LogRow | None, claim: Claim) -> LeaseLost:
+    subject = f"subscription {claim.name}, iteration {claim.lsn}"
+    state = State.DROPPED if row is None else State(row.state)
+    if state is State.DROPPED:
+        return LeaseLost("the subscription was dropped meanwhile", subject=subject, remedy="Nothing is left to do.")
+    if state is State.PAUSED:
+        remedy = f"`ccpr resume {claim.name}`: the iteration goes on where it stopped."
+        return LeaseLost("the subscription was paused meanwhile", subject=subject, remedy=remedy)
+    if row is not None and row.cn_uuid is None:
+        return LeaseLost("the subscription's upstream was altered meanwhile", subject=subject)
+    return LeaseLost("the row is no longer ours: another executor has taken over", subject=subject)
 
 
 def _row(row: sa.Row) -> LogRow:

@@ -17,10 +17,10 @@ their own.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -30,30 +30,17 @@ from ccpr.state.checkpoint.checkpoint_store import (
     NOWHERE,
     CheckpointStore,
     DescribedTable,
+    ExtraSql,
+    FrozenPoints,
     GlobalCheckpoint,
     Location,
+    SchemaTracker,
     TableCheckpoint,
     json_text,
     real_names,
     respelled,
 )
 from ccpr.state.errors import CheckpointNotLoaded, CheckpointSnapshotMissing, PointTooOld
-
-ExtraSql = sa.Executable | Callable[[sa.Connection], None]
-
-
-class SchemaTracker(Protocol):
-    """Is called with each table as it is at its point."""
-
-    def track(self, table_id: int, table: Table) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Frozen:
-    """The saved points at the time of a `snapshot`."""
-
-    tables: dict[int, TableCheckpoint]
-    all_tables: GlobalCheckpoint
 
 
 class Checkpoint:
@@ -166,7 +153,7 @@ class Checkpoint:
             if not (tables or forced or self._saved_all != self._flushed_all):
                 return None
             self._last_id += 1
-            self._pending[self._last_id] = _Frozen(tables, self._saved_all)
+            self._pending[self._last_id] = FrozenPoints(tables, self._saved_all)
             return self._last_id
 
     def flush(
@@ -232,12 +219,10 @@ class Checkpoint:
             with self._writing() as connection:
                 self._store.write_tables(connection, written, self._unfinished)
             self._flushed = {**self._flushed, **written}
-            for table_id, point in written.items():
-                for points in self._unstored():
-                    old = points.get(table_id)
-                    if old is not None:
-                        points[table_id] = replace(point, location=old.location)
-                self._saved.setdefault(table_id, point)
+            for points in self._unstored():
+                known = written.keys() & points.keys()
+                points.update({key: replace(written[key], location=points[key].location) for key in known})
+            self._saved = {**written, **self._saved}
 
     def discard_pending_snapshots(self) -> None:
         """Forget what was frozen and not flushed. What was saved stays."""
@@ -385,9 +370,7 @@ class Checkpoint:
         tables : the (database, table) pairs that exist.
         """
         with self._loaded_points():
-            spelled = real_names(
-                {table_id: (point.schema, point.name) for table_id, point in self._saved.items()}, schemas, tables
-            )
+            spelled = real_names(self._saved, schemas, tables)
             written = respelled(self._flushed, spelled)
             if written:
                 with self._writing() as connection:
@@ -405,7 +388,7 @@ class Checkpoint:
         self._flushed, self._saved, self._unfinished = dict(flushed), dict(flushed), unfinished
         self._flushed_all = self._saved_all = all_tables
         self._touched: set[int] = set()  # saved since the last acknowledgement, also with the same value
-        self._pending: dict[int, _Frozen] = {}
+        self._pending: dict[int, FrozenPoints] = {}
 
     @contextmanager
     def _loaded_points(self) -> Iterator[None]:
@@ -432,7 +415,7 @@ class Checkpoint:
         return differs or (table_id in self._unfinished and table_id in self._touched)
 
     def _outcome(
-        self, frozen: _Frozen, acks: set[int], gone: set[int]
+        self, frozen: FrozenPoints, acks: set[int], gone: set[int]
     ) -> tuple[dict[int, TableCheckpoint], frozenset[int]]:
         """The table points that a flush writes, and the ids of the tables that are unfinished after it.
 

@@ -6,11 +6,11 @@ catalog database, for a target in the target's database. Nothing here depends on
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -22,6 +22,7 @@ from ccpr.state.database import batches, fetch, repeatable, transaction, typed
 from ccpr.state.errors import CheckpointNotLoaded, CheckpointUnknown, StateUnreadable
 from ccpr.state.tables import checkpoints
 
+ExtraSql = sa.Executable | Callable[[sa.Connection], None]
 BATCH = 100  # table points in one statement (C3)
 GLOBAL_ID = 0  # of the global point: no table of MatrixOne has this id
 
@@ -128,6 +129,20 @@ class GlobalCheckpoint:
         """The point, without safe mode if its end is reached."""
         leaves = self.safe_mode_exit
         return replace(self, safe_mode_exit=leaves if leaves and leaves > reached else None)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPoints:
+    """The saved points at the time of a `snapshot`."""
+
+    tables: dict[int, TableCheckpoint]
+    all_tables: GlobalCheckpoint
+
+
+class SchemaTracker(Protocol):
+    """Is called with each table as it is at its point."""
+
+    def track(self, table_id: int, table: Table) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,15 +309,16 @@ def json_text(info: Mapping[str, Any]) -> str:
 
 
 def real_names(
-    points: Mapping[int, tuple[str, str]], schemas: Collection[str], tables: Collection[tuple[str, str]]
+    points: Mapping[int, TableCheckpoint], schemas: Collection[str], tables: Collection[tuple[str, str]]
 ) -> dict[int, tuple[str, str]]:
     """By table id the right (database, table) of those points whose names have to be corrected.
 
     A name stays as it is if it exists, if several existing names could be meant, and if another point already has the
     right one.
     """
-    taken, spelled = set(points.values()), {}
-    for table_id, old in sorted(points.items()):
+    names = {table_id: (point.schema, point.name) for table_id, point in points.items()}
+    taken, spelled = set(names.values()), {}
+    for table_id, old in sorted(names.items()):
         schema = _real(old[0], schemas)
         new = (schema, _real(old[1], [name for database, name in tables if database == schema]))
         if new != old and new not in taken:
