@@ -1,6 +1,6 @@
 """`ccpr doctor`: check this machine and the upstream before anything is copied."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +14,8 @@ from ccpr.cli.output import counted, opened, out, show_json
 
 if TYPE_CHECKING:
     from ccpr.doctor.check import Check
+    from ccpr.service.workspace import Workspace
+    from ccpr.state.log_rows import LogRow
 
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
@@ -44,15 +46,8 @@ def doctor(
 ) -> None:
     """Check this machine, and the upstream of a subscription or of --from. Nothing is changed. The exit code is 1 if a
     check failed."""
-    from ccpr.doctor.machine_check import check_here, check_mirror_modes, check_mirror_room, check_mirror_store
-    from ccpr.doctor.store_check import check_buckets, check_storage
-    from ccpr.doctor.upstream_check import (
-        CheckedUpstream,
-        check_recorded_clock,
-        check_upstream,
-        connect_once,
-        upstream_of,
-    )
+    from ccpr.doctor.machine_check import check_here
+    from ccpr.doctor.upstream_check import CheckedUpstream, check_upstream, connect_once
     from ccpr.state.settings import Settings
 
     if name is not None and source is not None:
@@ -64,19 +59,7 @@ def doctor(
     with opened(as_json=as_json) as workspace:
         _show(check_here(workspace), checks, as_json=as_json)
         if name is not None:
-            row = workspace.log.row(name)
-            _show([check_mirror_store(workspace, row)], checks, as_json=as_json)
-            for found in (check_mirror_room(workspace, row), check_mirror_modes(workspace, row)):
-                _show([] if found is None else [found], checks, as_json=as_json)
-            _show(
-                check_upstream(upstream_of(workspace, row), workspace.clock),
-                checks,
-                as_json=as_json,
-            )
-            _show(check_storage(workspace, row), checks, as_json=as_json)
-            _show(check_buckets(workspace, row), checks, as_json=as_json)
-            recorded = check_recorded_clock(row)
-            _show([] if recorded is None else [recorded], checks, as_json=as_json)
+            _show(_checks_of(workspace, workspace.log.row(name)), checks, as_json=as_json)
         elif source is not None:
             endpoint, password = read_login(source, password_file)
             upstream = CheckedUpstream(endpoint, partial(connect_once, endpoint, password))
@@ -101,9 +84,24 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _show(found: "Iterable[Check]", checks: "list[Check]", *, as_json: bool) -> None:
+def _checks_of(workspace: "Workspace", row: "LogRow") -> "Iterator[Check | None]":
+    """Of a subscription. None where there is nothing to check."""
+    from ccpr.doctor.machine_check import check_mirror_modes, check_mirror_room, check_mirror_store
+    from ccpr.doctor.store_check import check_buckets, check_storage
+    from ccpr.doctor.upstream_check import check_recorded_clock, check_upstream, upstream_of
+
+    yield check_mirror_store(workspace, row)
+    yield check_mirror_room(workspace, row)
+    yield check_mirror_modes(workspace, row)
+    yield from check_upstream(upstream_of(workspace, row), workspace.clock)
+    yield from check_storage(workspace, row)
+    yield from check_buckets(workspace, row)
+    yield check_recorded_clock(row)
+
+
+def _show(found: "Iterable[Check | None]", checks: "list[Check]", *, as_json: bool) -> None:
     """Add each check to `checks`, and print it as soon as it is known."""
-    for check in found:
+    for check in filter(None, found):
         checks.append(check)
         if as_json:
             continue

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ccpr.base.progress import Progress
     from ccpr.lake.lake_options import LakeOptions
+    from ccpr.lake.lake_sync import LakeResult
     from ccpr.pipeline.iteration import Iteration
     from ccpr.service.lakes import LakeShown
     from ccpr.service.status import TargetStatus
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ccpr.state.targets import Target
     from ccpr.targets.sync import SyncResult
 
-    Synced: TypeAlias = TargetOutcome | SyncResult
+    Synced: TypeAlias = TargetOutcome | SyncResult | LakeResult | None
     Work: TypeAlias = Callable[[Workspace, Iteration, Target, Progress], Synced]
 
 
@@ -303,9 +304,7 @@ def rebuild(name: Name, target_name: TargetName, table: TableUpstream, as_json: 
     complete."""
     from ccpr.service.target_sync import rebuild_table
 
-    def rebuilt(workspace: "Workspace", iteration: "Iteration", found: "Target", progress: "Progress") -> "Synced":
-        if found.lake is not None:
-            return _sync(workspace, iteration, found, progress, table)
+    def rebuilt(workspace: "Workspace", iteration: "Iteration", _: "Target", progress: "Progress") -> "Synced":
         return rebuild_table(workspace, iteration, target_name, table, progress=progress)
 
     _end(_synced(name, target_name, rebuilt, as_json=as_json), as_json=as_json)
@@ -349,22 +348,17 @@ def _synced(name: str, target_name: str, work: "Work", *, as_json: bool) -> "Tar
         Display() as display,
     ):
         done = work(workspace, iteration, workspace.of(name).targets.any(target_name), display.callbacks)
-    if isinstance(done, TargetOutcome):
-        return done
-    return TargetOutcome(target_name, done, None, time.monotonic() - started)
+    return (
+        done if isinstance(done, TargetOutcome) else TargetOutcome(target_name, done, None, time.monotonic() - started)
+    )
 
 
-def _sync(
-    workspace: "Workspace", iteration: "Iteration", found: "Target", progress: "Progress", table: str | None = None
-) -> "TargetOutcome":
-    """`table`: of a lake, it is published anew."""
-    from ccpr.service.target_sync import TargetOutcome, sync_one_lake, sync_target
+def _sync(workspace: "Workspace", iteration: "Iteration", found: "Target", progress: "Progress") -> "Synced":
+    from ccpr.service.target_sync import sync_lake, sync_target
 
-    started = time.monotonic()
     if found.lake is not None:
-        return sync_one_lake(workspace, iteration, found.name, table, started, progress=progress)
-    outcome = sync_target(workspace, iteration, found, ask=True, progress=progress)
-    return outcome or TargetOutcome(found.name, None, None, time.monotonic() - started)
+        return sync_lake(workspace, iteration, found, progress=progress)
+    return sync_target(workspace, iteration, found, ask=True, progress=progress)
 
 
 def _end(outcome: "TargetOutcome", *, as_json: bool) -> None:

@@ -19,13 +19,13 @@ from ccpr.lake.lake_plan import PlannedLakeTable, plan_lake
 from ccpr.lake.lake_sync import LakeScope, LakeSync
 from ccpr.lake.stores import LakeStore, open_lake
 from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.driver import catalog_of, listed_of
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.plan import sums_by_table
 from ccpr.retention.retention import Retention
 from ccpr.schema.choices import DdlPolicy
-from ccpr.service.errors import MirrorInUse
-from ccpr.service.mirror_places import is_within, readable_subscriptions
+from ccpr.service.mirror_places import check_apart, is_within, readable_subscriptions
 from ccpr.service.workspace import SyncedUnder, Workspace
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import BadSetting, TargetExists
@@ -145,12 +145,10 @@ def check_place(workspace: Workspace, place: str, *, leaving: Collection[tuple[s
     store = open_lake(place)
     url = store.url
     for other in readable_subscriptions(workspace.log.rows()):
-        mirror = workspace.mirror_store(other.name, other.settings).url
-        if is_within(url, mirror) or is_within(mirror, url):
-            raise MirrorInUse(f"it is the place of subscription {other.name}'s mirror", subject=url)
+        whose = f"of subscription {other.name}'s"
+        check_apart(url, workspace.mirror_place(other.name, other.settings), f"{whose} mirror")
         for copy in workspace.of(other).copies.all():
-            if is_within(url, copy.place) or is_within(copy.place, url):
-                raise MirrorInUse(f"it is the place of subscription {other.name}'s second copy", subject=url)
+            check_apart(url, copy.place, f"{whose} second copy")
         for lake in workspace.of(other).targets.lakes():
             if (other.task_id, lake.name) in leaving:
                 continue
@@ -198,19 +196,16 @@ def remove(workspace: Workspace, name: str, lake_name: str, *, purge: bool = Fal
 
 def shown(target: Target, workspace: Workspace, name: str) -> LakeShown:
     """What is there now: the lake is read. Raises LakeChanged, LakeForeign, StoreFailed."""
-    contents = _contents(target, workspace, name)
+    contents = _catalog(target, workspace.mirror(name, published=False)).read()
     newest = contents.newest
-    tables = _tables(contents, target.uri)
-    points = uri_of(target.uri, LakeCatalog.FOLDER)
-    if newest is None:
-        return LakeShown(None, None, points, tables)
-    return LakeShown(newest.lsn, newest.at.physical, points, tables)
+    shows = (None, None) if newest is None else (newest.lsn, newest.at.physical)
+    return LakeShown(*shows, uri_of(target.uri, LakeCatalog.FOLDER), _tables(contents, target.uri))
 
 
 def versions(target: Target, workspace: Workspace, name: str) -> dict[int, tuple[LakeTable, ...]]:
     """By the time of each point that the lake shows, its tables there: nanoseconds by the upstream's clock. Raises
     LakeChanged, LakeForeign, StoreFailed."""
-    catalog = LakeCatalog(Lake(open_lake(target.uri), workspace.mirror(name, published=False), target.task_id))
+    catalog = _catalog(target, workspace.mirror(name, published=False))
     catalog.read()
     return {
         found.points[-1].at.physical: _tables(found, target.uri) for found in each_point(catalog.rows) if found.points
@@ -226,9 +221,9 @@ def _tables(contents: LakeContents, url: str) -> tuple[LakeTable, ...]:
     )
 
 
-def _contents(target: Target, workspace: Workspace, name: str) -> LakeContents:
-    lake = Lake(open_lake(target.uri), workspace.mirror(name, published=False), target.task_id)
-    return LakeCatalog(lake).read()
+def _catalog(target: Target, mirror: Mirror) -> LakeCatalog:
+    """It is not read yet."""
+    return LakeCatalog(Lake(open_lake(target.uri), mirror, target.task_id))
 
 
 def uri_of(url: str, folder: str) -> str:
@@ -263,7 +258,7 @@ def opened_sync(
 def shown_location(workspace: Workspace, subscription: Subscription, target: Target) -> Location | None:
     """The newest point that a lake shows, as it says itself; None if it shows none. Raises LakeChanged, LakeForeign,
     StoreFailed."""
-    newest = LakeCatalog(Lake(open_lake(target.uri), workspace.mirror_of(subscription), target.task_id)).read().newest
+    newest = _catalog(target, workspace.mirror_of(subscription)).read().newest
     return None if newest is None else Location(newest.lsn, newest.at.physical)
 
 

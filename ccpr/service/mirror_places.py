@@ -24,9 +24,7 @@ def check_place(workspace: Workspace, name: str, settings: Settings, rows: list[
     """Two subscriptions must not write to one mirror. Raises MirrorInUse."""
     place = workspace.mirror_place(name, settings)
     for other in readable_subscriptions(rows):
-        _check_apart(
-            place, workspace.mirror_place(other.name, other.settings), f"of subscription {other.name}'s mirror"
-        )
+        check_apart(place, workspace.mirror_place(other.name, other.settings), f"of subscription {other.name}'s mirror")
 
 
 def check_places_beside(workspace: Workspace, name: str, settings: Settings, rows: list[LogRow]) -> None:
@@ -35,7 +33,7 @@ def check_places_beside(workspace: Workspace, name: str, settings: Settings, row
     of_a_drill = f"{settings.drill_into}/ccpr_drill" if drills else ""  # which makes a folder of its own there
     for url in filter(None, (settings.copy_to, of_a_drill)):
         place = place_of(url)
-        _check_apart(place, workspace.mirror_place(name, settings), f"of subscription {name}'s mirror")
+        check_apart(place, workspace.mirror_place(name, settings), f"of subscription {name}'s mirror")
         check_free(workspace, name, place, rows)
 
 
@@ -44,15 +42,16 @@ def check_free(workspace: Workspace, name: str, place: str, rows: list[LogRow]) 
     one that is there. Raises MirrorInUse."""
     for other in readable_subscriptions(rows):
         whose = f"of subscription {other.name}'s"
-        _check_apart(place, workspace.mirror_place(other.name, other.settings), f"{whose} mirror")
+        check_apart(place, workspace.mirror_place(other.name, other.settings), f"{whose} mirror")
         for lake in workspace.of(other).targets.lakes():
-            _check_apart(place, lake.uri, f"{whose} lake {lake.name}")
+            check_apart(place, lake.uri, f"{whose} lake {lake.name}")
         for copy in workspace.of(other).copies.all():
             if other.name != name or copy.place != place:
-                _check_apart(place, copy.place, f"{whose} second copy")
+                check_apart(place, copy.place, f"{whose} second copy")
 
 
-def _check_apart(place: str, other: str, what: str) -> None:
+def check_apart(place: str, other: str, what: str) -> None:
+    """Raises MirrorInUse if one place is in the other."""
     if is_within(place, other) or is_within(other, place):
         raise MirrorInUse(f"it is the place {what}", subject=place)
 

@@ -144,32 +144,26 @@ def _synced(
         return result
 
 
-def sync_one_lake(
-    workspace: Workspace,
-    iteration: Iteration,
-    lake_name: str,
-    table: str | None,
-    started: float,
-    *,
-    progress: Progress = SILENT,
-) -> TargetOutcome:
+def sync_lake(
+    workspace: Workspace, iteration: Iteration, lake: Target, table: str | None = None, *, progress: Progress = SILENT
+) -> "LakeResult":
     """Publish what a lake lacks, and one table of it anew, if it is named.
 
-    The caller holds the subscription's lease; `started` is when it began, by the monotonic clock. Raises TargetMissing,
-    LakeTableUnknown; PointNotReached if the mirror has no point yet; and what `LakeSync.run` raises.
+    The caller holds the subscription's lease. Raises LakeTableUnknown; PointNotReached if the mirror has no point yet;
+    and what `LakeSync.run` raises.
     """
     from ccpr.service.lakes import opened_sync
 
     records = workspace.of(iteration.subscription)
-    target, newest = records.targets.lake(lake_name), records.history.newest()
+    newest = records.history.newest()
     if newest is None:
         remedy = f"Run the first iteration: `ccpr run {iteration.subscription.name}`."
-        raise PointNotReached("the mirror has no point yet", subject=f"lake {lake_name}", remedy=remedy)
+        raise PointNotReached("the mirror has no point yet", subject=f"lake {lake.name}", remedy=remedy)
     carry = _carrier(workspace, progress)
-    sync = opened_sync(workspace, iteration, target, newest, progress=progress, carry=carry)
+    sync = opened_sync(workspace, iteration, lake, newest, progress=progress, carry=carry)
     result = sync.run() if table is None else sync.rebuild(table)
-    _record_result(workspace, records.targets, target, result)
-    return TargetOutcome(lake_name, result, None, time.monotonic() - started)
+    _record_result(workspace, records.targets, lake, result)
+    return result
 
 
 def pin_points(records: TargetRecords, newest: int) -> None:
@@ -182,24 +176,23 @@ def pin_points(records: TargetRecords, newest: int) -> None:
 
 def rebuild_table(
     workspace: Workspace, iteration: Iteration, target_name: str, table: str, *, progress: Progress = SILENT
-) -> "SyncResult":
+) -> "SyncResult | LakeResult":
     """Rebuild a table of a target from the newest point of the mirror; the target's other tables are synced as well.
     `table` is its name upstream, `t` or `db.t`.
 
     The caller holds the subscription's lease. Raises TargetMissing, TargetTableUnknown, and what `TargetSync.rebuild`
-    raises.
+    raises; for a lake what `sync_lake` raises.
     """
     records = workspace.of(iteration.subscription)
-    target, newest = records.targets.get(target_name), records.history.newest()
+    target, newest = records.targets.any(target_name), records.history.newest()
+    if target.lake is not None:
+        return sync_lake(workspace, iteration, target, table, progress=progress)
     if newest is None or target.state is TargetState.RELEASED:
         what = "the mirror has no point yet" if newest is None else "the target was released as a whole"
         raise TargetTableUnknown(
             what, subject=f"target {target_name}", remedy="Run `ccpr run`. A released target must be added again."
         )
-    with _opened_sync(workspace, iteration, target, newest, progress) as sync:
-        result = sync.rebuild(table)
-    _record_result(workspace, records.targets, target, result)
-    return result
+    return _done(workspace, iteration, target, newest, progress, lambda sync: sync.rebuild(table))
 
 
 def approve_drops(
@@ -220,10 +213,7 @@ def approve_drops(
             subject=f"target {target_name}",
             remedy="`ccpr status NAME` says what its tables wait for. After the next run it may be another list.",
         )
-    with _opened_sync(workspace, iteration, target, newest, progress, rules=_rules(target, held)) as sync:
-        result = sync.run()
-    _record_result(workspace, records.targets, target, result)
-    return result
+    return _done(workspace, iteration, target, newest, progress, rules=_rules(target, held))
 
 
 def approve_table(
@@ -259,9 +249,22 @@ def approve_table(
                 subject=f"table {one.table} of target {target_name}",
                 remedy="Nothing was done. The next iteration records what waits now; look at it in `ccpr status NAME`.",
             )
+    return _done(workspace, iteration, target, newest, progress, rules=rules)
+
+
+def _done(
+    workspace: Workspace,
+    iteration: Iteration,
+    target: Target,
+    newest: GlobalPoint,
+    progress: Progress,
+    work: "Callable[[TargetSync], SyncResult]" = lambda sync: sync.run(),
+    *,
+    rules: "TargetRules | None" = None,
+) -> "SyncResult":
     with _opened_sync(workspace, iteration, target, newest, progress, rules=rules) as sync:
-        result = sync.run()
-    _record_result(workspace, records.targets, target, result)
+        result = work(sync)
+    _record_result(workspace, workspace.of(target).targets, target, result)
     return result
 
 

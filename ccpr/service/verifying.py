@@ -1,7 +1,6 @@
 """The verification of a subscription's mirror and its second copies, with all places from which damaged files can be
 fetched again."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store, place_of
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.copies import known_copies, worker_of
-from ccpr.service.target_sync import rebuild_table, sync_one_lake
+from ccpr.service.target_sync import rebuild_table
 from ccpr.service.workspace import Workspace
 from ccpr.state.care_records import CopyRecord
 from ccpr.state.errors import BadSetting
@@ -57,16 +56,12 @@ def mend_readers(workspace: Workspace, row: LogRow, damages: Iterable[Damage]) -
 def _built_anew(workspace: Workspace, iteration: Iteration, target: Target, table: str) -> Mended | None:
     """None if the target does not show the table."""
     try:
-        if target.dialect is None:
-            failure = sync_one_lake(workspace, iteration, target.name, table, time.monotonic()).failure
-        else:
-            rebuild_table(workspace, iteration, target.name, table)
-            failure = None
+        rebuild_table(workspace, iteration, target.name, table)
     except (TargetTableUnknown, LakeTableUnknown):
         return None
     except CcprError as error:
-        failure = Failure.of(error)
-    return Mended(target.name, table, failure)
+        return Mended(target.name, table, Failure.of(error))
+    return Mended(target.name, table)
 
 
 def verifier_of(
