@@ -32,7 +32,7 @@ from pathlib import Path
 
 from benchmarks.shared.simulated import connect, upstream, wait_until_equal
 from ccpr.serve.descriptors import Descriptors, raise_limit
-from ccpr.serve.listening import Ignoring
+from ccpr.serve.listening import Listener
 from ccpr.serve.replicator import Replicator
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings
@@ -70,7 +70,7 @@ class FastReplicator(Replicator):
             self.clock.skip(seconds)
 
 
-class Watch(Ignoring):
+class Watch(Listener):
     def __init__(self) -> None:
         self.lates = array("d")  # of an hour there are some 70,000
         self.ended = self.points = self.failed = 0

@@ -104,9 +104,9 @@ def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text:
         case AlterSubscription():
             result = _alter(workspace, statement, seen=seen)
         case PauseSubscription():
-            result = {"statement": "PAUSE SUBSCRIPTION", **states_of(subscriptions.pause(workspace, statement.name))}
+            result = {"statement": "PAUSE SUBSCRIPTION", **states_of(workspace.log.pause(statement.name))}
         case ResumeSubscription():
-            result = {"statement": "RESUME SUBSCRIPTION", **states_of(subscriptions.resume(workspace, statement.name))}
+            result = {"statement": "RESUME SUBSCRIPTION", **states_of(workspace.log.resume(statement.name))}
         case DropSubscription():
             return _drop(workspace, statement, as_text=as_text)
         case ShowSubscriptions():

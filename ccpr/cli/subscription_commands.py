@@ -122,19 +122,17 @@ def report_interval(seconds: int) -> None:
 
 def pause(name: Name, as_json: AsJson = False) -> None:
     """Stop a subscription: nothing runs it, and a run under way cannot commit any more. The replica stays readable."""
-    from ccpr.service import subscriptions
 
     with opened(as_json=as_json) as workspace:
-        row = subscriptions.pause(workspace, name)
+        row = workspace.log.pause(name)
     answer(states_of(row), f"paused {name}; continue with: ccpr resume {name}", as_json=as_json)
 
 
 def resume(name: Name, as_json: AsJson = False) -> None:
     """Continue a paused subscription, or one that an error has stopped, from its checkpoint."""
-    from ccpr.service import subscriptions
 
     with opened(as_json=as_json) as workspace:
-        row = subscriptions.resume(workspace, name)
+        row = workspace.log.resume(name)
     answer(states_of(row), f"resumed {name}; run it now with: ccpr run {name}", as_json=as_json)
 
 

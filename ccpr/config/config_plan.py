@@ -108,8 +108,10 @@ class _Comparison:
             followed = {one.name: one for one in self._workspace.of(row).followers.all()}
             known = {target.name: target for target in self._workspace.of(row).targets.databases()}
         if one.paused is not None and one.paused != (row is not None and row.state == State.PAUSED):
-            verb, act = (Verb.PAUSE, subscriptions.pause) if one.paused else (Verb.RESUME, subscriptions.resume)
-            yield Action(verb, one.name, do=partial(act, name=one.name))
+            verb, name = Verb.PAUSE if one.paused else Verb.RESUME, one.name
+            yield Action(
+                verb, name, do=lambda workspace: (workspace.log.pause if one.paused else workspace.log.resume)(name)
+            )
         for target in one.targets:
             if target.name in known:
                 yield from self._alter_target((*path, "targets", target.name), one.name, target, known[target.name])

@@ -27,7 +27,7 @@ from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.table_read import point_at
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.options import IterationOptions, Resync
-from ccpr.service import drilling, subscriptions
+from ccpr.service import drilling
 from ccpr.service.drilling import place_of
 from ccpr.service.target_sync import approve_drops, approve_table, rebuild_table
 from ccpr.service.verifying import verifier_of
@@ -86,7 +86,7 @@ def _pause() -> dg.JobDefinition:
     @dg.op(name="pause")
     def pause(context: dg.OpExecutionContext, replication: Replication) -> None:
         with _action(context, replication) as (workspace, name):
-            subscriptions.pause(workspace, name)
+            workspace.log.pause(name)
 
     return _job(PAUSE, "Pause the subscription: nothing is copied until it is resumed. An iteration ends.", pause)
 
@@ -95,7 +95,7 @@ def _resume() -> dg.JobDefinition:
     @dg.op(name="resume")
     def resume(context: dg.OpExecutionContext, replication: Replication) -> None:
         with _action(context, replication) as (workspace, name):
-            subscriptions.resume(workspace, name)
+            workspace.log.resume(name)
 
     return _job(RESUME, "Resume a paused or stopped subscription; a wait after failures ends.", resume)
 

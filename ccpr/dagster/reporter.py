@@ -29,7 +29,7 @@ from ccpr.dagster.target_tables import report_target_tables
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import IterationRecord
-from ccpr.serve.listening import Ignoring
+from ccpr.serve.listening import Listener
 from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower
@@ -42,7 +42,7 @@ _STOP_SECONDS = 10.0
 Report = Callable[[], Iterable[Runless]]
 
 
-class DagsterReporter(Ignoring):
+class DagsterReporter(Listener):
     """A listener, and a component with a thread.
 
     Parameters

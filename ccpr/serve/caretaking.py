@@ -17,7 +17,7 @@ from ccpr.service.copies import copy, known_copies
 from ccpr.service.drilling import drill, place_of
 from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of
 from ccpr.service.workspace import Workspace
-from ccpr.state.care_records import CopyRecord, Drill, Scrub
+from ccpr.state.care_records import CopyRecord, Scrub
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription
 
@@ -29,22 +29,16 @@ _log = logging.getLogger(__name__)
 
 
 class Caretaker:
-    """A component of a service (`ccpr.serve.listening.Component`).
-
-    Parameters
-    ----------
-    drilled : called after each drill, from the thread.
-    """
+    """A component of a service (`ccpr.serve.listening.Component`)."""
 
     def __init__(
         self,
         workspace: Workspace,
         *,
-        drilled: Callable[[LogRow, Drill], None] = lambda row, done: None,
         seconds: float = LOOK_SECONDS,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workspace, self._drilled, self._seconds, self._steady = workspace, drilled, seconds, steady
+        self._workspace, self._seconds, self._steady = workspace, seconds, steady
         self._read_at: dict[tuple[str, str], float] = {}
         self._to_mend: dict[str, list[Damage]] = {}
         self.loop = Loop("care", self._run, stuck_seconds=_STUCK_SECONDS)
@@ -92,8 +86,7 @@ class Caretaker:
             return
         copy = secrets.choice((None, *known_copies(self._workspace, row.task_id)))
         place = place_of(self._workspace, settings.drill_into)
-        done = drill(self._workspace, row.subscription_name, place, copy=copy)
-        self._drilled(row, done)
+        drill(self._workspace, row.subscription_name, place, copy=copy)
 
     def _scrub(self, row: LogRow) -> None:
         subscription = Subscription.from_row(row)

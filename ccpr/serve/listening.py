@@ -16,37 +16,33 @@ from ccpr.state.followers import Follower
 from ccpr.state.log_rows import LogRow
 
 
-class Listener(Protocol):
-    """Called from several threads. A call returns at once and raises nothing: what takes time is the listener's own
-    thread's work."""
+class Listener:
+    """Called from several threads; does nothing, others override what they need. A call returns at once and raises
+    nothing: what takes time is the listener's own thread's work."""
 
-    def iteration_began(self, row: LogRow, late_seconds: float) -> None: ...
+    def iteration_began(self, row: LogRow, late_seconds: float) -> None:
+        pass
 
-    def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None: ...
+    def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None:
+        pass
 
     def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
         """`row` is the subscription's after the failure."""
-        ...
 
     def iteration_left(self, row: LogRow) -> None:
         """It has not been run after all: another executor has the subscription, it was paused, or the service ends."""
-        ...
 
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
         """Also called if the sync failed."""
-        ...
 
     def follower_asked(self, row: LogRow, follower: Follower) -> None:
         """A follower's cluster was asked, or could not be; `follower` says how it is."""
-        ...
 
     def subscriptions_read(self, rows: list[LogRow]) -> None:
         """All of them, whenever the service has read them."""
-        ...
 
     def database_lost(self, error: CcprError | None) -> None:
         """The state database does not answer; None: it does again."""
-        ...
 
 
 class Listeners(Guard):
@@ -71,34 +67,6 @@ class Component(Protocol):
     def stop(self) -> None:
         """End. Called also where `start` was not, and waits some seconds at most."""
         ...
-
-
-class Ignoring:
-    """A listener that does nothing; others override what they need."""
-
-    def iteration_began(self, row: LogRow, late_seconds: float) -> None:
-        pass
-
-    def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None:
-        pass
-
-    def iteration_failed(self, row: LogRow, failure: Failure, seconds: float) -> None:
-        pass
-
-    def iteration_left(self, row: LogRow) -> None:
-        pass
-
-    def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
-        pass
-
-    def follower_asked(self, row: LogRow, follower: Follower) -> None:
-        pass
-
-    def subscriptions_read(self, rows: list[LogRow]) -> None:
-        pass
-
-    def database_lost(self, error: CcprError | None) -> None:
-        pass
 
 
 def serve(

@@ -21,7 +21,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.lag import LagMeter
 from ccpr.serve.descriptors import Descriptors
-from ccpr.serve.listening import Ignoring
+from ccpr.serve.listening import Listener
 from ccpr.serve.pages import Page
 from ccpr.serve.replicator import HEALTHY_SECONDS, Replicator
 from ccpr.service.status import next_attempt
@@ -34,7 +34,7 @@ from ccpr.state.states import Shown, shown
 _SECONDS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200)
 
 
-class Metrics(Ignoring):
+class Metrics(Listener):
     """A listener that counts."""
 
     def __init__(self, clock: Clock) -> None:

@@ -22,7 +22,7 @@ from ccpr.base.failure import Failure
 from ccpr.base.loops import Loop
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import IterationRecord
-from ccpr.serve.listening import Ignoring
+from ccpr.serve.listening import Listener
 from ccpr.service.errors import NoticeNotSent
 from ccpr.service.follower_status import waits_for_a_person
 from ccpr.service.status import next_attempt
@@ -93,7 +93,7 @@ class Webhook:
             ended.put(problem)
 
 
-class Notifier(Ignoring):
+class Notifier(Listener):
     """A listener, and a component with a thread that runs the command and calls the address.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Creating, altering, pausing, resuming and showing subscriptions (docs/requirements.md O2 and N5). For dropping see
+"""Creating, altering and showing subscriptions (docs/requirements.md O2 and N5). For dropping see
 `ccpr.service.drop`.
 
 The commands of `ccpr` and the statements of `ccpr sql` both call these functions. Everything is checked, here and
@@ -237,7 +237,7 @@ def _scope(subscription: Subscription) -> tuple[NamePatterns, NamePatterns]:
     )
 
 
-# ---- alter, pause, resume
+# ---- alter
 
 
 def alter(workspace: Workspace, name: str, change: SettingsChange) -> Subscription:
@@ -351,16 +351,6 @@ def _check_same_cluster(
         ) from error
     if at != context.current.at:
         raise UpstreamDiffers(f"its snapshot {context.current.name} is of another time", subject=subject)
-
-
-def pause(workspace: Workspace, name: str) -> LogRow:
-    """Nothing runs or commits until it is resumed."""
-    return workspace.log.pause(name)
-
-
-def resume(workspace: Workspace, name: str) -> LogRow:
-    """Continue from the checkpoint. An error is cleared, and a wait after failures ends."""
-    return workspace.log.resume(name)
 
 
 # ---- show

@@ -21,7 +21,7 @@ import typer.testing
 
 import ccpr
 from ccpr.cli.main import app
-from ccpr.serve.listening import Ignoring
+from ccpr.serve.listening import Listener
 from ccpr.serve.replicator import Replicator
 from ccpr.service.workspace import Workspace
 from ccpr.state.targets import Target
@@ -127,9 +127,9 @@ def program(*options: str) -> Iterator[tuple[subprocess.Popen, str]]:
 
 
 @contextmanager
-def running(listener: Ignoring | None = None, **options: Any) -> Iterator[Replicator]:
+def running(listener: Listener | None = None, **options: Any) -> Iterator[Replicator]:
     with closing(Workspace()) as workspace:
-        replicator = Replicator(workspace, [listener or Ignoring()], **options)
+        replicator = Replicator(workspace, [listener or Listener()], **options)
         replicator.start()
         try:
             yield replicator
@@ -238,7 +238,7 @@ def test_only_one_service_runs_on_a_state_folder(home: Path, upstream: Upstream)
 def test_subscriptions_made_altered_paused_and_dropped_meanwhile_are_taken_up(home: Path, upstream: Upstream) -> None:
     ended: Counter[str] = Counter()
 
-    class Count(Ignoring):
+    class Count(Listener):
         def iteration_ended(self, record, mirror, seconds) -> None:
             ended[record.subscription] += 1
 
@@ -267,7 +267,7 @@ def test_an_upstream_that_is_gone_is_found_again_and_the_other_is_not_delayed(ho
     other = Upstream()
     failed: list[str] = []
 
-    class Failures(Ignoring):
+    class Failures(Listener):
         def iteration_failed(self, row, failure, seconds) -> None:
             failed.append(failure.code)
 
@@ -300,7 +300,7 @@ def test_a_slow_target_never_delays_the_mirror(home: Path, shop: Shop) -> None:
     points: list[int] = []
     synced: list[int] = [0]  # how many points there were at the end of each sync
 
-    class Points(Ignoring):
+    class Points(Listener):
         def iteration_ended(self, record, mirror, seconds) -> None:
             if record.outcome.point:
                 points.append(record.outcome.lsn)

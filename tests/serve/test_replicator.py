@@ -21,7 +21,7 @@ from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.results import Listed, StepResults
 from ccpr.serve.holding import Holding
-from ccpr.serve.listening import Ignoring
+from ccpr.serve.listening import Listener
 from ccpr.serve.replicator import Replicator
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import SubscriptionMissing
@@ -39,7 +39,7 @@ LIMIT_SECONDS = 120.0
 MOST_TRANSACTIONS = 12  # of an idle iteration: 200 subscriptions at an interval of 10 s leave 50 ms of a core for each
 
 
-class Watch(Ignoring):
+class Watch(Listener):
     def __init__(self) -> None:
         self.reads = 0
         self.records: list[IterationRecord] = []
