@@ -108,10 +108,7 @@ class _Comparison:
             followed = {one.name: one for one in self._workspace.of(row).followers.all()}
             known = {target.name: target for target in self._workspace.of(row).targets.databases()}
         if one.paused is not None and one.paused != (row is not None and row.state == State.PAUSED):
-            verb, name = Verb.PAUSE if one.paused else Verb.RESUME, one.name
-            yield Action(
-                verb, name, do=lambda workspace: (workspace.log.pause if one.paused else workspace.log.resume)(name)
-            )
+            yield _stopped_or_not(one.name, paused=one.paused)
         for target in one.targets:
             if target.name in known:
                 yield from self._alter_target((*path, "targets", target.name), one.name, target, known[target.name])
@@ -291,6 +288,12 @@ class _Comparison:
             do = partial(targets.alter, name=name, target_name=one.name, login=given, settings=settings)
             check = None if given is None else lambda _: targets.try_login(*given)
             yield Action(Verb.ALTER_TARGET, name, one.name, changes=(*login, *changes), do=do, check=check)
+
+
+def _stopped_or_not(name: str, *, paused: bool) -> Action:
+    if paused:
+        return Action(Verb.PAUSE, name, do=lambda workspace: workspace.log.pause(name))
+    return Action(Verb.RESUME, name, do=lambda workspace: workspace.log.resume(name))
 
 
 def _drop(name: str, following: Following) -> Action:
