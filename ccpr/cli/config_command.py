@@ -4,6 +4,7 @@ folder what it says, write what there is."""
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,7 +151,7 @@ def apply(
         if not as_json:
             _show(wanted, found)
         outcomes: list[Outcome] = []
-        report = _ignore if as_json else _report
+        report = (lambda _: None) if as_json else _report
         if dry_run:
             outcomes = try_out(workspace, found.actions, report)
         elif found.actions:
@@ -248,10 +249,6 @@ def _report(outcome: "Outcome") -> None:
         err.print(f"  {outcome.note}", style="yellow")
 
 
-def _ignore(outcome: "Outcome") -> None:
-    pass
-
-
 def _document(wanted: "WantedConfig", found: "Plan", outcomes: "Sequence[Outcome]") -> dict[str, Any]:
     return {
         "file": wanted.document.source,
@@ -261,7 +258,7 @@ def _document(wanted: "WantedConfig", found: "Plan", outcomes: "Sequence[Outcome
         "plain_passwords": list(wanted.plain),
         "done": [{**_action(one.action), "note": one.note} for one in outcomes if one.done],
         "failed": [
-            {**_action(one.action), "error": None if one.failure is None else _parts(one.failure)}
+            {**_action(one.action), "error": None if one.failure is None else asdict(one.failure)}
             for one in outcomes
             if not one.done
         ],
@@ -277,10 +274,6 @@ def _action(action: "Action") -> dict[str, Any]:
         "about": action.about,
         "changes": {change.setting: [change.before, change.after] for change in action.changes},
     }
-
-
-def _parts(failure: Any) -> dict[str, str]:
-    return {name: getattr(failure, name) for name in ("code", "message", "subject", "remedy")}
 
 
 @config.command("export")

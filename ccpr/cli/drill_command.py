@@ -116,15 +116,9 @@ def _show_history(workspace: "Workspace", name: str, *, as_json: bool) -> None:
             one.rows,
             size_text(one.bytes),
             seconds_text(one.seconds),
-            "good" if one.good else _problem(one),
+            one.problem or "good",
         )
         for one in found[:_SHOWN]
     ]
     columns = ("started", "point", "into", "rows", "bytes", "took", "result")
     show_table(columns, cells, empty="no drill yet; `ccpr drill NAME` makes one")
-
-
-def _problem(one: "Drill") -> str:
-    if one.failure is not None:
-        return f"{one.failure.code}: {one.failure.message}"
-    return "; ".join(f"{table}: {how}" for table, how in one.differences.items())

@@ -209,7 +209,8 @@ def drawn_table(
 def _drawn(
     columns: Sequence[str], rows: Sequence[Sequence[Text]], right: Collection[int], fold: str
 ) -> "Table | Group":
-    words = [max(_longest_word(text) for text in (name, *cells)) for name, cells in _columns(columns, rows)]
+    texts = ((name, *(row[index].plain for row in rows)) for index, name in enumerate(columns))
+    words = [max(map(_longest_word, column)) for column in texts]
     words = [min(word, _SHORT) if name == fold else word for name, word in zip(columns, words, strict=True)]
     if out.is_terminal and sum(words) + 2 * (len(words) - 1) > out.width:
         return Group(*(line for row in rows for line in (*_record(columns, row), Text(""))))
@@ -224,11 +225,6 @@ def _drawn(
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _columns(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> Iterator[tuple[str, list[str]]]:
-    for index, name in enumerate(columns):
-        yield name, [row[index].plain for row in rows]
 
 
 def _longest_word(text: str) -> int:

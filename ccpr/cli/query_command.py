@@ -128,21 +128,15 @@ def _show_answer(
     schema, batches = database.batches(sql)
     if out_file is not None:
         rows = write_rows(out_file, schema, first_rows(batches, limit))
-        _report_file(rows, out_file, database.point.lsn, as_json=as_json)
+        lsn = database.point.lsn
+        told = {"lsn": lsn, "rows": rows, "file": str(out_file), "bytes": out_file.stat().st_size}
+        answer(told, f"{counted(rows, 'row')} at point {lsn} in {out_file}", as_json=as_json)
     elif as_json:
         shown = [row for batch in first_rows(batches, limit) for row in json_rows(batch)]
         show_json({"lsn": database.point.lsn, "columns": schema.names, "rows": shown})
     else:
         most = limit or MOST_SHOWN
         show_rows(_first(schema, batches, most + 1), most)
-
-
-def _report_file(rows: int, file: Path, lsn: int, *, as_json: bool) -> None:
-    answer(
-        {"lsn": lsn, "rows": rows, "file": str(file), "bytes": file.stat().st_size},
-        f"{counted(rows, 'row')} at point {lsn} in {file}",
-        as_json=as_json,
-    )
 
 
 def _prompt(database: "PointDatabase", name: str, limit: int) -> None:

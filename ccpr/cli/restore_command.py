@@ -1,5 +1,6 @@
 """`ccpr restore`: a kept point as a database of any MatrixOne."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,6 +77,7 @@ def restore(
     touched. The source is not asked. If it is interrupted, type the same again. Views, sequences, functions and grants
     are not loaded: --with-definitions writes a script of them."""
     from ccpr.matrixone.client.upstream_session import Session
+    from ccpr.matrixone.objects.timestamp import Timestamp
     from ccpr.matrixone.schema import DEFAULT_READING
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.open_store import open_store
@@ -151,7 +153,8 @@ def restore(
             )
         estimates.record(workspace.home, PHYSICAL, done.bytes, done.seconds)
     if as_json:
-        show_json(_json(done) | ({} if script is None else script.to_json()))
+        told = {**asdict(done), "time": str(Timestamp(done.at)), "seconds": round(done.seconds, 1)}
+        show_json(told | ({} if script is None else script.to_json()))
         return
     out.print(f"point {done.lsn} ({instant_text(done.at)}) is database {done.database} at {endpoint.address}")
     compared = "not compared" if check == CompareBy.NONE else f"{done.rows:,} rows compared ({check})"
@@ -211,18 +214,9 @@ def _restore_rows(
 
 
 def _rows_json(done: "LoadedPoint") -> dict[str, Any]:
-    return {
-        "database": done.database,
-        "lsn": done.lsn,
-        "at": done.at,
-        "tables": done.tables,
-        "rows": done.rows,
-        "bytes": done.bytes,
-        "seconds": round(done.seconds, 3),
-        "left_out": {table: list(lost) for table, lost in done.left_out.items()},
-        "there": list(done.there),
-        "behind": [one.to_json() for one in done.behind],
-    }
+    told = asdict(replace(done, row_sums={}))
+    del told["row_sums"]
+    return {**told, "seconds": round(done.seconds, 3)}
 
 
 class CopyProgress:
@@ -246,19 +240,3 @@ class CopyProgress:
             f"{size_text(progress.bytes_total)}",
             style="dim",
         )
-
-
-def _json(done: Any) -> dict[str, Any]:
-    from ccpr.matrixone.objects.timestamp import Timestamp
-
-    return {
-        "database": done.database,
-        "lsn": done.lsn,
-        "at": done.at,
-        "time": str(Timestamp(done.at)),
-        "tables": done.tables,
-        "objects": done.objects,
-        "bytes": done.bytes,
-        "rows": done.rows,
-        "seconds": round(done.seconds, 1),
-    }

@@ -12,7 +12,7 @@ import typer
 
 from ccpr.cli.arguments import AsJson, Name, PasswordFile
 from ccpr.cli.asking import read_login
-from ccpr.cli.output import answer, counted, opened, out, show_json
+from ccpr.cli.output import answer, counted, opened
 from ccpr.maintenance.errors import BadStateFile
 from ccpr.matrixone.client.endpoint import format_uri
 from ccpr.matrixone.errors import Terminal
@@ -123,13 +123,14 @@ def adopt_(name: Name, as_json: AsJson = False) -> None:
 
     with opened(as_json=as_json) as workspace, workspace.lease(name) as lease:
         adopted = adopt(lease, workspace.mirror_of(Subscription.from_row(lease.claim.row)))
-    if as_json:
-        show_json({"name": name, **asdict(adopted)})
-        return
     newest = "no point" if adopted.newest_point is None else f"newest {adopted.newest_point}"
     before = "none" if adopted.newest_before is None else str(adopted.newest_before)
-    out.print(f"adopted {counted(adopted.points, 'point')} of the mirror of {name}: {newest} (it was {before})")
-    out.print(f"next: ccpr verify {name}; ccpr run {name}")
+    answer(
+        {"name": name, **asdict(adopted)},
+        f"adopted {counted(adopted.points, 'point')} of the mirror of {name}: {newest} (it was {before})",
+        f"next: ccpr verify {name}; ccpr run {name}",
+        as_json=as_json,
+    )
 
 
 def _at(found: "SubscriptionState", url: str) -> "SubscriptionState":

@@ -195,6 +195,7 @@ def status(name: Name, target_name: AnyTarget = None, kind: OnlyKind = None, as_
     which is read, its tables with their versions."""
     from ccpr.pipeline.lag import LagMeter
     from ccpr.service import lakes
+    from ccpr.service.running import is_served
     from ccpr.service.status import ReadRow, target_statuses
 
     with opened(as_json=as_json) as workspace:
@@ -206,7 +207,7 @@ def status(name: Name, target_name: AnyTarget = None, kind: OnlyKind = None, as_
         statuses = target_statuses(workspace, read, records.history.newest(), lag, chosen)
         there = [None if one.lake is None else lakes.shown(one, workspace, name) for one in chosen]
         found = list(zip(chosen, statuses, there, strict=True))
-        served = _is_served(workspace)
+        served = is_served(workspace.home)
     if as_json:
         show_json([_status_json(*each) for each in found])
         return
@@ -214,12 +215,6 @@ def status(name: Name, target_name: AnyTarget = None, kind: OnlyKind = None, as_
         out.print(_no_targets(name))
     for each in found:
         _show_status(*each, served=served)
-
-
-def _is_served(workspace: "Workspace") -> bool:
-    from ccpr.service.running import is_served
-
-    return is_served(workspace.home)
 
 
 def _status_json(found: "Target", known: "TargetStatus", there: "LakeShown | None") -> dict[str, Any]:

@@ -92,15 +92,12 @@ def export_config(workspace: Workspace) -> Exported:
         if row.state == State.PAUSED:
             entry["paused"] = True
         records = workspace.of(row)
-        targets = _targets(records.targets.databases(), one.name, variables)
-        if targets:
-            entry["targets"] = targets
-        lakes = _lakes(records.targets.lakes())
-        if lakes:
-            entry["lakes"] = lakes
-        followers = _followers(records.followers.all(), one, variables)
-        if followers:
-            entry["followers"] = followers
+        below = {
+            "targets": _targets(records.targets.databases(), one.name, variables),
+            "lakes": _lakes(records.targets.lakes()),
+            "followers": _followers(records.followers.all(), one, variables),
+        }
+        entry |= {key: those for key, those in below.items() if those}
         file["subscriptions"][one.name] = entry
     if (spark := StoredSpark.of(workspace.home)) != StoredSpark():
         file["spark"] = _spark(spark, variables)

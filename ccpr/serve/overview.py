@@ -63,8 +63,8 @@ def _row(status: SubscriptionStatus, now: float) -> str:
         f"<span class={kind}>{escape(status.state)}</span>",
         "-" if status.newest_point is None else str(status.newest_point),
         _lag(status.lag_seconds),
-        "<br>".join(map(_target, status.targets)) or "-",
-        "<br>".join(map(_follower, status.followers)) or "-",
+        "<br>".join(_named(one, one.trouble or one.state) for one in status.targets) or "-",
+        "<br>".join(_named(one, one.state) for one in status.followers) or "-",
         "".join(_troubles(status, now)) or "-",
     )
     return f"<tr>{''.join(f'<td>{cell}' for cell in cells)}</tr>"
@@ -74,16 +74,9 @@ def _lag(seconds: float | None) -> str:
     return "-" if seconds is None else seconds_text(seconds)
 
 
-def _target(target: TargetStatus) -> str:
-    return _named(target.name, target.trouble or target.state, target.lag_seconds, ok=target.ok)
-
-
-def _follower(follower: FollowerStatus) -> str:
-    return _named(follower.name, follower.state, follower.lag_seconds, ok=follower.ok)
-
-
-def _named(name: str, state: str, lag: float | None, *, ok: bool) -> str:
-    return f"{escape(name)}: <span class={'ok' if ok else 'bad'}>{escape(state)}</span>, lag {_lag(lag)}"
+def _named(one: TargetStatus | FollowerStatus, state: str) -> str:
+    kind = "ok" if one.ok else "bad"
+    return f"{escape(one.name)}: <span class={kind}>{escape(state)}</span>, lag {_lag(one.lag_seconds)}"
 
 
 def _troubles(status: SubscriptionStatus, now: float) -> Iterator[str]:

@@ -12,7 +12,6 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.care_records import CopyRecord, Drill, Scrub, copied_tasks, drilled_tasks
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow
-from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
 
 _SECOND = 1e9  # nanoseconds
@@ -46,8 +45,7 @@ class DrillStatus:
     def trouble(self) -> str:
         """What requires operator action; empty if nothing does."""
         if self.last is not None and not self.last.good:
-            how = f"{self.last.failure.code}: {self.last.failure.message}" if self.last.failure else _shown(self.last)
-            return f"the last drill, of point {self.last.lsn}, failed: {how:.500}"
+            return f"the last drill, of point {self.last.lsn}, failed: {self.last.problem:.500}"
         if self.overdue:
             wanted = seconds_text(self.objective_seconds)
             return f"no good drill for {seconds_text(self.age_seconds)}, and {wanted} are the objective"
@@ -62,10 +60,6 @@ class DrillStatus:
             "last_good": None if self.last_good is None else self.last_good.to_json(),
             "trouble": self.trouble,
         }
-
-
-def _shown(drill: Drill) -> str:
-    return "; ".join(f"{table}: {how}" for table, how in drill.differences.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +205,7 @@ def copy_statuses(workspace: Workspace, subscription: Subscription, made_at: flo
     """Of all copies that are known, and of the one that the service is to make."""
     records, settings = workspace.of(subscription), subscription.settings
     known = {copy.place: copy for copy in records.copies.all()}
-    wanted, encrypt = _wanted_copy(settings)
+    wanted, encrypt = without_key(settings.copy_to) if settings.copy_to else ("", "")
     if wanted and settings.copy_every:
         known.setdefault(wanted, CopyRecord(wanted, encrypt, datetime.fromtimestamp(made_at, UTC)))
     newest = records.history.newest() if known else None
@@ -221,12 +215,6 @@ def copy_statuses(workspace: Workspace, subscription: Subscription, made_at: flo
         every = settings.copy_every if one.place == wanted else 0
         scrub = records.scrubs.get(one.place)
         yield CopyStatus(one, every, behind, max(0.0, workspace.clock() - since), scrub)
-
-
-def _wanted_copy(settings: Settings) -> tuple[str, str]:
-    if not settings.copy_to:
-        return "", ""
-    return without_key(settings.copy_to)
 
 
 def drill_status(workspace: Workspace, subscription: Subscription, made_at: float) -> DrillStatus | None:

@@ -29,7 +29,7 @@ from ccpr.matrixone.client.errors import BadUri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
-from ccpr.matrixone.schema import Kind, Reading, Table
+from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.as_asked import as_asked, read_schema
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached, StoreFailed
 from ccpr.mirror.mirror import Mirror
@@ -281,7 +281,9 @@ class _Work:
             scratch = Address(endpoint, f"{mine}{number}_{secrets.token_hex(4)}")
             source = PointSource(self.mirror, self.point, database, names)
             with self._scratch(scratch, place.password):
-                done = load_point(source, scratch, place.password, progress=self.progress, reading=self._reading())
+                done = load_point(
+                    source, scratch, place.password, progress=self.progress, reading=self.subscription.settings.reading
+                )
             found.update(done.row_sums)
             differences |= {one.table: str(one.failure) for one in done.behind}
         return differences
@@ -296,6 +298,3 @@ class _Work:
         finally:
             with DatabaseServer(scratch.endpoint, password) as server:
                 server.drop(scratch.database)
-
-    def _reading(self) -> Reading:
-        return self.subscription.settings.reading

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,16 +48,7 @@ class Script:
     behind: tuple[LaggingTargetTable, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "file": str(self.file),
-            "lsn": self.lsn,
-            "tables": self.tables,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "seconds": round(self.seconds, 3),
-            "remarks": {table: list(lost) for table, lost in self.remarks.items()},
-            "behind": [one.to_json() for one in self.behind],
-        }
+        return {**asdict(self), "file": str(self.file), "seconds": round(self.seconds, 3)}
 
 
 def write_script(source: PointSource, to: Path, dialect: Dialect, reading: Reading, progress: Progress) -> Script:

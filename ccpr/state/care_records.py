@@ -171,6 +171,13 @@ class Drill:
         return self.failure is None and not self.differences
 
     @property
+    def problem(self) -> str:
+        """Why it came to no end, or what differed; empty if it was good."""
+        if self.failure is not None:
+            return f"{self.failure.code}: {self.failure.message}"
+        return "; ".join(f"{table}: {how}" for table, how in self.differences.items())
+
+    @property
     def seconds(self) -> float:
         return (self.ended_at - self.started_at).total_seconds()
 
