@@ -246,7 +246,11 @@ def _in_full(status: "SubscriptionStatus", *, served: bool, verbose: bool) -> Gr
     if status.last_error is not None:
         _add_error(details, status.last_error)
     if status.next_attempt is not None:
-        who = f"by the service that runs here, {_in(status.next_attempt)}" if served else UNSERVED
+        who = (
+            f"by the service that runs here, in {seconds_text(status.next_attempt - wall_clock())}"
+            if served
+            else UNSERVED
+        )
         details.add("next attempt", f"{time_text(status.next_attempt)}, {who}")
     for warning in status.warnings:
         details.add("warning", warning, "yellow")
@@ -333,10 +337,6 @@ def _add_care(details: _Details, status: "SubscriptionStatus") -> None:
         details.add("files read again", f"all of them since {time_text(scrub.scrub.last_began_at.timestamp())}")
     for trouble in status.care.troubles:
         details.add("warning", trouble, "yellow")
-
-
-def _in(at: float) -> str:
-    return f"in {seconds_text(at - wall_clock())}"
 
 
 def target_lines(target: "TargetStatus", *, served: bool) -> Table:

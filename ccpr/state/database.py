@@ -239,7 +239,8 @@ def repeatable(function: Callable[P, T]) -> Callable[P, T]:
         import tenacity
 
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_may_answer),
+            retry=tenacity.retry_if_exception_type(StateUnavailable)
+            & tenacity.retry_if_not_exception_type(StateDiskFull),
             stop=lambda state: (state.seconds_since_start or 0.0) >= RETRY_SECONDS,
             wait=tenacity.wait_exponential_jitter(multiplier=0.05, max=1.0, jitter=0.05),
             before_sleep=tenacity.before_sleep_log(_log, logging.DEBUG),
@@ -248,10 +249,6 @@ def repeatable(function: Callable[P, T]) -> Callable[P, T]:
         return attempts(function, *args, **kwargs)
 
     return repeated
-
-
-def _may_answer(error: BaseException) -> bool:
-    return isinstance(error, StateUnavailable) and not isinstance(error, StateDiskFull)
 
 
 def fetch(connection: sa.Connection, query: sa.Select, **parameters: object) -> list[sa.Row]:

@@ -5,7 +5,7 @@ definitions. What the registry says is compared with them, and only names its ta
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ccpr.matrixone.ddl.definition import CreateTable, IndexKind, format_create_table
@@ -25,10 +25,6 @@ RETIRED, SWAPPING = "ccpr_gone_{}", "ccpr_between_{}"  # names that no user's ta
 _AS_TEXT = "longtext"
 
 
-def _nothing() -> Iterable[Table]:
-    return ()
-
-
 @dataclass(frozen=True)
 class ExpectedTables:
     """The definitions of one subscription.
@@ -39,7 +35,7 @@ class ExpectedTables:
     as_text : the target's columns that are kept as long text, `table.column` by their names upstream.
     """
 
-    read: Callable[[], Iterable[Table]] = field(default=_nothing)
+    read: Callable[[], Iterable[Table]] = tuple
     as_text: tuple[str, ...] = ()
 
     def prepare(self) -> None:

@@ -86,10 +86,6 @@ class SyncResult:
     whole: tuple[int, ...] = ()
 
 
-def _confirmed() -> None:
-    return
-
-
 def _not_watched(table_id: int, read: pa.Table, given: pa.Table) -> None:
     pass
 
@@ -111,7 +107,7 @@ class TargetSync:
         point: GlobalPoint,
         rules: TargetRules,
         *,
-        confirm: Callable[[], None] = _confirmed,
+        confirm: Callable[[], None] = lambda: None,
         progress: Progress = SILENT,
         reading: Reading = DEFAULT_READING,
         on_loaded: Callable[[int, pa.Table, pa.Table], None] = _not_watched,
