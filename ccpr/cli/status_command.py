@@ -246,11 +246,8 @@ def _in_full(status: "SubscriptionStatus", *, served: bool, verbose: bool) -> Gr
     if status.last_error is not None:
         _add_error(details, status.last_error)
     if status.next_attempt is not None:
-        who = (
-            f"by the service that runs here, in {seconds_text(status.next_attempt - wall_clock())}"
-            if served
-            else UNSERVED
-        )
+        left = seconds_text(status.next_attempt - wall_clock())
+        who = f"by the service that runs here, in {left}" if served else UNSERVED
         details.add("next attempt", f"{time_text(status.next_attempt)}, {who}")
     for warning in status.warnings:
         details.add("warning", warning, "yellow")

@@ -86,10 +86,6 @@ class SyncResult:
     whole: tuple[int, ...] = ()
 
 
-def _not_watched(table_id: int, read: pa.Table, given: pa.Table) -> None:
-    pass
-
-
 class TargetSync:
     """One sync of one target to the newest point. The destination is open; one thread.
 
@@ -110,7 +106,7 @@ class TargetSync:
         confirm: Callable[[], None] = lambda: None,
         progress: Progress = SILENT,
         reading: Reading = DEFAULT_READING,
-        on_loaded: Callable[[int, pa.Table, pa.Table], None] = _not_watched,
+        on_loaded: Callable[[int, pa.Table, pa.Table], None] = lambda table_id, read, given: None,
     ) -> None:
         self._destination, self._history, self._rules, self._confirm = destination, history, rules, confirm
         self._whole: list[int] = []
