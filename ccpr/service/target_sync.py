@@ -6,7 +6,7 @@ another target.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
@@ -20,12 +20,11 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import PointNotReached
 from ccpr.pipeline.errors import PlanOutdated
 from ccpr.pipeline.iteration import Iteration
+from ccpr.service.target_verifying import verify_target
 from ccpr.service.workspace import SyncedUnder, Workspace
-from ccpr.state.checkpoint.checkpoint_store import Location
-from ccpr.state.errors import LeaseLost, SubscriptionBusy, SubscriptionMissing, SubscriptionPaused, TargetMissing
+from ccpr.state.errors import LeaseLost
 from ccpr.state.history import GlobalPoint
 from ccpr.state.recorded_sums import MadeBy
-from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored
 from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetMoved, TargetTableUnknown
 
@@ -460,68 +459,3 @@ def _record_result(
 ) -> None:
     reached = result.lsn, result.snapshot_ts, result.needed_lsn
     records.record_sync(target, *reached, result.behind, workspace.now())
-
-
-def verify_target(workspace: Workspace, subscription: Subscription, target: Target) -> Failure | None:
-    """Ask a target whether it is where it is recorded, and record its answer: when it was verified, or the failure,
-    after which it is synced again. The caller holds the subscription's lease. Raises errors of the catalog database."""
-    records = workspace.of(target).targets
-    try:
-        with unexpected():
-            _check(target, _reached(workspace, subscription, target))
-    except CcprError as error:
-        failure = Failure.of(error)
-        records.record_failure(target, failure, workspace.now())
-        return failure
-    records.record_verified(target, workspace.now())
-    return None
-
-
-def is_still_away(workspace: Workspace, subscription: Subscription, target: Target) -> bool:
-    """Ask a target that failed when it was synced last whether it answers. If it does not, that is its next failed
-    attempt. The caller holds the subscription's lease. Raises errors of the catalog database."""
-    if target.failing is None:
-        return False
-    try:
-        with unexpected():
-            _reached(workspace, subscription, target)
-    except CcprError as error:
-        workspace.of(target).targets.record_failure(target, Failure.of(error), workspace.now())
-        return True
-    return False
-
-
-def verify_targets(workspace: Workspace, name: str, targets: Iterable[str]) -> None:
-    """Verify some targets of a subscription that nothing runs now; nothing happens if something does. Raises errors of
-    the catalog database."""
-    with suppress(SubscriptionBusy, SubscriptionPaused, SubscriptionMissing), workspace.lease(name) as lease:
-        subscription = Subscription.from_row(lease.claim.row)
-        records = workspace.of(lease.claim.row).targets
-        for target in targets:
-            with suppress(TargetMissing):  # it was removed meanwhile
-                found = records.any(target)
-                if found.is_quiet and found.is_to_verify(workspace.now()):
-                    verify_target(workspace, subscription, found)
-
-
-def _reached(workspace: Workspace, subscription: Subscription, target: Target) -> Location | None:
-    if target.lake is not None:
-        from ccpr.service.lakes import shown_location
-
-        return shown_location(workspace, subscription, target)
-    from ccpr.targets.address import address_of
-    from ccpr.targets.database_server import reached
-
-    address = address_of(target)
-    return reached(address, workspace.vault.open(target.sealed_password, address.endpoint), target.task_id)
-
-
-def _check(target: Target, reached: Location | None) -> None:
-    """Raises TargetMoved. The mark of all tables waits for those that wait."""
-    assert target.lsn is not None
-    assert target.snapshot_ts is not None
-    recorded = Location(target.lsn, target.snapshot_ts)
-    if reached == recorded or (target.behind and (reached is None or reached < recorded)):
-        return
-    here = "at no point" if reached is None else f"at point {reached.lsn}"
-    raise TargetMoved(f"it is {here}, and was left at point {target.lsn}", subject=f"target {target.name}")
