@@ -26,6 +26,17 @@ class RestoredDiffers(Terminal):
     )
 
 
+class DrillFailed(Terminal):
+    """A drill restored a point, and what it found is not what was recorded, or a table could not be restored."""
+
+    code = "DRILL_FAILED"
+    about = "point"
+    default_remedy = (
+        "`ccpr drill NAME --history` shows what differed. `ccpr verify NAME --deep` says which files are damaged, and "
+        "with `--repair` fetches what the upstream still has."
+    )
+
+
 class ScratchTaken(Terminal):
     """The place in which a drill restores has something that the drill did not make."""
 
