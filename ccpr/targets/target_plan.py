@@ -32,7 +32,7 @@ from ccpr.schema.alterations import (
     shadow_name,
     show_loaded,
 )
-from ccpr.schema.choices import DdlPolicy, Dialect
+from ccpr.schema.choices import Dialect
 from ccpr.schema.ddl_diff import comparable
 from ccpr.schema.policy import Decision, decide
 from ccpr.schema.sync_mark import NotSyncable
