@@ -274,7 +274,7 @@ class Mirror:
 
     def _info(self, ref: TableRef) -> TableInfo:
         columns = self._mirror.manifest(ref).table.user_columns
-        names, numbers = tuple(column.name for column in columns), (ref.rows, ref.bytes, ref.objects, ref.lsn)
+        names, numbers = tuple(column.name for column in columns), (ref.rows, ref.bytes, ref.objects, ref.changed_lsn)
         zero_dates = {column.name: column.zero_dates for column in columns if column.zero_dates}
         about = (unreadable_columns(columns), zero_dates)
         return TableInfo(ref.qualified_name, ref.table_id, ref.kind.value, names, *numbers, *about)

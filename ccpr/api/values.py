@@ -53,7 +53,7 @@ class TableInfo:
     rows : rows in the table's files, deleted ones included, which have not been merged away: an upper bound.
     bytes : of the table's files as they are stored, compressed.
     objects : how many files these are.
-    lsn : the point at which the table changed last.
+    lsn : the point at which its rows or definition changed last.
     unreadable : columns that this release cannot read, with the reason: they are of a type, or stored in a form, that
         it does not know. The others can be read, and a release that knows it reads all of them from the same mirror.
     zero_dates : how many values of a column are the zero date `0000-00-00`, for columns that have some: stored ones, as
@@ -119,7 +119,11 @@ def changes_by_point(found: Sequence[points.Point]) -> Iterator[PointChanges]:
     """Of points, oldest first."""
     before: Mapping[int, points.TableRef] = {}
     for point in found:
-        changed = {ref.qualified_name for key, ref in point.tables.items() if ref != before.get(key)}
+        changed = {
+            ref.qualified_name
+            for key, ref in point.tables.items()
+            if key not in before or ref.changed_lsn != before[key].changed_lsn
+        }
         lost = before.keys() - point.tables.keys() - point.behind.keys()
         gone = {before[key].qualified_name for key in lost} - changed
         names = (tuple(sorted(changed)), tuple(sorted(gone)))

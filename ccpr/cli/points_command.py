@@ -228,7 +228,7 @@ def history(
                 {
                     one.table.qualified_name
                     for one in points.changed(point.lsn).values()
-                    if whole or as_json or one.table.kind is not Kind.INDEX
+                    if one.changed_lsn == point.lsn and (whole or as_json or one.table.kind is not Kind.INDEX)
                 }
             )
             for point in found

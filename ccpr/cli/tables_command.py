@@ -68,6 +68,7 @@ def tables(
                         "table_id": ref.table_id,
                         "table": ref.qualified_name,
                         **ref.to_json(),
+                        "changed_lsn": ref.changed_lsn,
                         "unreadable": unreadable.get(ref.qualified_name, {}),
                         "zero_dates": zero_dates.get(ref.qualified_name, {}),
                     }
@@ -79,7 +80,15 @@ def tables(
         )
         return
     cells = [
-        (ref.qualified_name, _kind(ref.kind), ref.table_id, ref.objects, ref.rows, size_text(ref.bytes), ref.lsn)
+        (
+            ref.qualified_name,
+            _kind(ref.kind),
+            ref.table_id,
+            ref.objects,
+            ref.rows,
+            size_text(ref.bytes),
+            ref.changed_lsn,
+        )
         for ref in refs
         if whole or ref.kind is not Kind.INDEX
     ]

@@ -87,13 +87,13 @@ def zero_dates_metadata(outcome: IterationOutcome) -> dict[str, dg.TableMetadata
 
 def tables_shown(tables: Iterable[TableRef]) -> dg.TableMetadataValue:
     """The tables of a point, those that changed last first. Stored rows count versions that a tombstone hides."""
-    refs = sorted(tables, key=lambda ref: (-ref.lsn, ref.qualified_name))
+    refs = sorted(tables, key=lambda ref: (-ref.changed_lsn, ref.qualified_name))
     return metadata.table(
         (
             {
                 "table": ref.qualified_name,
                 "kind": ref.kind.value,
-                "changed_at_lsn": ref.lsn,
+                "changed_at_lsn": ref.changed_lsn,
                 "objects": ref.objects,
                 "stored_rows": ref.rows,
                 "mb": metadata.megabytes(ref.bytes),

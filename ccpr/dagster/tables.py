@@ -79,12 +79,12 @@ def report_tables(instance: dg.DagsterInstance, workspace: Workspace, subscripti
     if position == end:
         return 0
     points = history.changed(newest.lsn).values() if newest.lsn != seen else ()
-    changed = [point for point in points if point.table.kind is not Kind.INDEX]
+    changed = [one for one in points if one.table.kind is not Kind.INDEX and one.changed_lsn == newest.lsn]
     fresh = sorted(changed, key=lambda point: point.table.id)[:TABLES_AT_ONCE]
     left = TABLES_AT_ONCE - len(fresh)
     backlog = history.after(position[0], position[1], left) if left else []
     if left:
-        position = end if len(backlog) < left else [backlog[-1].lsn, backlog[-1].table.id]
+        position = end if len(backlog) < left else [backlog[-1].changed_lsn, backlog[-1].table.id]
     known = {point.table.id for point in fresh}
     others = [point for point in backlog if point.table.id not in known and point.table.kind is not Kind.INDEX]
     times = {point.lsn: point.at for point in history.global_points()} if others else {newest.lsn: newest.at}
@@ -155,7 +155,7 @@ class _Reported:
             **(more or {}),
             metadata.DDL: metadata.statement(table.ddl),
         }
-        return self._materialization(table, point.lsn, shown)
+        return self._materialization(table, point.changed_lsn, shown)
 
     def _materialization(self, table: Table, lsn: int, shown: Mapping[str, Any]) -> dg.AssetMaterialization:
         changed_at = self.times.get(lsn)

@@ -108,16 +108,16 @@ def _report(
     if before.lsn == target.lsn and before.table_id == _END and before.behind == tuple(sorted(behind)):
         return 0
     found = history.after(before.lsn, before.table_id, tables.TABLES_AT_ONCE)
-    reached = [point for point in found if point.lsn <= target.lsn]
+    reached = [point for point in found if point.changed_lsn <= target.lsn]
     is_last = len(found) < tables.TABLES_AT_ONCE or len(reached) < len(found)
-    position = (target.lsn, _END) if is_last else (found[-1].lsn, found[-1].table.id)
+    position = (target.lsn, _END) if is_last else (found[-1].changed_lsn, found[-1].table.id)
     # One that has caught up was passed over when its point was reported.
     caught_up = set(before.behind) - behind.keys()
     reached += _named(history, target.lsn, caught_up - {point.table.qualified_name for point in reached})
     times = {point.lsn: point.at for point in history.global_points()}
     reported = 0
     places = in_lake(target) if reached else {}
-    counted = _Counted(mirror, Timestamp(target.snapshot_ts))
+    counted = _Counted(mirror, Timestamp(target.snapshot_ts), times)
     for event in _events(subscription, target, reached, behind, times, places, counted):
         instance.report_runless_asset_event(event)
         reported += 1
@@ -131,10 +131,13 @@ class _Counted:
 
     mirror: Mirror
     at: Timestamp
+    times: Mapping[int, Timestamp]
 
     def rows(self, point: TablePoint) -> dict[str, int]:
         """Nothing where counting would take too long."""
-        found = None if point.ref is None else tables.visible_rows(self.mirror, point.ref, self.at)
+        # The files may be of a later point that has the same rows.
+        at = max(self.at, self.times.get(point.lsn, self.at))
+        found = None if point.ref is None else tables.visible_rows(self.mirror, point.ref, at)
         return {} if found is None else {metadata.ROW_COUNT: found}
 
 
@@ -156,10 +159,10 @@ def _events(
         table = point.table
         if table.kind is Kind.INDEX or table.qualified_name in behind or not has_copy(target, table):
             continue
-        at = times.get(point.lsn)
+        at = times.get(point.changed_lsn)
         shown = {
             metadata.SYNCED_WITH_POINT: target.lsn,
-            metadata.CHANGED_AT_LSN: point.lsn,
+            metadata.CHANGED_AT_LSN: point.changed_lsn,
             **({} if at is None else {metadata.LAST_CHANGE: metadata.clock(at)}),
             **counted.rows(point),
             **places.get(table.qualified_name, {}),
@@ -167,7 +170,7 @@ def _events(
             metadata.COLUMN_LINEAGE: tables.column_lineage(table, tables.table_key(subscription, table)),
         }
         key = tables.target_key(subscription, target.name, copy_database(target, table.database), table.name)
-        yield tables.short_enough(key, shown, {**tags, "dagster/data_version": str(point.lsn)})
+        yield tables.short_enough(key, shown, {**tags, "dagster/data_version": str(point.changed_lsn)})
     names = {"NAME": subscription, "TARGET": target.name, "LAKE": target.name}
     for name, late in sorted(behind.items()):
         shown = {

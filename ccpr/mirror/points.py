@@ -23,10 +23,12 @@ class TableRef:
 
     Attributes
     ----------
-    lsn : the iteration that wrote the manifest; less than the point's if the table has not changed since.
+    lsn : the iteration that wrote the manifest; less than the point's if its files are the same since.
     manifest : its path in the mirror.
     objects, rows, bytes : of the live objects, tombstones included; rows as stored, before deletes.
     parts : paths of the files that the manifest goes on from, oldest first (`ccpr.mirror.manifests`).
+    same_since : the point that changed its rows or definition last, where the manifest was written later, because the
+        upstream flushed or merged objects (`ccpr.pipeline.changed_tables`).
     """
 
     table_id: int
@@ -39,10 +41,16 @@ class TableRef:
     rows: int
     bytes: int
     parts: tuple[str, ...] = ()
+    same_since: int | None = None
 
     @property
     def qualified_name(self) -> str:
         return f"{self.database}.{self.name}"
+
+    @property
+    def changed_lsn(self) -> int:
+        """The point that changed rows or definition last."""
+        return self.lsn if self.same_since is None else self.same_since
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -60,6 +68,7 @@ class TableRef:
             "rows": self.rows,
             "bytes": self.bytes,
             **({"parts": list(self.parts)} if self.parts else {}),
+            **({} if self.same_since is None else {"same_since": self.same_since}),
         }
 
     @classmethod
@@ -77,6 +86,7 @@ class TableRef:
             integer_of(value["rows"]),
             integer_of(value["bytes"]),
             parts_of(table_id, value["parts"]) if "parts" in value else (),
+            integer_of(value["same_since"]) if "same_since" in value else None,
         )
 
 

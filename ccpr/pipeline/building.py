@@ -4,7 +4,7 @@ In isolated mode a table that fails does not move: it stays at its point, and th
 (docs/requirements.md B4).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -21,7 +21,7 @@ from ccpr.mirror.object_rows import ObjectDiff, rows_of, with_checksums
 from ccpr.mirror.points import LaggingTable
 from ccpr.pipeline.applying import holds_later_rows, with_found, write_table
 from ccpr.pipeline.catalog_diff import CatalogDiff
-from ccpr.pipeline.changed_tables import count_changed_tables
+from ccpr.pipeline.changed_tables import MovedTables, with_changes
 from ccpr.pipeline.committing import IterationResult, Last
 from ccpr.pipeline.copying import CopyReport
 from ccpr.pipeline.findings import is_measured
@@ -99,29 +99,39 @@ class PointBuilder:
             or self._late(listed) != self.last.behind
         ):
             return False
-        for table_id in sorted((self.last.tables.appendable.keys() & self.kept) - self.last.behind.keys()):
-            later = partial(holds_later_rows, self.mirror, self.last.tables.refs[table_id], self.last.point.at, self.at)
+        return next(self._moved_by_time(failures), None) is None
+
+    def _moved_by_time(self, failures: TableFailures, besides: Collection[int] = ()) -> Iterator[int]:
+        """Tables in which the time alone makes rows visible that the last point does not show; and those that fail."""
+        last = self.last.point
+        if last is None:
+            return
+        candidates = (self.last.tables.appendable.keys() & self.kept) - self.last.behind.keys()
+        for table_id in sorted(candidates.difference(besides)):
+            later = partial(holds_later_rows, self.mirror, self.last.tables.refs[table_id], last.at, self.at)
             if self._or_fail(table_id, failures, later) or table_id in failures:
-                return False
-        return True
+                yield table_id
 
     def _result(self, points: tuple[TablePoint, ...] | None, listed: Listed, report: CopyReport) -> IterationResult:
         failed = {table_id: (self.catalog.tables[table_id], failure) for table_id, failure in listed.failures.items()}
-        changed = self._changed(points, listed)
+        changed = 0
+        if points is not None:
+            redefined = {change.table.id for change in self.catalog.changes} | self.last.behind.keys()
+            came, went = (
+                set(pc.unique(rows.column("table_id")).to_pylist()) for rows in (listed.diff.added, listed.diff.removed)
+            )
+            since = None if self.last.point is None else self.last.point.at
+            moved = MovedTables(redefined, came, went)
+            points, changed = with_changes(self.mirror, points, self.last.tables, since, self.at, moved)
         return IterationResult(points, listed, report, failed, self._late(listed), self.kept, changed)
-
-    def _changed(self, points: tuple[TablePoint, ...] | None, listed: Listed) -> int:
-        last = self.last.point
-        redefined = {change.table.id for change in self.catalog.changes} | self.last.behind.keys()
-        since = None if last is None else last.at
-        merged = set(pc.unique(listed.diff.removed.column("table_id")).to_pylist())
-        return count_changed_tables(self.mirror, points or (), self.last.tables, since, self.at, redefined, merged)
 
     def _write(self, listed: Listed, report: CopyReport, failures: TableFailures) -> list[TablePoint]:
         """The manifest of each table that has changed; one whose own files are damaged fails."""
         points, diff = [], ObjectDiff(with_checksums(listed.diff.added, report.rows), listed.diff.removed)
         found = report.found
-        for table_id in sorted(self._to_write(listed)):
+        to_write = self._to_write(listed)
+        to_write |= set(self._moved_by_time(failures, to_write)) - failures.keys()
+        for table_id in sorted(to_write):
             before = None if table_id in listed.rebuilt else self.last.tables.get(table_id)
             written = self._or_fail(table_id, failures, partial(self._write_table, table_id, before, diff, found))
             if written is not None:

@@ -216,12 +216,13 @@ class PointHistory(Records):
         return {row.table_id: table_point(row._mapping) for row in rows}
 
     def after(self, lsn: int, table_id: int, most: int) -> list[TablePoint]:
-        """The present state of up to `most` tables, in the order of the points that changed them and of their ids, from
-        behind a place in this order. Tables that are gone are not among them."""
-        place = sa.tuple_(table_points.c.lsn, table_points.c.table_id)
+        """The present state of up to `most` tables, in the order of the points that changed rows or definition last,
+        and of their ids, from behind a place in this order. Tables that are gone are not among them."""
+        changed = sa.func.coalesce(table_points.c.same_since, table_points.c.lsn)
+        place = sa.tuple_(changed, table_points.c.table_id)
         mine = self._mine(table_points, gone=False) & ~_replaced()
         query = sa.select(table_points).where(mine, place > sa.tuple_(lsn, table_id))
-        rows = self._rows(query.order_by(table_points.c.lsn, table_points.c.table_id).limit(most))
+        rows = self._rows(query.order_by(changed, table_points.c.table_id).limit(most))
         return [table_point(row._mapping) for row in rows]
 
     def count_tables(self) -> int:
@@ -326,6 +327,7 @@ class PointHistory(Records):
             "table_schema": json.dumps(table.to_json(), ensure_ascii=False),
             "manifest": ref.manifest if ref else "",
             "parts": json.dumps(ref.parts) if ref and ref.parts else None,
+            "same_since": ref.same_since if ref else None,
             "objects": ref.objects if ref else 0,
             "appendable": point.appendable,
             "row_count": ref.rows if ref else 0,

@@ -15,7 +15,7 @@ from ccpr.state.database import create_engine, exclusive, place, repeatable, typ
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.tables import METADATA, create_tables, versions
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 OLDEST = 10  # of release 0.2.0, which migrates those before
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
@@ -99,5 +99,11 @@ def _create_view(connection: sa.Connection) -> None:
         )
 
 
+def _to_11(connection: sa.Connection) -> None:
+    """The last change of a table's rows. What is there has null: each table changed where its manifest was written."""
+    if "same_since" not in {column["name"] for column in sa.inspect(connection).get_columns("ccpr_table_points")}:
+        connection.exec_driver_sql("ALTER TABLE ccpr_table_points ADD COLUMN same_since BIGINT")
+
+
 # Steps to each version after OLDEST, by its number. A step may run twice.
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {}
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {11: _to_11}

@@ -15,7 +15,7 @@ from ccpr.state.tables import table_points
 
 _INTEGERS = ("table_id", "lsn", "objects", "row_count", "bytes", "appendable")
 _TEXTS = ("database_name", "table_name", "manifest")
-REF_COLUMNS = [table_points.c[name] for name in (*_INTEGERS, *_TEXTS, "kind", "parts", "task_id")]
+REF_COLUMNS = [table_points.c[name] for name in (*_INTEGERS, *_TEXTS, "kind", "parts", "same_since", "task_id")]
 _KINDS = {kind.value: kind for kind in Kind}
 
 
@@ -34,6 +34,11 @@ class TablePoint:
     ref: TableRef | None
     lsn: int
     appendable: int = 0
+
+    @property
+    def changed_lsn(self) -> int:
+        """The point that changed rows or definition last; this one if the table is gone."""
+        return self.lsn if self.ref is None else self.ref.changed_lsn
 
 
 def table_point(row: Mapping) -> TablePoint:
@@ -63,7 +68,8 @@ def table_refs(rows: Sequence[sa.Row]) -> tuple[list[TableRef], Sequence[int]]:
     parts = [() if cell is None else _parts_in(row) for cell, row in zip(columns["parts"], rows, strict=True)]
     kinds = map(_KINDS.__getitem__, columns["kind"])
     databases, names, manifests = texts
-    fields = (ids, databases, names, kinds, lsns, manifests, objects, counts, sizes, parts)
+    since = [cell if cell is None else _since_in(row) for cell, row in zip(columns["same_since"], rows, strict=True)]
+    fields = (ids, databases, names, kinds, lsns, manifests, objects, counts, sizes, parts, since)
     return list(map(TableRef, *fields)), appendable
 
 
@@ -80,13 +86,19 @@ def _ref(row: Mapping) -> tuple[TableRef, int]:
         place = integer_of(row["lsn"]), text_of(row["manifest"])
         table_id = integer_of(row["table_id"])
         parts = stored_parts(table_id, row["parts"])
-        ref = TableRef(table_id, *names, Kind(row["kind"]), *place, *numbers, parts)
+        since = None if row["same_since"] is None else integer_of(row["same_since"])
+        ref = TableRef(table_id, *names, Kind(row["kind"]), *place, *numbers, parts, since)
         return ref, integer_of(row["appendable"])
 
 
 def _parts_in(row: sa.Row) -> tuple[str, ...]:
     with row_understood(row._mapping):
         return stored_parts(row.table_id, row.parts)
+
+
+def _since_in(row: sa.Row) -> int:
+    with row_understood(row._mapping):
+        return integer_of(row.same_since)
 
 
 def _are_integers(values: Sequence[Any]) -> bool:

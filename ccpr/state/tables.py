@@ -142,6 +142,7 @@ table_points = sa.Table(
     sa.Column("table_schema", LONG_TEXT, nullable=False),
     sa.Column("manifest", sa.String(255), nullable=False),
     sa.Column("parts", LONG_TEXT),  # JSON: paths of the files that the manifest goes on from; null = none
+    sa.Column("same_since", sa.BigInteger),  # lsn of the last change of rows or definition; null = this one
     sa.Column("objects", sa.BigInteger, nullable=False),
     sa.Column("appendable", sa.BigInteger, nullable=False),
     sa.Column("row_count", sa.BigInteger, nullable=False),

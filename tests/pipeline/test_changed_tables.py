@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccpr.matrixone.schema import Kind
-from ccpr.pipeline import changed_tables
+from ccpr.mirror.delta import delta
 from ccpr_emulator.engine.storage import Storage
 from tests.histories.replicating import iterate
 from tests.support.lakes import Source, source
@@ -87,7 +87,8 @@ def test_definitions_count_and_a_truncated_table_counts_once(shop: Source) -> No
 def test_what_would_take_too_much_reading_counts(
     shop: Source, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changed_tables, "MOST_BYTES", 10)
+    monkeypatch.setattr(delta, "MOST_BYTES", 10)
+    monkeypatch.setattr(delta, "MOST_TIMES", 10)
     storage.flush(DATABASE, "b")
     assert storage.merge(DATABASE, "b")
     assert changed(shop) == 1

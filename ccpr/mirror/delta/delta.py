@@ -5,6 +5,7 @@ are read, and result in no change. The delta is divided into splits (`ccpr.mirro
 common. Source: decision deltas-by-commit-time.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -24,7 +25,7 @@ from ccpr.matrixone.objects.visibility import ListedObject, count_deletions, not
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.delta.duplicates import find_duplicates
 from ccpr.mirror.delta.row_keys import ALL_KEYS, KeyRange, Zone, key_zone
-from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit, joined, run_split
+from ccpr.mirror.delta.split import DeltaPart, DeltaShape, DeltaSplit, SplitRun, joined, run_split
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.points import Point, TableRef
@@ -32,6 +33,8 @@ from ccpr.mirror.pruning import stats_tell_of
 
 T = TypeVar("T")
 SPLIT_ROWS = 1 << 20  # rows of a split, roughly; their keys are in memory at a time
+MOST_TIMES = 20_000_000  # rows whose commit times are read to find out whether a table has changed: about a second
+MOST_BYTES = 4_000_000  # of objects whose keys and values are read for it, where the commit times do not tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,19 @@ def table_delta(
             left_out_then = {} if before is None else find_duplicates(mirror, before.ref, before.at).rows
             plan.leave_out(left_out_then, find_duplicates(mirror, after.ref, after.at).rows)
         return plan.delta()
+
+
+def differ(mirror: Mirror, before: TableAt, after: TableAt) -> bool:
+    """Whether a table has other rows at a later point. What would take too much reading to find out counts as a
+    difference. Raises as `table_delta`."""
+    delta = table_delta(mirror, before, after, split_rows=sys.maxsize)
+    with files_of(after.ref.qualified_name):
+        for split in delta.splits():
+            if split.rows <= MOST_TIMES and SplitRun(mirror, split).is_same():
+                continue
+            if split.bytes > MOST_BYTES or any(part.rows for part in run_split(mirror, split)):
+                return True
+    return False
 
 
 def manifest_delta(

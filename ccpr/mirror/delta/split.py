@@ -119,6 +119,11 @@ class DeltaSplit:
     left_out_after: Mapping[bytes, np.ndarray] = field(default_factory=dict)
 
     @property
+    def rows(self) -> int:
+        """Stored rows of the data objects."""
+        return sum(listed.stats.rows for listed in (*self.removed, *self.added, *self.kept))
+
+    @property
     def bytes(self) -> int:
         """Stored bytes of the objects that are opened; an upper bound of what is read."""
         every = (*self.removed, *self.added, *self.kept, *self.tombstones_before, *self.tombstones_after)
@@ -266,6 +271,29 @@ class SplitRun:
         yield from self._deletes(before, lost_rows(before, partner))
         yield from self._changed(before, after, doubtful_rows(after, partner), partner)
 
+    def is_same(self) -> bool:
+        """Whether both points show the same rows. Commit times tell it: none of the later rows is new, and they are as
+        many as before. Reads no keys; False also where the times do not tell."""
+        split, count = self.split, 0
+        before, after = split.removed, split.added
+        dead = self._deleted(split.tombstones_before, before, split.before, split.left_out_before)
+        for _, file, number, mask in self._blocks(before, dead, split.before):
+            count += file.blocks[number].rows if mask is None else np.count_nonzero(mask)
+        dead_after = self._deleted(split.tombstones_after, after, split.after, split.left_out_after)
+        for listed, file, number, mask in self._blocks(after, dead_after, split.after):
+            old = self._same(listed, file, number, None if mask is None else np.flatnonzero(mask))
+            if old is None or not old.all():
+                return False
+            count -= len(old)
+        return count == 0 and not any(
+            True
+            for one, other, at, then in (
+                (dead, dead_after, split.before, split.after),
+                (dead_after, dead, split.after, split.before),
+            )
+            for _ in self._only(one, other, at, then)
+        )
+
     # ---- which rows
 
     def _deleted(
@@ -286,13 +314,19 @@ class SplitRun:
         self, objects: Sequence[ListedObject], dead: Mapping[bytes, np.ndarray], at: Timestamp, *, dated: bool = False
     ) -> Iterator[_BlockRows]:
         """The visible rows of objects of one point. `dated`: also find out which of them are unchanged."""
+        for listed, file, number, mask in self._blocks(objects, dead, at):
+            yield from self._chunk(listed, file, number, mask, dated=dated)
+
+    def _blocks(
+        self, objects: Sequence[ListedObject], dead: Mapping[bytes, np.ndarray], at: Timestamp
+    ) -> Iterator[tuple[ListedObject, ObjectFile, int, np.ndarray | None]]:
+        """The blocks of objects of one point, by number, and which of their rows are visible; None = all."""
         for listed in objects:
             file, deletions = open_listed(listed, self.open_object), dead.get(listed.stats.object_id)
             check_deletions(listed, file, deletions)
             for block in file.blocks:
                 if block.rows and not self._is_outside(file, block.columns):
-                    mask = visible_mask(listed, file, block.number, deletions, at)
-                    yield from self._chunk(listed, file, block.number, mask, dated=dated)
+                    yield listed, file, block.number, visible_mask(listed, file, block.number, deletions, at)
 
     def _only(
         self, dead: Mapping[bytes, np.ndarray], other_dead: Mapping[bytes, np.ndarray], at: Timestamp, other: Timestamp
