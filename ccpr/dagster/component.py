@@ -3,13 +3,20 @@
 Its state is what `ccpr.dagster.inventory` reads: `dg utils refresh-defs-state` writes it, after it has made the state
 folder what `config` says, and loading the project reads nothing else. A project that is under development refreshes it
 by itself.
+
+Loading never fails for what is wrong outside of the project: what was known before stays, and `replication_health` and
+the log of the code location say what happened. `refresh-defs-state` says it too, and ends with an error.
 """
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._utils.env import using_dagster_dev
 from dagster.components.utils.defs_state import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
 from pydantic import Field
 
@@ -19,7 +26,7 @@ from ccpr.config.document import written
 from ccpr.config.wanted import WantedFollower, read_text
 from ccpr.dagster.definitions import build_definitions, build_sync_job
 from ccpr.dagster.health_sensor import build_health_sensor
-from ccpr.dagster.inventory import inventory_text, parse_inventory, read_inventory, within
+from ccpr.dagster.inventory import Inventory, read_inventory
 from ccpr.dagster.iteration_assets import (
     build_applied_tables,
     build_catalog_ddl,
@@ -34,11 +41,15 @@ from ccpr.dagster.log_sensor import build_log_sensor
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.retention_sensor import build_retention_sensor
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.dagster.table_specs import add_inputs, define, most_tables
+from ccpr.dagster.table_specs import TABLES_VARIABLE, add_inputs, define, most_tables
+from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import BadSetting
+from ccpr.state.patterns import NamePatterns
+from ccpr.state.settings import SENSOR_SECONDS
 
+_LOG = logging.getLogger("ccpr.dagster")
 _EXAMPLE = """\
 type: ccpr.dagster.CcprComponent
 attributes:
@@ -80,6 +91,21 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
     sensors that run and watch them, and jobs to act on them."""
 
     home: str = Field(default="", description="The state folder; empty for CCPR_HOME, else the nearest .ccpr upwards.")
+    sensor: bool = Field(
+        default=True,
+        description="Whether the sensor that runs subscriptions is on at first. Where `ccpr serve` runs on the same "
+        "state folder it only looks.",
+    )
+    interval: int = Field(default=SENSOR_SECONDS, ge=1, description="Seconds between two ticks of it, at least.")
+    freshness: int | None = Field(
+        default=None, ge=60, description="Seconds after which health is overdue; without it as the subscriptions say."
+    )
+    tables: str = Field(
+        default="", description="Which tables are assets: patterns of `table` or `database.table`, joined by commas."
+    )
+    most_tables: int | None = Field(
+        default=None, ge=0, description=f"How many of all subscriptions; without it {TABLES_VARIABLE}, or 1000."
+    )
     config: dict[str, Any] = Field(
         default_factory=dict,
         description="Subscriptions with their upstreams, intervals and targets, as in a ccpr.yaml. Applied when the "
@@ -102,15 +128,26 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
         return Workspace(Path(self.home) if self.home else None)
 
     def write_state_to_path(self, state_path: Path) -> None:
+        before, trouble = _inventory_in(state_path), ""
         if self.config:
-            with self._workspace as workspace:
-                apply_config(workspace, self.config)
-        state_path.write_text(inventory_text(read_inventory(self._workspace, room=most_tables())))
+            try:
+                with self._workspace as workspace:
+                    apply_config(workspace, self.config)
+            except CcprError as error:
+                trouble = printable(str(error))
+            except dg.Failure as error:
+                trouble = error.description or ""
+        found = read_inventory(self._workspace, room=most_tables(self.most_tables), chosen=NamePatterns.of(self.tables))
+        trouble = "; ".join(filter(None, (trouble, found.trouble)))
+        state_path.write_text(replace(found, trouble=trouble).after(before).to_text())
+        if trouble and not using_dagster_dev():
+            raise dg.Failure(trouble, allow_retries=False)
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
-        known = [] if state_path is None else parse_inventory(state_path.read_text())
-        prefix = self.translation.key_prefix
-        loaded = define(within(known, most_tables()), prefix)
+        found, prefix = _inventory_in(state_path), self.translation.key_prefix
+        if found.trouble:
+            _LOG.warning("%s", found.trouble)
+        loaded = define(found.within(most_tables(self.most_tables)), prefix)
         steps = [
             build(prefix)
             for build in (
@@ -128,10 +165,30 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
             others=[build_upstream_database(prefix), build_mirror(prefix)],
             loaded=loaded,
             jobs=[build_sync_job(steps)],
-            sensors=[build_log_sensor(), build_health_sensor(), build_retention_sensor()],
+            sensors=[
+                build_log_sensor(is_on=self.sensor, seconds=self.interval),
+                build_health_sensor(),
+                build_retention_sensor(),
+            ],
             replication=Replication(home=self.home, key_prefix=list(prefix)),
             spark=SparkResource(home=self.home or None, engine=self.engine),
-        ).map_asset_specs(func=self.translation.of)
+        ).map_asset_specs(func=self._completed)
+
+    def _completed(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        if self.freshness is not None and spec.freshness_policy is not None:
+            policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=self.freshness))
+            spec = spec.replace_attributes(freshness_policy=policy)
+        return self.translation.of(spec)
+
+
+def _inventory_in(state_path: Path | None) -> Inventory:
+    """The state that was written, if it can be read."""
+    if state_path is None or not state_path.exists():
+        return Inventory()
+    try:
+        return Inventory.of(state_path.read_text())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Inventory((), f"the state of the component cannot be read ({error}): `dg utils refresh-defs-state`")
 
 
 def apply_config(workspace: Workspace, config: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ import dagster as dg
 from ccpr.dagster import documentation, metadata
 from ccpr.dagster.actions import build_actions
 from ccpr.dagster.events import MIRROR, TARGET_DATABASES
+from ccpr.dagster.health import HEALTH
 from ccpr.dagster.health_assets import all_health_check, build_all_health
 from ccpr.dagster.mirror_io import MirrorIOManager
 from ccpr.dagster.replication import Replication
@@ -45,6 +46,10 @@ def build_definitions(
         spec = spec.merge_attributes(metadata={metadata.DOCUMENTATION: documentation.of_asset(spec)})
         if spec.key == dg.AssetKey([*loaded.prefix, TARGET_DATABASES]):
             return spec.replace_attributes(kinds=set(sorted(loaded.target_kinds)[:3]))  # Dagster allows three
+        if spec.key == dg.AssetKey([*loaded.prefix, HEALTH]) and loaded.trouble:
+            return spec.replace_attributes(
+                description=f"**Not all was loaded.** {loaded.trouble}\n\n{spec.description}"
+            )
         if spec.key == dg.AssetKey([*loaded.prefix, MIRROR]) and loaded.left_out:
             return spec.replace_attributes(description=f"{spec.description} {loaded.left_out_text()}")
         return spec

@@ -20,6 +20,7 @@ from ccpr.dagster.present import present_events
 from ccpr.dagster.replica_health import UNREADABLE, quick_verdict
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import changed, health_events, report
+from ccpr.dagster.table_checks import report_table_checks
 from ccpr.dagster.tables import newest_reported, report_tables
 from ccpr.dagster.target_health import read_targets, target_databases_event, target_events
 from ccpr.dagster.target_tables import report_target_tables
@@ -49,7 +50,7 @@ def build_health_sensor() -> dg.SensorDefinition:
     def sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
         workspace, instance = replication.workspace, context.instance
         if not workspace.has_catalog:
-            return dg.SensorResult(skip_reason="there is no subscription")
+            return dg.SensorResult(skip_reason=no_subscription(workspace))
         end = time.monotonic() + _SECONDS
         remember_prefix(instance, replication.key_prefix)
         rows, bad = workspace.log.all_rows()
@@ -63,6 +64,7 @@ def build_health_sensor() -> dg.SensorDefinition:
         if new:  # before what is reported of them
             instance.add_dynamic_partitions(SUBSCRIPTIONS.name, new)
         _report_unseen(instance, workspace, rows, recovered, end)
+        report_table_checks(context, workspace, rows, verdicts, replication.key_prefix, end)
         try:
             events = health_events(instance, workspace, news) if news else []
             events += target_events(instance, workspace, rows)
@@ -101,6 +103,13 @@ def _unseen(instance: dg.DagsterInstance, workspace: Workspace, row: LogRow) -> 
     if targets and not any(one.is_failing or one.lsn is None for one in targets):
         found += target_databases_event(targets).runless(row.subscription_name)
     return found
+
+
+def no_subscription(workspace: Workspace) -> str:
+    """Why a tick has nothing to do where there is no state."""
+    return printable(
+        f"there is no subscription in {workspace.home}: `ccpr subscribe`, or set CCPR_HOME to another folder"
+    )
 
 
 def read_verdicts(workspace: Workspace, rows: list[LogRow | BadRow]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 of (`ccpr.dagster.table_specs`). Our own project reads it when it is loaded; a component keeps it as its state."""
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,9 +11,11 @@ from ccpr.dagster.health import objective_of, objective_seconds
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.mirror.points import TableRef
 from ccpr.service.care_status import with_care
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
+from ccpr.state.patterns import ALL_NAMES, NamePatterns
 from ccpr.state.subscription import Subscription
 from ccpr.state.targets import Target, TargetState
 from ccpr.targets.address import address_of
@@ -95,49 +96,75 @@ class KnownSubscription:
         )
 
 
-def read_inventory(workspace: Workspace | None = None, *, room: int) -> list[KnownSubscription]:
-    """What there is now; `room` is for tables of all subscriptions. Nothing where the state cannot be read, so that the
-    rest can be loaded, and say why."""
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """
+    Attributes
+    ----------
+    trouble : what could not be read or done, with what to do; empty if nothing. The rest is there all the same.
+    """
+
+    known: tuple[KnownSubscription, ...] = ()
+    trouble: str = ""
+
+    def to_text(self) -> str:
+        return json.dumps({"known": [one.to_json() for one in self.known], "trouble": self.trouble})
+
+    @classmethod
+    def of(cls, text: str) -> "Inventory":
+        """Raises ValueError, KeyError or TypeError for what `to_text` has not written; 0.2.0 wrote a list."""
+        value = json.loads(text)
+        known = tuple(map(KnownSubscription.from_json, value if isinstance(value, list) else value["known"]))
+        return cls(known, "" if isinstance(value, list) else text_of(value["trouble"]))
+
+    def within(self, room: int) -> "Inventory":
+        """With as many tables of all as there is room for."""
+        found: list[KnownSubscription] = []
+        for one in self.known:
+            kept = one.tables[:room]
+            found.append(replace(one, tables=kept, left_out=one.left_out + len(one.tables) - len(kept)))
+            room -= len(kept)
+        return replace(self, known=tuple(found))
+
+    def after(self, before: "Inventory") -> "Inventory":
+        """With what was known before of those that could not be read now."""
+        names = {one.name for one in self.known}
+        lost = tuple(one for one in before.known if one.name not in names) if self.trouble else ()
+        return replace(self, known=self.known + lost)
+
+
+def read_inventory(workspace: Workspace | None = None, *, room: int, chosen: NamePatterns = ALL_NAMES) -> Inventory:
+    """What there is now, as far as the state can be read.
+
+    Parameters
+    ----------
+    room : for tables of all subscriptions.
+    chosen : which tables, by name or by `database.table`.
+    """
     with closing(workspace or Workspace()) as opened:
         if not opened.has_catalog:
-            return []
+            return Inventory()
+        known, troubles = list[KnownSubscription](), list[str]()
         try:
-            rows, _ = opened.log.all_rows()
-        except CcprError:
-            return []
-        return list(_known(opened, rows, room))
+            rows, bad = opened.log.all_rows()
+            troubles += [_trouble(row.error) for row in bad]
+            cared_for = {row.task_id for row in with_care(opened, rows)}
+        except CcprError as error:
+            return Inventory((), _trouble(error))
+        for row in rows:
+            try:
+                targets = opened.of(row).targets.all()
+                one = _subscription(opened, row, targets, has_care=row.task_id in cared_for)
+                known.append(_with_tables(opened, row, one, targets, room, chosen))
+            except CcprError as error:
+                troubles.append(_trouble(error))
+            else:
+                room -= len(known[-1].tables)
+        return Inventory(tuple(known), "; ".join(troubles))
 
 
-def inventory_text(found: list[KnownSubscription]) -> str:
-    return json.dumps([one.to_json() for one in found])
-
-
-def parse_inventory(text: str) -> list[KnownSubscription]:
-    """Raises ValueError, KeyError or TypeError for what `inventory_text` has not written."""
-    return [KnownSubscription.from_json(value) for value in json.loads(text)]
-
-
-def within(known: list[KnownSubscription], room: int) -> list[KnownSubscription]:
-    """With as many tables of all as there is room for."""
-    found: list[KnownSubscription] = []
-    for one in known:
-        kept = one.tables[:room]
-        found.append(replace(one, tables=kept, left_out=one.left_out + len(one.tables) - len(kept)))
-        room -= len(kept)
-    return found
-
-
-def _known(workspace: Workspace, rows: list[LogRow], room: int) -> Iterator[KnownSubscription]:
-    cared_for = {row.task_id for row in with_care(workspace, rows)}
-    for row in rows:
-        try:
-            targets = workspace.of(row).targets.all()
-            one = _subscription(workspace, row, targets, has_care=row.task_id in cared_for)
-            one = _with_tables(workspace, row, one, targets, room)
-        except CcprError:
-            continue  # its row or a point cannot be read: the sensor's ticks and `ccpr status` say so
-        room -= len(one.tables)
-        yield one
+def _trouble(error: CcprError) -> str:
+    return printable(str(error))
 
 
 def _subscription(workspace: Workspace, row: LogRow, targets: list[Target], *, has_care: bool) -> KnownSubscription:
@@ -159,10 +186,15 @@ def _destination(target: Target) -> KnownTarget:
 
 
 def _with_tables(
-    workspace: Workspace, row: LogRow, one: KnownSubscription, targets: list[Target], room: int
+    workspace: Workspace, row: LogRow, one: KnownSubscription, targets: list[Target], room: int, chosen: NamePatterns
 ) -> KnownSubscription:
+    """With the first tables by name for which there is room: the same ones whatever changes."""
     history = workspace.of(row).history
-    points = history.after(-1, -1, room) if room else []
+    newest = history.newest() if room else None
+    found = [] if newest is None else history.refs(newest.lsn)[0].values()
+    named = {ref.table_id: ref for ref in found if ref.kind is not Kind.INDEX and _is_chosen(ref, chosen)}
+    ids = sorted(named, key=lambda number: (named[number].qualified_name, number))[:room]
+    points = [] if newest is None else history.tables(newest.lsn, only=ids)
     active = [target for target in targets if target.state is TargetState.ACTIVE]
     tables = tuple(
         KnownTable(
@@ -173,7 +205,10 @@ def _with_tables(
                 if has_copy(target, point.table)
             ),
         )
-        for point in points
-        if point.table.kind is not Kind.INDEX
+        for point in (points[number] for number in ids)
     )
     return replace(one, tables=tables, left_out=history.count_tables() - len(tables))
+
+
+def _is_chosen(ref: TableRef, chosen: NamePatterns) -> bool:
+    return chosen.match(ref.name) or chosen.match(ref.qualified_name)

@@ -20,7 +20,7 @@ from ccpr.base.loops import unexpected
 from ccpr.base.wording import first_names
 from ccpr.dagster.events import idle
 from ccpr.dagster.followers import follower_events
-from ccpr.dagster.health_sensor import read_verdicts
+from ccpr.dagster.health_sensor import no_subscription, read_verdicts
 from ccpr.dagster.keys import Runless, remember_prefix, with_prefix
 from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
 from ccpr.dagster.object_list_schema import check_by_schema
@@ -39,6 +39,7 @@ from ccpr.pipeline.due import back_off, due_at
 from ccpr.pipeline.errors import TableChangedMeanwhile
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.step_names import Stage
+from ccpr.serve.single import is_served
 from ccpr.service.target_verifying import is_still_away, verify_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
@@ -72,17 +73,24 @@ _IN_FLIGHT = [
 _PARTITION_TAG = "dagster/partition"  # of runs that an operator started
 
 
-def build_log_sensor() -> dg.SensorDefinition:
-    """The sensor that polls `mo_ccpr_log` and asks for runs of the job, one iteration of one subscription each."""
+def build_log_sensor(*, is_on: bool = True, seconds: int = SENSOR_SECONDS) -> dg.SensorDefinition:
+    """The sensor that polls `mo_ccpr_log` and asks for runs of the job, one iteration of one subscription each.
+
+    Parameters
+    ----------
+    is_on : at first; who switches it in the UI decides.
+    seconds : between two ticks, at least.
+    """
 
     @dg.sensor(
         name=LOG_SENSOR,
         job_name=SYNC_JOB,
-        minimum_interval_seconds=SENSOR_SECONDS,
-        default_status=dg.DefaultSensorStatus.STOPPED,
+        minimum_interval_seconds=seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED,
         description="Starts the iteration of each subscription whose interval is over, at most one run of a "
         "subscription at a time. An iteration that finds nothing new is finished by the tick, without a run. One that "
-        "fails in a tick fails the tick; the others go on.",
+        "fails in a tick fails the tick; the others go on. Where `ccpr serve` runs on the same state folder, the tick "
+        "says so and starts nothing.",
     )
     def sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
         return _tick(context, replication)
@@ -91,6 +99,8 @@ def build_log_sensor() -> dg.SensorDefinition:
 
 
 def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
+    if not replication.workspace.has_catalog:
+        return dg.SensorResult(skip_reason=no_subscription(replication.workspace))
     end = time.monotonic() + TICK_SECONDS
     remember_prefix(context.instance, replication.key_prefix)
     if late := kept_failures(context.instance):
@@ -101,7 +111,8 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
         raise IterationsFailed(f"mo_ccpr_log cannot be read: {error}") from error
     in_flight = _in_flight(context.instance)
     tick = _Tick(failed={row.subscription_name: row.error for row in bad})
-    due = _due(rows, in_flight, replication.workspace.clock(), tick)
+    tick.served_elsewhere = is_served(replication.workspace.home)
+    due = [] if tick.served_elsewhere else _due(rows, in_flight, replication.workspace.clock(), tick)
     last_runs, failed_runs = _last_runs(context.instance, due)
     most_failed = len(tick.failed) + FAILURES_PER_TICK
     for row in sorted(due, key=lambda row: (row.watermark, row.subscription_name)):
@@ -111,7 +122,8 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
         else:
             has_failed = iteration_tag(row) in failed_runs
             _serve(replication.workspace, row, last_runs.get(iteration_tag(row)), end, tick, in_run=has_failed)
-    _verify_targets(replication.workspace, rows, in_flight, end, tick)
+    if not tick.served_elsewhere:
+        _verify_targets(replication.workspace, rows, in_flight, end, tick)
     partitions = _partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight)
     failures = _report_health(context.instance, replication.workspace, rows, bad, tick)
     if failures and not tick.requests:
@@ -183,6 +195,7 @@ class _Tick:
     failing: dict[str, Failures] = field(default_factory=dict)  # of those that wait: how the last attempts ended
     waiting: dict[str, float] = field(default_factory=dict)  # seconds until due
     left: int = 0  # due ones for which there was no time
+    served_elsewhere: bool = False  # `ccpr serve` runs them
 
     def describe(self) -> str:
         counts = {
@@ -209,6 +222,8 @@ class _Tick:
                 f"{len(self.stopped)} stopped by an error, repair and run: "
                 + first_names(f"ccpr run {name}" for name in self.stopped)
             )
+        if self.served_elsewhere:
+            parts.insert(0, "`ccpr serve` runs the subscriptions of this state folder, the sensor only looks")
         return (
             ("" if self.requests else "no run to start: ") + "; ".join(parts) if parts else "there is no subscription"
         )

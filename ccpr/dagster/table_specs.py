@@ -23,8 +23,9 @@ from ccpr.dagster.events import MIRROR
 from ccpr.dagster.followers import follower_asset, follower_check
 from ccpr.dagster.health import HEALTH
 from ccpr.dagster.health_assets import health_asset, health_check, target_asset, target_check
-from ccpr.dagster.inventory import KnownSubscription, KnownTable, read_inventory
+from ccpr.dagster.inventory import Inventory, KnownSubscription, KnownTable, read_inventory
 from ccpr.dagster.keys import prefixed
+from ccpr.dagster.table_checks import table_checks
 from ccpr.dagster.tables import column_schema, table_key, target_key, upstream_key
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
@@ -44,6 +45,7 @@ class TableDefinitions:
     subscriptions : their names.
     target_kinds : of their targets.
     prefix : of the keys of all.
+    trouble : what could not be read; empty if nothing.
     """
 
     assets: list[dg.AssetSpec] = field(default_factory=list)
@@ -52,6 +54,7 @@ class TableDefinitions:
     subscriptions: list[str] = field(default_factory=list)
     target_kinds: set[str] = field(default_factory=set)
     prefix: tuple[str, ...] = ()
+    trouble: str = ""
 
     def add(self, spec: dg.AssetSpec, subscription: str = "") -> None:
         """A spec with the keys of this package; of a subscription, which is its tag if Dagster allows the name."""
@@ -61,8 +64,8 @@ class TableDefinitions:
 
     def left_out_text(self) -> str:
         return (
-            f"{self.left_out} more tables have no lineage here, and a page once they change: {TABLES_VARIABLE} is the "
-            "limit."
+            f"{self.left_out} more tables have no lineage here, and a page once they change: the first by name have "
+            f"it. {TABLES_VARIABLE} is the limit; in a component `most_tables` is, and `tables` chooses them."
         )
 
 
@@ -71,10 +74,10 @@ def load_subscriptions(workspace: Workspace | None = None, prefix: Sequence[str]
     return define(read_inventory(workspace, room=most_tables()), prefix)
 
 
-def define(known: Sequence[KnownSubscription], prefix: Sequence[str] = ()) -> TableDefinitions:
+def define(found: Inventory, prefix: Sequence[str] = ()) -> TableDefinitions:
     """What is defined for what there is, by keys with a prefix."""
-    loaded = TableDefinitions(prefix=tuple(prefix))
-    for one in known:
+    loaded = TableDefinitions(prefix=tuple(prefix), trouble=found.trouble)
+    for one in found.known:
         loaded.subscriptions.append(one.name)
         loaded.left_out += one.left_out
         loaded.add(health_asset(one.name, one.objective, _group("tables", one.name)), one.name)
@@ -88,17 +91,21 @@ def define(known: Sequence[KnownSubscription], prefix: Sequence[str] = ()) -> Ta
         for name, database in one.followers:
             loaded.add(follower_asset(one.name, name, database, _group("followers", one.name)), one.name)
             loaded.checks.append(follower_check(one.name, name, database, loaded.prefix))
+        if one.tables:
+            loaded.checks.append(table_checks(one, loaded.prefix))
         for table in one.tables:
             for spec in _specs(one, table):
                 loaded.add(spec, one.name)
     return loaded
 
 
-def most_tables() -> int:
-    """For how many tables there is room: the setting, or the default for what is not a number. The process of a run
-    executes none of the tables."""
+def most_tables(wanted: int | None = None) -> int:
+    """For how many tables there is room: as many as are wanted, else the setting, or the default for what is not a
+    number. The process of a run executes none of the tables."""
     if _is_run():
         return 0
+    if wanted is not None:
+        return wanted
     text = os.environ.get(TABLES_VARIABLE, "")
     return int(text) if text.isdecimal() else DEFAULT_TABLES
 

@@ -74,6 +74,13 @@ def page(instance: dg.DagsterInstance, *path: str) -> dict[str, Any]:
     return {name: value.value for name, value in event.asset_materialization.metadata.items()}
 
 
+def data_versions(instance: dg.DagsterInstance) -> list[str | None]:
+    """Of each materialization of a table, oldest first."""
+    records = instance.fetch_materializations(dg.AssetKey([NAME, DATABASE, "a"]), limit=100).records
+    events = [record.asset_materialization for record in reversed(records)]
+    return [(event.tags or {}).get("dagster/data_version") for event in events if event is not None]
+
+
 def test_a_page_shows_visible_rows_columns_lineage_and_statements(
     storage: Storage, instance: dg.DagsterInstance
 ) -> None:
@@ -94,6 +101,26 @@ def test_a_page_shows_visible_rows_columns_lineage_and_statements(
     assert shown[metadata.ROW_COUNT] == 70 < shown[metadata.STORED_ROWS]
     assert shown[metadata.DDL_DIFF] == "no statement changed"
     assert report(instance) == 0, "all is reported"
+
+
+def test_other_files_with_the_same_rows_are_no_event(storage: Storage, instance: dg.DagsterInstance) -> None:
+    """The flush of an appendable object, and a merge: `last_change` and the data version are those of the rows."""
+    iterate(instance)
+    insert(storage, 100)
+    assert iterate(instance) == 1
+    before, versions = page(instance, DATABASE, "a"), data_versions(instance)
+    for rewrite in (storage.flush, storage.merge, storage.merge_tombstones):
+        rewrite(DATABASE, "a")
+        assert iterate(instance) == 0
+    assert ccpr("points", NAME)[-1]["tables_changed"] == 0, "there was a point"
+    assert ccpr("points", "history", NAME)[0]["tables"] == []
+    assert {one["table"]: one["changed_lsn"] for one in ccpr("tables", NAME)["tables"]}["d.a"] == 1
+    assert page(instance, DATABASE, "a") == before
+    assert data_versions(instance) == versions == ["0", "1"]
+    insert(storage, 101)
+    assert iterate(instance) == 1
+    shown = page(instance, DATABASE, "a")
+    assert (shown[metadata.ROW_COUNT], shown[metadata.LAST_CHANGE] > before[metadata.LAST_CHANGE]) == (102, True)
 
 
 def test_what_is_dropped_or_renamed_says_so(storage: Storage, instance: dg.DagsterInstance) -> None:

@@ -1,12 +1,16 @@
 """Every recorded (table, snapshot): replay → session → mirror → export equals the rows that were true."""
 
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import ccpr
+from ccpr.service.workspace import Workspace
 from tests.support.recordings_location import scenarios
-from tests.support.replica import SCENARIOS, replaying
+from tests.support.replica import NAME, SCENARIOS, Replica, replaying
 
 pytestmark = pytest.mark.recordings
 
@@ -28,6 +32,44 @@ def test_every_table_equals_the_source_at_every_point(scenario: str, recordings:
             replica.assert_equal_to_source(snapshot)
         for snapshot in range(1, last):  # again, back in time, after all has been copied
             replica.assert_equal_to_source(snapshot, at=snapshot - 1)
+        assert_changes_are_those_of_rows(replica, last)
+
+
+def assert_changes_are_those_of_rows(replica: Replica, last: int) -> None:
+    """Of each point the same tables have changed for `points`, `history`, `tables` and readers of the mirror: those
+    whose rows differ, and those that were defined anew."""
+    with closing(Workspace()) as workspace:
+        mirror = ccpr.open_mirror(workspace.mirror(NAME).store.url)
+    by_point = {one.lsn: set(one.changed) for one in mirror.history()}
+    counted = {one["lsn"]: one["tables_changed"] for one in replica.command("points", NAME)}
+    history = {one["lsn"]: set(one["tables"]) for one in replica.command("points", "history", NAME, "--last", "99")}
+    before: dict[str, pa.Table] = {}
+    defined: dict[str, tuple[int, str]] = {}
+    changed_at: dict[str, int] = {}
+    for lsn in range(last):
+        rows = {name: pq.read_table(file) for name, file in replica.in_scope(lsn + 1).items()}
+        with closing(Workspace()) as workspace:
+            tables = {one.table.qualified_name: one.table for one in workspace.of(NAME).history.tables(lsn).values()}
+        found = {name: (tables[name].id, tables[name].ddl) for name in rows}
+        other = {name for name in rows if name not in before or not same_rows(before[name], rows[name])}
+        redefined = {name for name in rows if found[name] != defined.get(name)}
+        assert other <= by_point[lsn] & rows.keys() <= other | redefined, lsn
+        assert history[lsn] & rows.keys() == by_point[lsn] & rows.keys(), lsn
+        gone = {one for one, _ in defined.values()} - {one for one, _ in found.values()}  # one may have come again
+        there = len(by_point[lsn] & rows.keys())
+        assert there <= counted[lsn] <= there + len(gone), lsn
+        changed_at |= dict.fromkeys(by_point[lsn], lsn)
+        of_mirror = {one.name: one.lsn for one in mirror.tables(at=lsn)}
+        for one in replica.command("tables", NAME, "--at", str(lsn))["tables"]:
+            if one["kind"] == "table":
+                assert one["changed_lsn"] == of_mirror[one["table"]] == changed_at[one["table"]]
+        before, defined = rows, found
+
+
+def same_rows(one: pa.Table, other: pa.Table) -> bool:
+    return one.equals(other) or (
+        one.num_rows == other.num_rows and sorted(map(repr, one.to_pylist())) == sorted(map(repr, other.to_pylist()))
+    )
 
 
 def test_a_list_that_the_upstream_does_not_give_is_an_error(recordings: Path, home: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.delta import delta
 from ccpr_emulator.engine.storage import Storage
-from tests.histories.replicating import iterate
+from tests.histories.replicating import NAME, iterate
 from tests.support.lakes import Source, source
 
 DATABASE = "shop"
@@ -55,6 +55,16 @@ def changed(shop: Source) -> int:
     outcome = iterate(shop.workspace)
     assert outcome.point
     return outcome.tables_changed
+
+
+def names_of_changes(shop: Source, lsn: int) -> tuple[set[str], set[str]]:
+    """What has changed in a point, by the catalog database and by the mirror."""
+    point, refs = shop.mirror.point(), shop.workspace.of(NAME).history.refs(lsn)[0]
+    if point.lsn != lsn:
+        return set(), set()  # an idle iteration
+    found = ([ref for ref in those.values() if ref.changed_lsn == lsn] for those in (refs, point.tables))
+    of_catalog, of_mirror = ({one.qualified_name for one in those if one.kind is Kind.TABLE} for those in found)
+    return of_catalog, of_mirror
 
 
 def test_a_merge_changes_no_table_and_an_index_table_is_none(shop: Source, storage: Storage) -> None:
@@ -121,6 +131,8 @@ def test_as_many_tables_have_changed_as_have_other_rows(shop: Source, storage: S
         for _ in range(chosen.randint(1, 5)):
             chosen.choice(acts)(chosen.choice("abc"))
         outcome, after = iterate(shop.workspace), rows(shop)
-        assert outcome.tables_changed == sum(before[name] != after[name] for name in "abc")
+        differ = {f"shop.{name}" for name in "abc" if before[name] != after[name]}
+        assert outcome.tables_changed == len(differ)
+        assert names_of_changes(shop, outcome.lsn) == (differ, differ)
         assert outcome.tables == 3, "its index table is none"
         before = after

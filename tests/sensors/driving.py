@@ -56,7 +56,12 @@ class Daemon:
     """Evaluates ticks and does what they request."""
 
     def __init__(
-        self, instance: dg.DagsterInstance, clock: Callable[[], float] = time.time, *, copying_here: bool = True
+        self,
+        instance: dg.DagsterInstance,
+        clock: Callable[[], float] = time.time,
+        *,
+        copying_here: bool = True,
+        location: dg.Definitions = defs,
     ) -> None:
         class OnClock(Replication):
             assert isinstance(Replication.workspace, property), "the property below overrides nothing"
@@ -67,29 +72,29 @@ class Daemon:
                     self._workspace = Workspace(clock=clock)
                 return self._workspace
 
-        resources = {**(defs.resources or {}), "replication": OnClock()}
+        resources = {**(location.resources or {}), "replication": OnClock()}
         resources["spark"] = ProcessCopying() if copying_here else SparkResource(engine="spark")
         self.instance = instance
         self.definitions = dg.Definitions(
-            assets=defs.assets,
-            asset_checks=defs.asset_checks,
-            jobs=defs.jobs,
-            sensors=defs.sensors,
+            assets=location.assets,
+            asset_checks=location.asset_checks,
+            jobs=location.jobs,
+            sensors=location.sensors,
             resources=resources,
-            executor=defs.executor,
+            executor=location.executor,
         )
         self._keys: set[str | None] = set()
 
-    def tick(self) -> SensorExecutionData:
+    def tick(self, sensor: dg.SensorDefinition = ccpr_log_sensor) -> SensorExecutionData:
         """Evaluate the sensor, and do what it requests besides runs."""
         with dg.build_sensor_context(
             instance=self.instance,
             instance_ref=self.instance.get_ref(),
             definitions=self.definitions,
-            sensor_name=ccpr_log_sensor.name,
+            sensor_name=sensor.name,
             resources=self.definitions.resources,
         ) as context:
-            data = ccpr_log_sensor.evaluate_tick(context)
+            data = sensor.evaluate_tick(context)
         for event in data.asset_events:
             self.instance.report_runless_asset_event(event)
         assert SUBSCRIPTIONS.name is not None

@@ -184,7 +184,7 @@ def test_drills_and_scrubs_that_are_asked_for_are_reported_when_they_change(
     row = subscribe("orders", **ran(10), sync_config='{"drill_every": 3600, "verify_within": 86400}')
     records, now = DrillRecords(workspace.log.engine, row.task_id), datetime.now(UTC)
     tick()
-    assert [one.name for one in read_inventory(room=0) if one.has_care] == ["orders"]
+    assert [one.name for one in read_inventory(room=0).known if one.has_care] == ["orders"]
     assert reported() == {}, "what has not changed is no news, and nothing is said of others"
     failure = Failure("OBJECT_DAMAGED", "a checksum differs", "object x", "Verify.")
     records.add(Drill(now, now, 0, 1, "scratch", failure=failure))
