@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._utils.env import using_dagster_dev
 from dagster.components.utils.defs_state import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from ccpr.config.config_actions import perform
 from ccpr.config.config_plan import plan
@@ -114,6 +113,7 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
     translation: Translation = Field(default_factory=Translation, description="What is changed in each asset.")
     engine: str = Field(default="auto", description="What copies: process, spark, or auto.")
     defs_state: ResolvedDefsStateConfig = DefsStateConfigArgs.local_filesystem()
+    _is_loading: bool = PrivateAttr(default=False)
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
@@ -138,10 +138,16 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
             except dg.Failure as error:
                 trouble = error.description or ""
         found = read_inventory(self._workspace, room=most_tables(self.most_tables), chosen=NamePatterns.of(self.tables))
+        if before.known and not self._workspace.has_catalog:
+            trouble = trouble or f"there is no state in {self._workspace.home}: set CCPR_HOME, or mount its disk"
         trouble = "; ".join(filter(None, (trouble, found.trouble)))
         state_path.write_text(replace(found, trouble=trouble).after(before).to_text())
-        if trouble and not using_dagster_dev():
+        if trouble and not self._is_loading:
             raise dg.Failure(trouble, allow_retries=False)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        self._is_loading = True
+        return super().build_defs(context)
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         found, prefix = _inventory_in(state_path), self.translation.key_prefix
