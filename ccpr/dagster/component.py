@@ -45,7 +45,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import BadSetting
-from ccpr.state.patterns import NamePatterns
+from ccpr.state.patterns import ALL_NAMES, NamePatterns
 from ccpr.state.settings import SENSOR_SECONDS
 
 _LOG = logging.getLogger("ccpr.dagster")
@@ -129,15 +129,17 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
 
     def write_state_to_path(self, state_path: Path) -> None:
         before, trouble = _inventory_in(state_path), ""
-        if self.config:
-            try:
+        chosen = ALL_NAMES
+        try:
+            chosen = NamePatterns.of(self.tables)
+            if self.config:
                 with self._workspace as workspace:
                     apply_config(workspace, self.config)
-            except CcprError as error:
-                trouble = printable(str(error))
-            except dg.Failure as error:
-                trouble = error.description or ""
-        found = read_inventory(self._workspace, room=most_tables(self.most_tables), chosen=NamePatterns.of(self.tables))
+        except (CcprError, ValueError) as error:
+            trouble = printable(str(error))
+        except dg.Failure as error:
+            trouble = error.description or ""
+        found = read_inventory(self._workspace, room=most_tables(self.most_tables), chosen=chosen)
         if before.known and not self._workspace.has_catalog:
             trouble = trouble or f"there is no state in {self._workspace.home}: set CCPR_HOME, or mount its disk"
         trouble = "; ".join(filter(None, (trouble, found.trouble)))

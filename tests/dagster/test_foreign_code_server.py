@@ -58,7 +58,8 @@ LOCATION = """{ locationOrError: workspaceLocationEntryOrError(name: "p") { ... 
     locationOrLoadError { __typename ... on PythonError { message errorChain { error { message } } } } } } }"""
 ASSETS = "{ assetNodes { assetKey { path } description } }"
 TICK = """mutation ($sensor: SensorSelector!) { sensorDryRun(selectorData: $sensor, cursor: null) {
-    ... on DryRunInstigationTick { evaluationResult { skipReason error { message errorChain { error { message } } } } } } }"""
+    ... on DryRunInstigationTick {
+      evaluationResult { skipReason error { message errorChain { error { message } } } } } } }"""
 
 
 def ccpr(*words: str, home: Path) -> None:
