@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from ccpr.dagster import metadata
 from ccpr.dagster.health import HEALTH
@@ -24,6 +25,7 @@ from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
+from ccpr.state.database import batches
 from ccpr.state.log_rows import LogRow
 from ccpr.state.quarantine import tasks_in_quarantine
 
@@ -32,6 +34,8 @@ _DESCRIPTION = (
     "The replica is as new as it should be, and the table is not in quarantine: what is built from it may run. It "
     "blocks: `AutomationCondition.all_deps_blocking_checks_passed()` waits for it. Executing it starts no iteration."
 )
+_NAMES = 3  # of a table's key behind the prefix: subscription, database, table
+_READ = 500  # checks whose last evaluation is read together
 _GRAVE = "grave"  # see `ccpr.dagster.health.replica_verdict`
 
 
@@ -102,8 +106,9 @@ def report_table_checks(
     graph, instance = context.repository_def.asset_graph, context.instance
     defined: dict[str, list[dg.AssetKey]] = {}
     for key in graph.asset_check_keys:
-        if key.name == TABLE_CURRENT:
-            defined.setdefault(key.asset_key.path[len(prefix)], []).append(key.asset_key)
+        path = key.asset_key.path
+        if key.name == TABLE_CURRENT and list(path[:-_NAMES]) == list(prefix):
+            defined.setdefault(path[-_NAMES], []).append(key.asset_key)
     troubled, found = tasks_in_quarantine(workspace.log.engine), dict[str, TableVerdicts]()
     for row in rows:
         name = row.subscription_name
@@ -114,17 +119,19 @@ def report_table_checks(
                 name, _GRAVE in verdicts.get(name, _GRAVE), apart, tuple(keys)
             )
     for key, one in news_of(known_verdicts(instance, found), found).items() if found else ():
-        if not _report(instance, one, prefix, end):
+        if not _report(instance, one, end):
             return
         remember(instance, {key: one})
 
 
-def _report(instance: dg.DagsterInstance, found: TableVerdicts, prefix: Sequence[str], end: float) -> bool:
+def _report(instance: dg.DagsterInstance, found: TableVerdicts, end: float) -> bool:
     """Returns whether there was time for all."""
-    checks = {key: dg.AssetCheckKey(key, TABLE_CURRENT) for key in found.defined}
-    last = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks.values()))
-    for key, check in checks.items():
-        says, record = found.says(dg.AssetKey(key.path[len(prefix) :])), last.get(check)
+    last = dict[dg.AssetCheckKey, AssetCheckExecutionRecord]()
+    for part in batches(found.defined, _READ):
+        checks = [dg.AssetCheckKey(key, TABLE_CURRENT) for key in part]
+        last.update(instance.event_log_storage.get_latest_asset_check_execution_by_key(checks))
+    for key in found.defined:
+        says, record = found.says(dg.AssetKey(key.path[-_NAMES:])), last.get(dg.AssetCheckKey(key, TABLE_CURRENT))
         if record is not None and record.evaluation is not None and (record.evaluation.description or "") == says:
             continue
         if time.monotonic() >= end:

@@ -98,6 +98,9 @@ def test_what_would_take_too_much_reading_counts(
     shop: Source, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delta, "MOST_BYTES", 10)
+    storage.flush(DATABASE, "c")
+    assert storage.merge(DATABASE, "c")
+    assert changed(shop) == 0, "commit times tell it"
     monkeypatch.setattr(delta, "MOST_TIMES", 10)
     storage.flush(DATABASE, "b")
     assert storage.merge(DATABASE, "b")

@@ -122,9 +122,12 @@ def differ(mirror: Mirror, before: TableAt, after: TableAt) -> bool:
     delta = table_delta(mirror, before, after, split_rows=sys.maxsize)
     with files_of(after.ref.qualified_name):
         for split in delta.splits():
-            if split.rows <= MOST_TIMES and SplitRun(mirror, split).is_same():
+            is_large = split.bytes > MOST_BYTES
+            if is_large and (mirror.store.folder is None or split.rows > MOST_TIMES):
+                return True  # of a bucket whole objects would be fetched
+            if SplitRun(mirror, split).is_same():
                 continue
-            if split.bytes > MOST_BYTES or any(part.rows for part in run_split(mirror, split)):
+            if is_large or any(part.rows for part in run_split(mirror, split)):
                 return True
     return False
 
