@@ -53,6 +53,11 @@ _EXAMPLE = """\
 type: ccpr.dagster.CcprComponent
 attributes:
   home: "{{ env.CCPR_HOME }}"      # the state folder
+  sensor: true                     # runs the subscriptions; it only looks where `ccpr serve` does
+  interval: 10                     # seconds between its ticks
+  freshness: 300                   # seconds after which health is overdue; without it as the subscriptions say
+  tables: "*"                      # which become assets, the first by name
+  most_tables: 1000
   config:                          # as a ccpr.yaml
     upstreams: {main: {uri: "mysql://sys#dump@db.example.com:6001", password: "${UPSTREAM_PASSWORD}"}}
     subscriptions: {shop: {upstream: main, database: shop, interval: 10s}}

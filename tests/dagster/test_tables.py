@@ -6,8 +6,9 @@ import multiprocessing
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from dagster._serdes import serialize_value
 
 from ccpr.cli.main import app
 from ccpr.dagster import metadata, tables
+from ccpr.dagster.component import CcprComponent
 from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE, load_subscriptions, most_tables
 from ccpr.dagster.tables import report_tables
 from ccpr.service.workspace import Workspace
@@ -180,6 +182,33 @@ def test_lineage_is_defined_for_as_many_tables_as_there_is_room_for(
     loaded = load_subscriptions()
     assert len(loaded.assets) == 3
     assert loaded.left_out_text().startswith("1 more tables")
+
+
+def test_a_component_says_which_tables_are_assets_and_whether_its_sensor_is_on(
+    storage: Storage, tmp_path: Path
+) -> None:
+    ccpr("run", NAME)
+    state = tmp_path / "state"
+
+    def made(**attributes: Any) -> dg.Definitions:
+        component = CcprComponent(**attributes)
+        component.write_state_to_path(state)
+        return component.build_defs_from_state(cast("dg.ComponentLoadContext", None), state)
+
+    def keys(found: dg.Definitions) -> set[str]:
+        return {spec.key.to_user_string() for spec in found.resolve_all_asset_specs()}
+
+    on, off = made(), made(sensor=False, interval=30, freshness=120, tables="d.b")
+    assert {"shop/d/a", "shop/d/b"} <= keys(on)
+    assert keys(on) - keys(off) == {"shop/d/a", "upstream/shop/d/a"}
+    assert "shop/d/a" in keys(made(most_tables=1)), "the first by name"
+    assert "shop/d/b" not in keys(made(most_tables=1))
+    sensors = [found.resolve_sensor_def(metadata.LOG_SENSOR) for found in (on, off)]
+    assert [sensor.default_status.name for sensor in sensors] == ["RUNNING", "STOPPED"]
+    assert [sensor.minimum_interval_seconds for sensor in sensors] == [10, 30]
+    policies = [spec.freshness_policy for spec in off.resolve_all_asset_specs() if spec.freshness_policy is not None]
+    assert policies
+    assert set(policies) == {dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=120))}
 
 
 def test_the_event_of_a_table_with_many_columns_fits_into_dagsters_storage(

@@ -19,6 +19,7 @@ from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG, 
 from ccpr.dagster.partitions import SUBSCRIPTIONS, sync_partitions
 from ccpr.dagster.replication import Replication
 from ccpr.matrixone.client.errors import ConnectionLost
+from ccpr.serve.single import OneService
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
@@ -154,6 +155,25 @@ def test_a_new_subscription_gets_its_partition_and_its_first_run(subscribe: Subs
         ATTEMPT_TAG: "0",
         WHY_TAG: "the first copy",
     }
+
+
+def test_where_a_service_runs_the_tick_only_looks_and_says_so(
+    subscribe: Subscribe, tick: Tick, workspace: Workspace
+) -> None:
+    """One runner a subscription: the sensor is on at first."""
+    assert ccpr_log_sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    subscribe("orders")
+    service = OneService(workspace)
+    service.start()
+    try:
+        result = tick()
+        assert not result.run_requests
+        assert "`ccpr serve` runs the subscriptions of this state folder, the sensor only looks" in str(
+            result.skip_reason
+        )
+    finally:
+        service.stop()
+    assert [request.partition_key for request in tick().run_requests or ()] == ["orders"]
 
 
 def test_one_query_to_dagster_finds_the_runs_of_all_due_iterations(
