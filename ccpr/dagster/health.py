@@ -48,7 +48,6 @@ class Health:
     shown : further metadata.
     has_target_trouble : a target fails, or has tables that wait.
     grave_by_targets : it is grave for this alone: the data of a target that fails is older than the objective.
-    is_fresh : the last attempt succeeded, and the data is not older than the objective.
     block : a statement that belongs to the sentence, in Markdown.
     """
 
@@ -63,7 +62,6 @@ class Health:
     shown: dict[str, Any] = field(default_factory=dict)
     has_target_trouble: bool = field(default=False, kw_only=True)
     grave_by_targets: bool = field(default=False, kw_only=True)
-    is_fresh: bool = field(default=True, kw_only=True)
     block: str = field(default="", kw_only=True)
 
     @property
@@ -103,8 +101,7 @@ class Health:
         )
 
     def events(self) -> Iterator[Runless]:
-        """For `DagsterInstance.report_runless_asset_event`: the check, and a point of the time series. What is not
-        fresh is observed: to Dagster, an asset is as old as its last materialization."""
+        """For `DagsterInstance.report_runless_asset_event`: the check, and a point of the time series."""
         yield dg.AssetCheckEvaluation(
             asset_key=self.key,
             check_name=self.check,
@@ -115,8 +112,7 @@ class Health:
         )
         shown = {metadata.IS_CURRENT: 1 if self.current else 0, **self.metadata(), metadata.SAYS: self.says}
         tags = {metadata.SUBSCRIPTION_TAG: self.subscription}
-        made = dg.AssetMaterialization if self.is_fresh else dg.AssetObservation
-        yield made(self.key, self.description, metadata=shown, tags=tags)
+        yield dg.AssetMaterialization(self.key, self.description, metadata=shown, tags=tags)
 
 
 def severity(grave: bool) -> dg.AssetCheckSeverity:

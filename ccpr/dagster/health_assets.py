@@ -3,7 +3,6 @@
 catalog database and start nothing."""
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 
 import dagster as dg
 
@@ -56,10 +55,10 @@ def health_asset(subscription: str, objective: float, group: str) -> dg.AssetSpe
         deps=[APPLIED_TABLES],
         group_name=group,
         description="How this subscription is, over time: `is_current` (1 or 0), `lag_seconds` when it was looked at, "
-        "and its state in a sentence. Every tick, run and iteration of the service adds a point: a materialization if "
-        "the data is as new as the objective asks, else an observation. So freshness is the age of the data. If "
-        f"nothing runs the subscription, its state is `{UNATTENDED}`. {PRESSING}",
-        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=max(60, round(objective)))),
+        "and its state in a sentence. Every tick, run and iteration of the service adds a point, failing ones too. The "
+        "check `replica_current` compares the age of the data with the objective; if nothing runs the subscription, "
+        f"its state is `{UNATTENDED}`. {PRESSING}",
+        metadata={metadata.OBJECTIVE_SECONDS: objective},
     )
 
 

@@ -94,7 +94,6 @@ def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, 
         shown,
         has_target_trouble=bool(behind),
         grave_by_targets=bool(late_targets and not grave),
-        is_fresh=lag.seconds is not None and not late and state not in (FAILING, STOPPED),
         block=next((target.block for target in behind if target.block), ""),
     )
 
@@ -103,7 +102,7 @@ def unreadable_health(subscription: str, error: CcprError) -> Health:
     """Of a subscription whose row cannot be read."""
     failure = with_names(LastError.of(Failure.of(error), again=False), {"NAME": subscription})
     shown = error_shown(failure, None)
-    return Health(subscription, "unreadable", False, True, short(says_of(failure)), shown=shown, is_fresh=False)
+    return Health(subscription, "unreadable", False, True, short(says_of(failure)), shown=shown)
 
 
 def quick_verdict(workspace: Workspace, row: LogRow, *, has_target_trouble: bool) -> str:

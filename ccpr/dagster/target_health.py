@@ -269,7 +269,6 @@ def _health(read: ReadRow, status: TargetStatus, lag: Lag, newest: int | None, n
         lsn=status.lsn,
         waits=waits,
         verified_at=status.verified_at,
-        is_fresh=state != FAILING,
         block=block,
     )
 
