@@ -19,7 +19,7 @@ from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG, 
 from ccpr.dagster.partitions import SUBSCRIPTIONS, sync_partitions
 from ccpr.dagster.replication import Replication
 from ccpr.matrixone.client.errors import ConnectionLost
-from ccpr.serve.single import OneService
+from ccpr.service.running import OneService
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.database import transaction
