@@ -163,7 +163,7 @@ def test_where_a_service_runs_the_tick_only_looks_and_says_so(
     """One runner a subscription: the sensor is on at first."""
     assert ccpr_log_sensor.default_status is dg.DefaultSensorStatus.RUNNING
     subscribe("orders")
-    service = OneService(workspace)
+    service = OneService(workspace.home)
     service.start()
     try:
         result = tick()
