@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from ccpr.base.errors import require
 
 if TYPE_CHECKING:
-    from ccpr.dagster.component import CcprComponent
+    from ccpr.dagster.component import CcprComponent, MirrorTranslator
     from ccpr.dagster.mirror_io import MirrorIOManager
 
-__all__ = ["CcprComponent", "MirrorIOManager"]
+__all__ = ["CcprComponent", "MirrorIOManager", "MirrorTranslator"]
 
-_HOMES = {"CcprComponent": "ccpr.dagster.component", "MirrorIOManager": "ccpr.dagster.mirror_io"}
+_HOMES = {
+    "CcprComponent": "ccpr.dagster.component",
+    "MirrorIOManager": "ccpr.dagster.mirror_io",
+    "MirrorTranslator": "ccpr.dagster.component",
+}
 
 require("dagster", "dagster", "pandera", "polars")
 

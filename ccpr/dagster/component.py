@@ -9,9 +9,11 @@ the log of the code location say what happened. `refresh-defs-state` says it too
 """
 
 import logging
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from ccpr.config.config_actions import perform
 from ccpr.config.config_plan import plan
 from ccpr.config.document import written
 from ccpr.config.wanted import WantedFollower, read_text
+from ccpr.dagster import metadata
 from ccpr.dagster.definitions import build_definitions, build_sync_job
 from ccpr.dagster.health_sensor import build_health_sensor
 from ccpr.dagster.inventory import Inventory, read_inventory
@@ -36,11 +39,13 @@ from ccpr.dagster.iteration_assets import (
     build_upstream_database,
     build_upstream_snapshots,
 )
+from ccpr.dagster.keys import prefixed
 from ccpr.dagster.log_sensor import build_log_sensor
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.retention_sensor import build_retention_sensor
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.dagster.table_specs import TABLES_VARIABLE, add_inputs, define, most_tables
+from ccpr.dagster.table_specs import TABLES_VARIABLE, define, most_tables
+from ccpr.dagster.tables import table_key
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
@@ -65,16 +70,18 @@ attributes:
 """
 
 
-class Translation(dg.Model, dg.Resolvable):
-    """What is changed in each asset."""
+class MirrorTranslator(dg.Model, dg.Resolvable):
+    """What is changed in each asset. A project may have a subclass of its own: `translator` of the component."""
 
     key_prefix: list[str] = Field(default_factory=list, description="In front of each asset key.")
     group_name: str | None = Field(default=None, description="The group of all assets; without it each has its own.")
     owners: list[str] = Field(default_factory=list, description="Mail addresses, or team:NAME.")
     tags: dict[str, str] = Field(default_factory=dict, description="Further tags.")
 
-    def of(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        """The spec with group, owners and tags; keys have their prefix already."""
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        """The spec with another group, owners, tags, kinds or description, as a subclass has it. Of a table the
+        metadata has `dagster/table_name`, and the tag `ccpr/subscription` its subscription. The key stays, and has the
+        prefix already."""
         changed = spec.replace_attributes(owners=[*spec.owners, *self.owners], tags={**spec.tags, **self.tags})
         return changed if self.group_name is None else changed.replace_attributes(group_name=self.group_name)
 
@@ -115,7 +122,17 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
         description="Subscriptions with their upstreams, intervals and targets, as in a ccpr.yaml. Applied when the "
         "state is refreshed; nothing is dropped. Empty: they are made by commands.",
     )
-    translation: Translation = Field(default_factory=Translation, description="What is changed in each asset.")
+    translation: MirrorTranslator = Field(
+        default_factory=MirrorTranslator, description="What is changed in each asset."
+    )
+    translator: str = Field(
+        default="",
+        description="A subclass of `ccpr.dagster.MirrorTranslator`, `package.module.Class`, for `translation`.",
+    )
+    row_counts: dict[str, list[int | None]] = Field(
+        default_factory=dict,
+        description="By `database.table` the fewest and the most rows, for a check of Dagster's; null for no bound.",
+    )
     engine: str = Field(default="auto", description="What copies: process, spark, or auto.")
     defs_state: ResolvedDefsStateConfig = DefsStateConfigArgs.local_filesystem()
     _is_loading: bool = PrivateAttr(default=False)
@@ -160,7 +177,9 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
         found, prefix = _inventory_in(state_path), self.translation.key_prefix
         if found.trouble:
             _LOG.warning("%s", found.trouble)
-        loaded = define(found.within(most_tables(self.most_tables)), prefix)
+        found = found.within(most_tables(self.most_tables))
+        loaded = define(found, prefix)
+        loaded.checks += self._checks_of_dagster(found)
         steps = [
             build(prefix)
             for build in (
@@ -172,7 +191,6 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
                 build_target_databases,
             )
         ]
-        add_inputs(loaded, state_path)
         return build_definitions(
             steps=steps,
             others=[build_upstream_database(prefix), build_mirror(prefix)],
@@ -187,11 +205,46 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
             spark=SparkResource(home=self.home or None, engine=self.engine),
         ).map_asset_specs(func=self._completed)
 
+    def _checks_of_dagster(self, found: Inventory) -> list[dg.AssetChecksDefinition]:
+        """Whether the columns have changed, and whether there are as many rows as there should be. A run evaluates
+        them: by the button, a job or a condition of the project."""
+        keys = {
+            (one.name, table.definition.qualified_name): prefixed(
+                table_key(one.name, table.definition), self.translation.key_prefix
+            )
+            for one in found.known
+            for table in one.tables
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.BetaWarning)  # of both builders; a test pins what we rely on
+            checks = list(dg.build_column_schema_change_checks(assets=list(keys.values()))) if keys else []
+            for wanted, (fewest, most) in self.row_counts.items():
+                if assets := [key for (_, name), key in keys.items() if name == wanted]:
+                    checks += dg.build_metadata_bounds_checks(
+                        assets=assets, metadata_key=metadata.ROW_COUNT, min_value=fewest, max_value=most
+                    )
+        return checks
+
     def _completed(self, spec: dg.AssetSpec) -> dg.AssetSpec:
         if self.freshness is not None and spec.freshness_policy is not None:
             policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=self.freshness))
             spec = spec.replace_attributes(freshness_policy=policy)
-        return self.translation.of(spec)
+        changed = self._translator.get_asset_spec(spec)
+        if changed.key != spec.key:
+            raise BadSetting("a translator changes no key", subject=self.translator, remedy="Set key_prefix.")
+        return changed
+
+    @property
+    def _translator(self) -> MirrorTranslator:
+        """Raises BadSetting."""
+        module, _, name = self.translator.rpartition(".")
+        if not module:
+            return self.translation
+        found = getattr(import_module(module), name, None)
+        if not (isinstance(found, type) and issubclass(found, MirrorTranslator)):
+            remedy = "Write package.module.Class of a subclass of ccpr.dagster.MirrorTranslator."
+            raise BadSetting("it is no translator", subject=self.translator, remedy=remedy)
+        return found(**self.translation.model_dump())
 
 
 def _inventory_in(state_path: Path | None) -> Inventory:

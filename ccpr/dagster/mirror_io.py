@@ -118,7 +118,7 @@ def _point_to_read(mirror: Mirror, name: str, lsn: int, subject: str) -> int:
     try:
         mirror.point(lsn)
     except PointGone as error:
-        if (newest := mirror.point()).table(name).lsn <= lsn:
+        if (newest := mirror.point()).table(name).changed_lsn <= lsn:
             return newest.lsn
         remedy = "Materialize the asset again: a new run reads what is newest. `ccpr points hold` keeps a point."
         raise PointGone(error.message, subject=f"{subject}, {error.subject}", remedy=remedy) from error

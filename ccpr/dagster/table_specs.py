@@ -6,14 +6,12 @@ when the definitions are loaded again. Loading a table takes about a millisecond
 there is a limit for all subscriptions together. The process of a run loads none.
 """
 
-import json
 import multiprocessing
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import dagster as dg
 
@@ -70,12 +68,13 @@ class TableDefinitions:
 
 
 def load_subscriptions(workspace: Workspace | None = None, prefix: Sequence[str] = ()) -> TableDefinitions:
-    """What there is to define now, by keys with a prefix."""
-    return define(read_inventory(workspace, room=most_tables()), prefix)
+    """What there is to define now, by keys with a prefix. No tables in the process of a run, which executes none."""
+    return define(read_inventory(workspace, room=0 if is_run() else most_tables()), prefix)
 
 
 def define(found: Inventory, prefix: Sequence[str] = ()) -> TableDefinitions:
-    """What is defined for what there is, by keys with a prefix."""
+    """What is defined for what there is, by keys with a prefix. In the process of a run tables have their keys only:
+    what has one as an input, or checks one, cannot be loaded without."""
     loaded = TableDefinitions(prefix=tuple(prefix), trouble=found.trouble)
     for one in found.known:
         loaded.subscriptions.append(one.name)
@@ -94,23 +93,21 @@ def define(found: Inventory, prefix: Sequence[str] = ()) -> TableDefinitions:
         if one.tables:
             loaded.checks.append(table_checks(one, loaded.prefix))
         for table in one.tables:
-            for spec in _specs(one, table):
+            for spec in [dg.AssetSpec(table_key(one.name, table.definition))] if is_run() else _specs(one, table):
                 loaded.add(spec, one.name)
     return loaded
 
 
 def most_tables(wanted: int | None = None) -> int:
     """For how many tables there is room: as many as are wanted, else the setting, or the default for what is not a
-    number. The process of a run executes none of the tables."""
-    if _is_run():
-        return 0
+    number."""
     if wanted is not None:
         return wanted
     text = os.environ.get(TABLES_VARIABLE, "")
     return int(text) if text.isdecimal() else DEFAULT_TABLES
 
 
-def _is_run() -> bool:
+def is_run() -> bool:
     """Whether this process executes a run or a step: spawned by a code server or an executor, or by their command. The
     load type does not say it: a code server that loads `@definitions` reconstructs them, too."""
     return multiprocessing.parent_process() is not None or not {"execute_run", "execute_step"}.isdisjoint(sys.argv[:4])
@@ -154,14 +151,3 @@ def _specs(known: KnownSubscription, found: KnownTable) -> Iterator[dg.AssetSpec
 def _group(*parts: str) -> str:
     """Dagster allows letters, digits and underscores."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in "_".join(parts))
-
-
-def add_inputs(loaded: TableDefinitions, state_path: Path | None) -> None:
-    """In the process of a run the tables of a component's state by their keys alone: an asset of the project that has
-    one as an input cannot be loaded without. 0.1 ms each."""
-    if not _is_run() or state_path is None or not state_path.exists():
-        return
-    value = json.loads(state_path.read_text())
-    for one in map(KnownSubscription.from_json, value if isinstance(value, list) else value["known"]):
-        for table in one.tables:
-            loaded.add(dg.AssetSpec(table_key(one.name, table.definition)))

@@ -58,7 +58,8 @@ class LineageEvents:
         self._attempt(lambda: _emit(_event(iteration, "FAIL", self._clock(), error=error)))
 
     def _complete(self, iteration: Iteration, changed: Iterable[TablePoint]) -> None:
-        tables = [one.table for one in changed if one.ref is not None and one.table.kind is not Kind.INDEX]
+        shown = [one for one in changed if one.ref is not None and one.changed_lsn == iteration.lsn]
+        tables = [one.table for one in shown if one.table.kind is not Kind.INDEX]
         if tables:
             _emit(_event(iteration, "COMPLETE", self._clock(), tables[:MOST_TABLES]))
 

@@ -20,7 +20,7 @@ from dagster._serdes import serialize_value
 from ccpr.cli.main import app
 from ccpr.dagster import metadata, tables
 from ccpr.dagster.component import CcprComponent
-from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE, load_subscriptions, most_tables
+from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE, is_run, load_subscriptions, most_tables
 from ccpr.dagster.tables import report_tables
 from ccpr.service.workspace import Workspace
 from ccpr_emulator.engine.storage import Storage
@@ -182,6 +182,9 @@ def test_lineage_is_defined_for_as_many_tables_as_there_is_room_for(
     loaded = load_subscriptions()
     assert len(loaded.assets) == 3
     assert loaded.left_out_text().startswith("1 more tables")
+    monkeypatch.setattr(sys, "argv", ["dagster", "api", "execute_run"])
+    found = {spec.key.to_user_string() for spec in load_subscriptions().assets}
+    assert found == {"replication_health/shop"}, "the process of a run executes no table"
 
 
 def test_a_component_says_which_tables_are_assets_and_whether_its_sensor_is_on(
@@ -236,9 +239,10 @@ def test_only_the_process_of_a_run_or_a_step_leaves_tables_out(monkeypatch: pyte
     """However it loads them: a code server that has `@definitions` reconstructs, as a run does."""
     reconstructed = DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION)
     with DefinitionsLoadContext.scoped(reconstructed):
+        assert not is_run()
         assert most_tables() == DEFAULT_TABLES
     with multiprocessing.get_context("spawn").Pool(1) as spawned:
-        assert spawned.apply(most_tables) == 0
+        assert spawned.apply(is_run)
     for command in ("execute_run", "execute_step"):
         monkeypatch.setattr(sys, "argv", ["dagster", "api", command])
-        assert most_tables() == 0
+        assert is_run()
