@@ -74,9 +74,9 @@ def answered(replicas: Replicas, login: str, text: str, *, is_operator: bool) ->
             )
             subscriptions.alter(workspace, statement.name, change)
         case PauseSubscription():
-            subscriptions.pause(workspace, statement.name)
+            workspace.log.pause(statement.name)
         case ResumeSubscription():
-            subscriptions.resume(workspace, statement.name)
+            workspace.log.resume(statement.name)
         case DropSubscription():
             _drop(replicas, statement)
         case _:
