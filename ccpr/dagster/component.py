@@ -12,7 +12,6 @@ import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,6 @@ attributes:
   home: "{{ env.CCPR_HOME }}"      # the state folder
   sensor: true                     # runs the subscriptions; it only looks where `ccpr serve` does
   interval: 10                     # seconds between its ticks
-  freshness: 300                   # seconds after which health is overdue; without it as the subscriptions say
   tables: "*"                      # which become assets, the first by name
   most_tables: 1000
   config:                          # as a ccpr.yaml
@@ -108,9 +106,6 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
         "state folder it only looks.",
     )
     interval: int = Field(default=SENSOR_SECONDS, ge=1, description="Seconds between two ticks of it, at least.")
-    freshness: int | None = Field(
-        default=None, ge=60, description="Seconds after which health is overdue; without it as the subscriptions say."
-    )
     tables: str = Field(
         default="", description="Which tables are assets: patterns of `table` or `database.table`, joined by commas."
     )
@@ -226,9 +221,6 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
         return checks
 
     def _completed(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        if self.freshness is not None and spec.freshness_policy is not None:
-            policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=self.freshness))
-            spec = spec.replace_attributes(freshness_policy=policy)
         changed = self._translator.get_asset_spec(spec)
         if changed.key != spec.key:
             raise BadSetting("a translator changes no key", subject=self.translator, remedy="Set key_prefix.")

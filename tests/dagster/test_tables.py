@@ -6,7 +6,6 @@ import multiprocessing
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -201,7 +200,7 @@ def test_a_component_says_which_tables_are_assets_and_whether_its_sensor_is_on(
     def keys(found: dg.Definitions) -> set[str]:
         return {spec.key.to_user_string() for spec in found.resolve_all_asset_specs()}
 
-    on, off = made(), made(sensor=False, interval=30, freshness=120, tables="d.b")
+    on, off = made(), made(sensor=False, interval=30, tables="d.b")
     assert {"shop/d/a", "shop/d/b"} <= keys(on)
     assert keys(on) - keys(off) == {"shop/d/a", "upstream/shop/d/a"}
     assert "shop/d/a" in keys(made(most_tables=1)), "the first by name"
@@ -209,9 +208,6 @@ def test_a_component_says_which_tables_are_assets_and_whether_its_sensor_is_on(
     sensors = [found.resolve_sensor_def(metadata.LOG_SENSOR) for found in (on, off)]
     assert [sensor.default_status.name for sensor in sensors] == ["RUNNING", "STOPPED"]
     assert [sensor.minimum_interval_seconds for sensor in sensors] == [10, 30]
-    policies = [spec.freshness_policy for spec in off.resolve_all_asset_specs() if spec.freshness_policy is not None]
-    assert policies
-    assert set(policies) == {dg.FreshnessPolicy.time_window(fail_window=timedelta(seconds=120))}
 
 
 def test_the_event_of_a_table_with_many_columns_fits_into_dagsters_storage(
