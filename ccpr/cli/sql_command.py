@@ -15,7 +15,6 @@ from ccpr.cli.output import handle_errors, out, show_json, show_table
 from ccpr.cli.subscription_commands import report_dropped, states_of
 from ccpr.config.errors import SqlSyntax
 from ccpr.state.errors import SubscriptionMissing, TargetMissing
-from ccpr.state.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from ccpr.config.sql.statement_parser import READABLE
@@ -133,19 +132,7 @@ def _create(workspace: "Workspace", statement: "CreateSubscription", *, seen: bo
     from ccpr.service import subscriptions
 
     endpoint, password = read_login(statement.uri, seen=seen)
-    subscription = subscriptions.create(
-        workspace,
-        subscriptions.Wanted(
-            statement.name,
-            endpoint,
-            password,
-            statement.database,
-            statement.table,
-            statement.publication,
-            statement.publisher,
-            Settings(**_settings(statement)),
-        ),
-    )
+    subscription = subscriptions.create(workspace, statement.wanted(endpoint, password))
     ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
     return {"statement": "CREATE SUBSCRIPTION", "name": subscription.name, "task_id": subscription.task_id, **ticket}
 
@@ -154,21 +141,14 @@ def _alter(workspace: "Workspace", statement: "AlterSubscription", *, seen: bool
     from ccpr.service import subscriptions
 
     endpoint, password = (None, "") if statement.uri is None else read_login(statement.uri, seen=seen)
-    settings = _settings(statement)
-    subscription = subscriptions.alter(
-        workspace, statement.name, subscriptions.SettingsChange(endpoint, password, statement.publication, settings)
-    )
+    change = statement.change(endpoint, password)
+    subscription = subscriptions.alter(workspace, statement.name, change)
     return {
         "statement": "ALTER SUBSCRIPTION",
         "name": subscription.name,
         "upstream": subscription.endpoint.masked(),
-        **settings,
+        **change.settings,
     }
-
-
-def _settings(statement: "CreateSubscription | AlterSubscription") -> dict[str, Any]:
-    """Raises BadSetting."""
-    return {one.name: SETTINGS[one.name].read(one.value) for one in statement.settings}
 
 
 def _drop(workspace: "Workspace", statement: "DropSubscription", *, as_text: bool) -> dict[str, Any]:

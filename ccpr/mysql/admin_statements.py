@@ -2,13 +2,10 @@
 service was told to be an operator's (`ccpr serve --sql-operator`)."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any
 
 from ccpr.config.sql.statement_parser import parse
 from ccpr.config.sql.subscription_statements import (
     AlterSubscription,
-    Assignment,
     CreateSubscription,
     DropSubscription,
     PauseSubscription,
@@ -22,7 +19,6 @@ from ccpr.mysql.statement_text import refused
 from ccpr.service import subscriptions
 from ccpr.service.drop import drop
 from ccpr.state.errors import SubscriptionMissing
-from ccpr.state.settings import SETTINGS, Settings
 
 _UTF8 = 45
 _log = logging.getLogger(__name__)
@@ -54,25 +50,10 @@ def answered(replicas: Replicas, login: str, text: str, *, is_operator: bool) ->
     match statement:
         case CreateSubscription():
             endpoint, password = _login_of(statement.uri)
-            subscriptions.create(
-                workspace,
-                subscriptions.Wanted(
-                    statement.name,
-                    endpoint,
-                    password,
-                    statement.database,
-                    statement.table,
-                    statement.publication,
-                    statement.publisher,
-                    Settings(**_settings(statement.settings)),
-                ),
-            )
+            subscriptions.create(workspace, statement.wanted(endpoint, password))
         case AlterSubscription():
             endpoint, password = (None, "") if statement.uri is None else _login_of(statement.uri)
-            change = subscriptions.SettingsChange(
-                endpoint, password, statement.publication, _settings(statement.settings)
-            )
-            subscriptions.alter(workspace, statement.name, change)
+            subscriptions.alter(workspace, statement.name, statement.change(endpoint, password))
         case PauseSubscription():
             workspace.log.pause(statement.name)
         case ResumeSubscription():
@@ -102,7 +83,3 @@ def _login_of(uri: str) -> tuple[Endpoint, str]:
     if password is None or password.startswith("env:"):  # variables of this process are nobody's business there
         raise refused("a URI without its password", "the service has no terminal to ask at, and gives no variable away")
     return endpoint, password
-
-
-def _settings(given: Sequence[Assignment]) -> dict[str, Any]:
-    return {one.name: SETTINGS[one.name].read(one.value) for one in given}

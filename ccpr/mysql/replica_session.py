@@ -20,7 +20,7 @@ from ccpr.mirror.sql import PointTable
 from ccpr.mysql import admin_statements
 from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, MO_CATALOG, catalog_table
 from ccpr.mysql.query_runner import QueryLimits, QueryRunner, exact_reading, told
-from ccpr.mysql.replicas import Database, Replica, Replicas, definition, tables_of
+from ccpr.mysql.replicas import Database, Replicas, ServedReplica, definition, tables_of
 from ccpr.mysql.select_rules import ReadTable, translated
 from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, show
 from ccpr.mysql.statement_text import (
@@ -44,7 +44,7 @@ _READ_ONLY: Final = (
 _log = logging.getLogger(__name__)
 
 
-class Sessions(Protocol):
+class OtherSessions(Protocol):
     """The other logins of the server."""
 
     def interrupt(self, number: int, asker: "ReplicaSession", why: StatementError) -> None:
@@ -60,7 +60,7 @@ class ReplicaSession:
     def __init__(
         self,
         replicas: Replicas,
-        sessions: Sessions,
+        sessions: OtherSessions,
         limits: QueryLimits,
         user: str,
         number: int,
@@ -75,7 +75,7 @@ class ReplicaSession:
         self._in_transaction, self._autocommit = False, True
         self._transaction = ExitStack()  # its points
         self._points: dict[str, Point] = {}  # of the transaction, by task
-        self._chosen: tuple[Replica, Point] | None = None  # SET ccpr_point
+        self._chosen: tuple[ServedReplica, Point] | None = None  # SET ccpr_point
         self._chosen_until = ExitStack()
         self._most_rows: int | None = None
         self._seconds: float | None = None
@@ -260,7 +260,7 @@ class ReplicaSession:
 
     # ---- points
 
-    def _point(self, replica: Replica, held: ExitStack) -> Point:
+    def _point(self, replica: ServedReplica, held: ExitStack) -> Point:
         """What a statement reads of a subscription."""
         if self._chosen is not None:
             if self._chosen[0].task_id != replica.task_id:
@@ -271,7 +271,7 @@ class ReplicaSession:
             return self._point_in_transaction(replica)
         return held.enter_context(self._replicas.reading(replica, None))
 
-    def _point_in_transaction(self, replica: Replica) -> Point:
+    def _point_in_transaction(self, replica: ServedReplica) -> Point:
         if replica.task_id not in self._points:
             self._points[replica.task_id] = self._transaction.enter_context(self._replicas.reading(replica, None))
         return self._points[replica.task_id]
@@ -347,7 +347,7 @@ class _StatementTables:
 
     def __init__(self, session: ReplicaSession, text: StatementText, held: ExitStack) -> None:
         self._session, self._text, self._held = session, text, held
-        self._replica: Replica | None = None
+        self._replica: ServedReplica | None = None
         self._point: Point | None = None
         self.used: dict[str, PointTable | pa.Table] = {}
 
@@ -370,7 +370,7 @@ class _StatementTables:
         self.used[table.name] = rows
         return table
 
-    def _at(self, replica: Replica, number: int | None) -> Point:
+    def _at(self, replica: ServedReplica, number: int | None) -> Point:
         if number is not None:
             at = self._text.points[number].at
             if isinstance(at, int) and at < FIRST_INSTANT:

@@ -32,7 +32,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ServedReplica:
     """A subscription as statements read it."""
 
     name: str
@@ -46,7 +46,7 @@ class Database:
 
     shown: str
     name: str
-    replica: Replica
+    replica: ServedReplica
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Replicas:
         self.users = RelayUsers(workspace.log.engine, workspace.vault)
         self._looked, self._databases = float("-inf"), list[Database]()
         self._permitted: dict[str, frozenset[str] | None] = {}
-        self._known: dict[str, tuple[object, Replica]] = {}
+        self._known: dict[str, tuple[object, ServedReplica]] = {}
         self._held: dict[tuple[str, int], _Held] = {}
 
     # ---- what there is
@@ -88,7 +88,7 @@ class Replicas:
 
     def _look(self) -> None:
         self._permitted = {user.name: user.publications for user in self.users.all()}
-        found = list[tuple[str, Replica]]()
+        found = list[tuple[str, ServedReplica]]()
         for row in self.workspace.log.all_rows()[0]:
             if row.drop_at is not None or not row.iteration_lsn:
                 continue
@@ -109,21 +109,21 @@ class Replicas:
         ]
         self._looked = self._monotonic()
 
-    def _replica(self, row: LogRow) -> Replica:
+    def _replica(self, row: LogRow) -> ServedReplica:
         subscription = Subscription.from_row(row)
         settings = subscription.settings
         made_for = (subscription.name, settings.mirror, settings.encrypt)
         known = self._known.get(row.task_id)
         if known is not None and known[0] == made_for:
             return known[1]
-        made = Replica(subscription.name, row.task_id, self.workspace.mirror_to_read(subscription.name))
+        made = ServedReplica(subscription.name, row.task_id, self.workspace.mirror_to_read(subscription.name))
         self._known[row.task_id] = made_for, made
         return made
 
     # ---- points
 
     @contextmanager
-    def reading(self, replica: Replica, at: int | datetime | str | None) -> Iterator[Point]:
+    def reading(self, replica: ServedReplica, at: int | datetime | str | None) -> Iterator[Point]:
         """A point that stays until the end of the block. Raises PointGone, PointNotReached, HoldMissing."""
         held = self._take(replica, at)
         try:
@@ -133,7 +133,7 @@ class Replicas:
                 held.readers -= 1
                 held.idle_since = self._monotonic()
 
-    def _take(self, replica: Replica, at: int | datetime | str | None) -> _Held:
+    def _take(self, replica: ServedReplica, at: int | datetime | str | None) -> _Held:
         for attempt in range(_ATTEMPTS):
             point = replica.mirror.point(at)
             key = replica.task_id, point.lsn
@@ -187,5 +187,5 @@ def tables_of(point: Point, database: str) -> list[TableRef]:
     return sorted(refs, key=lambda ref: ref.name)
 
 
-def definition(replica: Replica, ref: TableRef) -> Table:
+def definition(replica: ServedReplica, ref: TableRef) -> Table:
     return replica.mirror.manifest(ref).table

@@ -70,8 +70,8 @@ class _Source:
 
 
 @dataclass(slots=True)
-class _Scope:
-    above: "_Scope | None"
+class _SelectScope:
+    above: "_SelectScope | None"
     sources: list[_Source] = field(default_factory=list)
     aliases: dict[str, Term] = field(default_factory=dict)  # of the select list, where they may be named
     using: bool = False
@@ -102,13 +102,13 @@ class _Query(Expressions):
     def __init__(self, text: StatementText, tables: Tables, constants: Callable[[str], str | int | None]) -> None:
         super().__init__(text.texts, constants)
         self._tables = tables
-        self._scope = _Scope(None)
+        self._scope = _SelectScope(None)
         self._count = 0
         self._named: list[dict[str, tuple[str, tuple[ShownColumn, ...]]]] = []  # WITH, the innermost last
 
     # ---- queries
 
-    def query(self, node: exp.Expr, above: _Scope | None, *, outermost: bool = False) -> Translated:
+    def query(self, node: exp.Expr, above: _SelectScope | None, *, outermost: bool = False) -> Translated:
         before, in_group = self._scope, self.in_group
         self.in_group = False
         self._named.append({})
@@ -136,7 +136,7 @@ class _Query(Expressions):
             parts.append(f"{name} AS ({inner.sql})")
         return f"WITH {', '.join(parts)} "
 
-    def _union(self, node: exp.SetOperation, above: _Scope | None) -> Translated:
+    def _union(self, node: exp.SetOperation, above: _SelectScope | None) -> Translated:
         if not isinstance(node, exp.Union):
             raise refused(node.key.upper())
         _only(node, _UNION_PARTS)
@@ -174,13 +174,13 @@ class _Query(Expressions):
             parts.append(f"{place + 1}{direction(one)}")
         return f" ORDER BY {', '.join(parts)}"
 
-    def _select(self, node: exp.Expr, above: _Scope | None, outermost: bool) -> Translated:
+    def _select(self, node: exp.Expr, above: _SelectScope | None, outermost: bool) -> Translated:
         assert isinstance(node, exp.Select)
         modifiers = {str(one).upper() for one in node.args.get("operation_modifiers") or ()}
         if modifiers - {"SQL_NO_CACHE"}:
             raise refused(f"SELECT {' '.join(sorted(modifiers)):.60}")
         _only(node, _SELECT_PARTS | {"operation_modifiers"})
-        scope = self._scope = _Scope(above)
+        scope = self._scope = _SelectScope(above)
         source = self._from(node, scope)
         where = self._where(node, scope)
         items = self._items(node, scope)
@@ -236,7 +236,7 @@ class _Query(Expressions):
 
     # ---- FROM
 
-    def _from(self, node: exp.Select, scope: _Scope) -> str:
+    def _from(self, node: exp.Select, scope: _SelectScope) -> str:
         from_, joins = node.args.get("from_"), node.args.get("joins") or []
         if from_ is None:
             return ""
@@ -262,7 +262,7 @@ class _Query(Expressions):
             sql += f" {side or 'INNER'} JOIN {right} ON {condition}"
         return sql
 
-    def _using(self, names: Sequence[exp.Expr], scope: _Scope) -> str:
+    def _using(self, names: Sequence[exp.Expr], scope: _SelectScope) -> str:
         scope.using, right, parts = True, scope.sources[-1], []
         for one in names:
             name = one.name.lower()
@@ -274,7 +274,7 @@ class _Query(Expressions):
             right.hidden.add(name)
         return " AND ".join(parts)
 
-    def _source(self, node: exp.Expr, scope: _Scope) -> str:
+    def _source(self, node: exp.Expr, scope: _SelectScope) -> str:
         inner = f"s{self._next()}"
         if isinstance(node, exp.Table):
             sql, source = self._table(node, inner)
@@ -327,7 +327,7 @@ class _Query(Expressions):
             if found is _AMBIGUOUS:
                 raise refused(f"the name {node.name:.60}, which is an alias and a column of a table")
             return found
-        scope: _Scope | None = self._scope
+        scope: _SelectScope | None = self._scope
         while scope is not None:
             there = [
                 source
@@ -346,7 +346,7 @@ class _Query(Expressions):
             scope = scope.above
         raise _unknown(node.sql(dialect="mysql"), "field list")
 
-    def _items(self, node: exp.Select, scope: _Scope) -> list[tuple[str, Term]]:
+    def _items(self, node: exp.Select, scope: _SelectScope) -> list[tuple[str, Term]]:
         items = list[tuple[str, Term]]()
         for one in node.expressions:
             if isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
@@ -364,7 +364,7 @@ class _Query(Expressions):
             items.append((name, self.term(inner)))
         return items
 
-    def _all(self, qualifier: str, scope: _Scope) -> list[tuple[str, Term]]:
+    def _all(self, qualifier: str, scope: _SelectScope) -> list[tuple[str, Term]]:
         sources = [one for one in scope.sources if not qualifier or one.alias.lower() == qualifier]
         if not sources:
             raise StatementError(1051, f"Unknown table '{qualifier}'", "42S02")
@@ -379,7 +379,7 @@ class _Query(Expressions):
         rest = [(name, source) for source in sources for name in source.columns if qualifier or name not in merged]
         return [(source.columns[name][0], source.term(name)) for name, source in (*first, *rest)]
 
-    def _aliases(self, items: Sequence[tuple[str, Term]], scope: _Scope) -> dict[str, Term]:
+    def _aliases(self, items: Sequence[tuple[str, Term]], scope: _SelectScope) -> dict[str, Term]:
         found: dict[str, Term] = {}
         for name, term in items:
             key = name.lower()
@@ -391,7 +391,7 @@ class _Query(Expressions):
             found[key] = term if same and not other else _AMBIGUOUS
         return found
 
-    def _where(self, node: exp.Select, scope: _Scope) -> str:
+    def _where(self, node: exp.Select, scope: _SelectScope) -> str:
         where = node.args.get("where")
         if where is None:
             return ""
@@ -400,7 +400,7 @@ class _Query(Expressions):
             raise StatementError(1111, "Invalid use of group function", "HY000")
         return f" WHERE {condition.sql}"
 
-    def _group(self, node: exp.Select, scope: _Scope, terms: Sequence[Term]) -> str:
+    def _group(self, node: exp.Select, scope: _SelectScope, terms: Sequence[Term]) -> str:
         group = node.args.get("group")
         if group is None:
             return ""
@@ -472,8 +472,8 @@ class _Query(Expressions):
 _AMBIGUOUS = Term("", NULL)
 
 
-def replace_scope(scope: _Scope) -> _Scope:
-    return _Scope(scope.above, scope.sources, scope.aliases, scope.using)
+def replace_scope(scope: _SelectScope) -> _SelectScope:
+    return _SelectScope(scope.above, scope.sources, scope.aliases, scope.using)
 
 
 def _only(node: exp.Expr, known: set[str] | frozenset[str]) -> None:

@@ -51,7 +51,7 @@ _MODES: Final = (
 MODES_REFUSED: Final = frozenset(_MODES.split())
 
 
-class Shown(Protocol):
+class ShowingSession(Protocol):
     """What a session knows."""
 
     database: str
@@ -61,7 +61,7 @@ class Shown(Protocol):
     def known(self, name: str) -> Database: ...
 
 
-def show(session: Shown, text: str) -> ResultSet:
+def show(session: ShowingSession, text: str) -> ResultSet:
     """The answer to SHOW, DESCRIBE and DESC. Raises StatementError, StatementRefused."""
     tokens = Tokens(text, "port for MySQL clients")
     if tokens.accept("describe") or tokens.accept("desc"):
@@ -81,12 +81,12 @@ def texts(head: str | Sequence[str], rows: Iterable[Sequence[Any]]) -> ResultSet
     return ResultSet(tuple(ResultColumn(name, VAR_STRING, _UTF8) for name in names), cells)
 
 
-def _databases(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
+def _databases(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     names = [INFORMATION_SCHEMA, MO_CATALOG, *(one.shown for one in session.databases().values())]
     return texts("Database", [(name,) for name in _liked(tokens, sorted(names))])
 
 
-def _tables(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
+def _tables(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     database, names = _of_database(session, tokens), list[str]()
     if database.lower() not in (INFORMATION_SCHEMA, MO_CATALOG):
         names = [ref.name for ref in session.refs(session.known(database))]
@@ -95,7 +95,7 @@ def _tables(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
     return texts(head, [(one, *cells) for one in _liked(tokens, names)])
 
 
-def _columns(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
+def _columns(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     if not tokens.accept("from"):
         tokens.accept("in")
     database, ref = _table(session, tokens)
@@ -112,7 +112,7 @@ def _columns(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
     return texts(head, [[row[key] for key in keys] for row in rows if row["COLUMN_NAME"] in wanted])
 
 
-def _indexes(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
+def _indexes(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     if not tokens.accept("from"):
         tokens.expect("in")
     database, ref = _table(session, tokens)
@@ -133,17 +133,17 @@ def _indexes(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
     return texts(f"{head},Comment,Index_comment", [[ref.name, *(row.get(key) for key in keys), "", ""] for row in rows])
 
 
-def _create_table(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
+def _create_table(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     database, ref = _table(session, tokens)
     return texts("Table,Create Table", [(ref.name, definition(database.replica, ref).ddl)])
 
 
-def _create_database(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
+def _create_database(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     name = session.known(tokens.name()).shown
     return texts("Database,Create Database", [(name, f"CREATE DATABASE {quote_name(name)}")])
 
 
-def _status(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
+def _status(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     database = session.known(_of_database(session, tokens))
     refs = {ref.name: ref for ref in session.refs(database)}
     head = (
@@ -156,7 +156,7 @@ def _status(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
     return texts(head, [[row.get(one, row.get(f"TABLE_{one}")) for one in names] for row in rows])
 
 
-def _variables(session: Shown, tokens: Tokens, full: bool) -> ResultSet:
+def _variables(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     found = sorted(VARIABLES)
     if tokens.accept("where"):
         wanted = set[str]()
@@ -224,7 +224,7 @@ def _liked(tokens: Tokens, names: Sequence[str], *, ignore_case: bool = False) -
     return list(names)
 
 
-def _of_database(session: Shown, tokens: Tokens) -> str:
+def _of_database(session: ShowingSession, tokens: Tokens) -> str:
     if tokens.accept("from") or tokens.accept("in"):
         return tokens.name()
     if not session.database:
@@ -232,7 +232,7 @@ def _of_database(session: Shown, tokens: Tokens) -> str:
     return session.database
 
 
-def _table(session: Shown, tokens: Tokens) -> tuple[Database, TableRef]:
+def _table(session: ShowingSession, tokens: Tokens) -> tuple[Database, TableRef]:
     name, database = tokens.name(), session.database
     if tokens.accept("."):
         database, name = name, tokens.name()

@@ -1,8 +1,12 @@
 """The statements about subscriptions and lakes as values (grammar in docs/reference/sql.md)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from ccpr.matrixone.client.endpoint import Endpoint
+from ccpr.service.subscriptions import SettingsChange, Wanted
+from ccpr.state.settings import SETTINGS, Settings
 
 Value: TypeAlias = bool | int | float | str
 # What `WITH` may say of a lake, and the types by which a statement says it: the options of `ccpr target add`.
@@ -26,6 +30,11 @@ class Assignment:
     value: Value
 
 
+def _values(settings: Sequence[Assignment]) -> dict[str, Any]:
+    """Raises BadSetting."""
+    return {one.name: SETTINGS[one.name].read(one.value) for one in settings}
+
+
 @dataclass(frozen=True, slots=True)
 class CreateSubscription:
     """
@@ -45,6 +54,12 @@ class CreateSubscription:
     publisher: str | None = None
     settings: tuple[Assignment, ...] = ()
 
+    def wanted(self, endpoint: Endpoint, password: str) -> Wanted:
+        """With the login that `uri` says. Raises BadSetting."""
+        settings = Settings(**_values(self.settings))
+        names = self.database, self.table, self.publication, self.publisher
+        return Wanted(self.name, endpoint, password, *names, settings)
+
 
 @dataclass(frozen=True, slots=True)
 class AlterSubscription:
@@ -54,6 +69,10 @@ class AlterSubscription:
     uri: str | None = field(default=None, repr=False)
     publication: str | None = None
     settings: tuple[Assignment, ...] = ()
+
+    def change(self, endpoint: Endpoint | None, password: str) -> SettingsChange:
+        """With the login that `uri` says. Raises BadSetting."""
+        return SettingsChange(endpoint, password, self.publication, _values(self.settings))
 
 
 @dataclass(frozen=True, slots=True)

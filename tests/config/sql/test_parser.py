@@ -215,13 +215,18 @@ def test_no_part_of_a_password_is_in_an_error(text: str) -> None:
     assert SECRET not in str(raised.value)
 
 
-DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "sql.md").read_text()
+DOCUMENT, SETTINGS_PAGE = (
+    (Path(__file__).resolve().parents[3] / "docs" / "reference" / f"{page}.md").read_text()
+    for page in ("sql", "configuration")
+)
 
 
 def test_the_document_shows_what_is_read() -> None:
     shown = re.findall(r"^\| `((?:CREATE|ALTER|PAUSE|RESUME|DROP|SHOW|SELECT)[^`]*)`", DOCUMENT, re.MULTILINE)
     assert {type(statement) for text in shown for statement in parse(text)} == set(get_args(Statement))
-    assert all(f"`{name.upper()}`" in DOCUMENT for name in (*SETTINGS, *LAKE_SETTINGS))
+    assert all(f"`{name.upper()}`" in DOCUMENT for name in LAKE_SETTINGS)
+    assert "](configuration.md#settings-of-a-subscription)" in DOCUMENT
+    assert all(f"| `{name}` |" in SETTINGS_PAGE for name in SETTINGS)
     listed = re.search(r"the words\s([A-Z \n]+), in backquotes", DOCUMENT)
     assert listed is not None
     assert set(listed[1].split()) == RESERVED
