@@ -242,8 +242,9 @@ def _tables(upstream: CheckedUpstream, wanted: Subscription, found: DatabaseTabl
     if found.partitioned:
         text += f", partitioned: {first_names(found.partitioned)} (so all are listed one by one)"
     if found.unreplicated:
-        left_out = (LeftOut.of(*one) for one in found.unreplicated)
-        names = first_names(f"{one.name} ({one.kind})" for one in left_out)
+        # A letter is a kind of relation, and a word says more than the kind of what is left out by it.
+        kinds = ((name, LeftOut.of(name, kind).kind if len(kind) == 1 else kind) for name, kind in found.unreplicated)
+        names = first_names(f"{name} ({kind})" for name, kind in kinds)
         remedy = "Views, external and cluster tables are not replicated. If they are not needed, no action is required."
         yield Check("upstream", "tables", Verdict.WARNING, f"{text}; not replicated: {names}", remedy)
     else:

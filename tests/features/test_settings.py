@@ -232,7 +232,7 @@ def test_each_setting_stands_on_each_reference_page(one: Setting) -> None:
     (row,) = re.findall(rf"^\| `{one.name}` \|.*$", texts["configuration.md"], re.M)
     assert f"`{one.at_creation or one.option}`" in row
     assert one.help in row
-    assert texts["sql.md"].count(f"`{one.name.upper()}`") >= 1
+    assert "](configuration.md#settings-of-a-subscription)" in texts["sql.md"], "by the names there"
     part = texts["ccpr-yaml.md"].split(f"\n## {one.part}.NAME\n")[1].split("\n## ")[0]
     assert len(re.findall(rf"(?:^\| |: |, )`{one.key}`(?: \||,|\.$)", part, re.M)) == 1
     options = {

@@ -462,7 +462,7 @@ CATALOG = {
     "ccpr_point_definitions": "task_id lsn file",
     "ccpr_table_points": "task_id table_id lsn gone database_name table_name kind table_schema manifest objects "
     "appendable "
-    "row_count bytes parts same_since",
+    "row_count bytes parts",
     "ccpr_quarantine": "task_id table_id database_name table_name since_lsn first_failed_at last_failed_at attempts "
     "code message "
     "subject remedy",

@@ -24,16 +24,17 @@ def test_every_value_is_right_by_every_way_or_refused_by_name(tmp_path: Path, ma
 
 
 def test_every_type_of_the_reference_has_values() -> None:
-    names = re.findall(
-        r"^\| `([^`(]+)(?:\([^`]*\))?` \|", (PAGE.parent / "reference" / "types.md").read_text(), re.MULTILINE
-    )
+    page = (PAGE.parent / "reference" / "types.md").read_text()
+    firsts = re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE)
+    names = [name for first in firsts for name in re.findall(r"`([^`(]+)(?:\([^`]*\))?`", first)]
     assert len(names) > 60, "in two tables"
     assert set(names) == {kind.type.partition("(")[0] for kind in KINDS}
 
 
 def test_the_page_has_every_way() -> None:
     written = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
-    assert re.findall(r"^\| (.+?) \| [\d,]+ \|", written, re.MULTILINE) == [way.label for way in WAYS]
+    labels = re.findall(r"^\| (.+?) \| [\d,]+ \|", written, re.MULTILINE)
+    assert sorted("; ".join(labels).split("; ")) == sorted(way.label for way in WAYS), "those alike share a line"
 
 
 OTHERS = (

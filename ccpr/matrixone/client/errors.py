@@ -369,7 +369,7 @@ class UpstreamTooOld(UpstreamError, Refused):
     code = "UPSTREAM_TOO_OLD"
     about = "upstream"
     meaning = "this MatrixOne lacks the replication interface"
-    default_remedy = "Use MatrixOne 4.0.0-rc1 or later, or check that the URI leads to the right server."
+    default_remedy = "Use MatrixOne 4.0.0-rc1 or later (4.2.0 works), or check where the URI leads."
 
 
 class BadAnswer(UpstreamError, Refused):
