@@ -1,7 +1,8 @@
 """A day of the sensor in fast motion, with two outages: how many runs and events does Dagster get, how much does it
 store?
 
-20 subscriptions, of which five feed a database of one MariaDB each; a tenth of the tables get rows in each interval.
+There are 20 subscriptions. Five of them feed a database each, of one MariaDB. A tenth of the tables get rows in each
+interval.
 For a twelfth of the time the upstream is away, later for as long the target. Ticks are skipped while nothing is due.
 Runs are executed in this process. In the end each target is compared with its source. `--json` prints the figures as
 one JSON object. The last line is `runs=… failed=… upstream_failed=<during that outage> target_failed=…

@@ -95,7 +95,7 @@ _FORMS: Mapping[tuple[str, str], Callable[[Scan], Any]] = {
 
 
 def _planned(context: dg.InputContext, workspace: Workspace) -> tuple[Mirror, TableRead]:
-    """What is to be read: decided, and not read."""
+    """Decides what is to be read. Reads no rows."""
     event, asked = _event(context), context.definition_metadata
     shown: dict[str, Any] = {name: value.value for name, value in event.metadata.items()}
     tags, subject = event.tags or {}, f"asset {event.asset_key.to_user_string()}"

@@ -69,7 +69,7 @@ class TableVerdicts:
 
 
 def table_checks(known: KnownSubscription, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
-    """Of all tables of a subscription, which has some; one operation, of which each table may be run alone."""
+    """The checks of all tables, of which there are some, in one operation; each can be executed alone."""
     keys = {prefixed(key, prefix): key for key in (table_key(known.name, one.definition) for one in known.tables)}
 
     @dg.multi_asset_check(

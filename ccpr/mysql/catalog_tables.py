@@ -21,7 +21,7 @@ INFORMATION_SCHEMA, MO_CATALOG = "information_schema", "mo_catalog"
 _CHARSET, _COLLATION = "utf8mb4", "utf8mb4_bin"
 Points = Callable[[Database], Point]
 
-# By table: its columns, of which those with a `#` are numbers.
+# The columns of each table; `#` marks a number.
 _COLUMNS: Mapping[str, str] = {
     "schemata": "CATALOG_NAME SCHEMA_NAME DEFAULT_CHARACTER_SET_NAME DEFAULT_COLLATION_NAME SQL_PATH",
     "tables": "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_TYPE ENGINE VERSION# ROW_FORMAT TABLE_ROWS# AVG_ROW_LENGTH# "

@@ -1,8 +1,8 @@
 """The packets of an answer, as they come from the socket: the MySQL text protocol.
 
-`Frames` reads them one by one, which is right for the few at the head of an answer and for a row of 100 MiB
-(`read_single_row`), of which PyMySQL keeps three copies: as frames of 16 MiB, as a packet, as cells;
-`packet_starts` and `split_cells` take a block of many rows apart, with one step for each column.
+`Frames` reads them one by one: the few at the head of an answer, and a row of 100 MiB (`read_single_row`). PyMySQL
+would keep three copies of such a row: as frames of 16 MiB, as a packet, as cells. `packet_starts` and `split_cells`
+take a block of many rows apart, with one step for each column.
 """
 
 from functools import lru_cache
