@@ -13,25 +13,25 @@ from ccpr.config.sql.subscription_statements import (
     ShowSubscriptions,
 )
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
-from ccpr.matrixone.server.answers import VAR_STRING, Done, ResultColumn, ResultSet, StatementError
+from ccpr.matrixone.server.answers import Done, ResultSet, StatementError
 from ccpr.mysql.replicas import Replicas
+from ccpr.mysql.show_answers import texts
 from ccpr.mysql.statement_text import refused
 from ccpr.service import subscriptions
 from ccpr.service.drop import drop
 from ccpr.state.errors import SubscriptionMissing
 
-_UTF8 = 45
 _log = logging.getLogger(__name__)
 
 
 def show_subscriptions(replicas: Replicas, permitted: frozenset[str] | None) -> ResultSet:
     """Its 8 columns, also where there is no subscription."""
     rows = [
-        tuple(None if cell is None else str(cell) for cell in row.values())
+        tuple(row.values())
         for row in subscriptions.show(replicas.workspace)
         if permitted is None or str(row["subscription_name"]).lower() in permitted
     ]
-    return ResultSet(tuple(ResultColumn(name, VAR_STRING, _UTF8) for name in subscriptions.SHOWN), rows)
+    return texts(subscriptions.SHOWN, rows)
 
 
 def answered(replicas: Replicas, login: str, text: str, *, is_operator: bool) -> ResultSet | Done:

@@ -4,20 +4,17 @@ and how many at once."""
 import threading
 from collections.abc import Collection
 
-from ccpr.matrixone.errors import CcprError
+from ccpr.base.loops import Guard
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.guesses import Guesses
 from ccpr.matrixone.server.server import Server
 from ccpr.mysql.query_runner import QueryLimits
 from ccpr.mysql.replica_session import ReplicaSession
 from ccpr.mysql.replicas import Replicas
-from ccpr.relay.errors import RelayListen
-from ccpr.relay.relay_server import Listen
-from ccpr.serve.descriptors import for_strangers
+from ccpr.relay.relay_server import Listen, listening
 from ccpr.service.workspace import Workspace
 
-STALLED_SECONDS = 900.0
-MOST_CONNECTIONS, MOST_SESSIONS, MOST_LOGINS = 256, 64, 32
+MOST_CONNECTIONS, MOST_SESSIONS = 256, 64
 MOST_STATEMENT_BYTES = 1024 * 1024
 EACH_SECONDS = 1.0
 
@@ -35,7 +32,7 @@ class ReplicaServer:
     ) -> None:
         self._replicas, self._listen = Replicas(workspace), listen
         self._operators = {name.lower() for name in operators}
-        self._limits, self._guesses = limits or QueryLimits(), Guesses()
+        self._limits = limits or QueryLimits()
         self._lock, self._sessions = threading.Lock(), dict[int, ReplicaSession]()
         self._server: Server | None = None
         self._stopping = threading.Event()
@@ -54,26 +51,16 @@ class ReplicaServer:
 
     def start(self) -> None:
         """Raises RelayListen, RelayTls, StateUnreadable."""
-        tls = self._listen.context()
         self._replicas.end_left_pins()
-        try:
-            self._server = Server(
-                self,
-                port=self._listen.port,
-                host=self._listen.host,
-                tls=tls,
-                require_tls=tls is not None and not self._listen.insecure,
-                digests=self._digest,
-                guesses=self._guesses,
-                max_sessions=MOST_SESSIONS,
-                max_connections=for_strangers(MOST_CONNECTIONS),
-                max_logins=MOST_LOGINS,
-                max_packet_bytes=MOST_STATEMENT_BYTES,
-                stalled_seconds=STALLED_SECONDS,
-            )
-        except OSError as error:
-            where = f"address {self._listen.host}:{self._listen.port}"
-            raise RelayListen(f"it cannot listen there: {error.strerror or error}", subject=where) from error
+        self._server = listening(
+            self,
+            self._listen,
+            self._replicas.users.digest,
+            Guesses(),
+            sessions=MOST_SESSIONS,
+            connections=MOST_CONNECTIONS,
+            statement_bytes=MOST_STATEMENT_BYTES,
+        )
         self._server.start()
         self._keeper.start()
 
@@ -120,15 +107,7 @@ class ReplicaServer:
             raise StatementError(1095, f"You are not owner of thread {number}")
         found.interrupt(why)
 
-    def _digest(self, user: str) -> bytes | None:
-        try:
-            return self._replicas.users.digest(user)
-        except CcprError as error:
-            raise StatementError(1040, f"logins cannot be checked now: {error.code}", "08004") from error
-
     def _look_after(self) -> None:
+        guard = Guard("points of MySQL clients")
         while not self._stopping.wait(EACH_SECONDS):
-            try:
-                self._replicas.let_go()
-            except CcprError:
-                continue  # the state database does not answer now
+            guard.attempt("giving points back", self._replicas.let_go)

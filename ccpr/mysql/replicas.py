@@ -67,6 +67,7 @@ class Replicas:
         self._permitted: dict[str, frozenset[str] | None] = {}
         self._known: dict[str, tuple[object, ServedReplica]] = {}
         self._held: dict[tuple[str, int], _Held] = {}
+        self._unpinning = set[tuple[str, str]]()  # tasks and pins that nothing needs any more
 
     # ---- what there is
 
@@ -162,18 +163,19 @@ class Replicas:
         raise PointNotReached("points come faster than they can be read", subject=f"subscription {replica.name}")
 
     def let_go(self, *, task_id: str | None = None, at_once: bool = False) -> None:
-        """Give back what no statement reads. Called every second."""
+        """Give back what no statement reads. Called every second: what the state database does not take now is given
+        back by a later call. Raises StateUnavailable."""
         with self._lock:
             before = float("inf") if at_once else self._monotonic() - IDLE_SECONDS
-            idle = [
-                (key, held)
-                for key, held in self._held.items()
-                if not held.readers and held.idle_since <= before and task_id in (None, key[0])
-            ]
-            for key, _ in idle:
-                del self._held[key]
-        for (task, _), held in idle:
-            self.workspace.log.of(task).pins.drop(held.pin)
+            for key, held in list(self._held.items()):
+                if not held.readers and held.idle_since <= before and task_id in (None, key[0]):
+                    self._unpinning.add((key[0], held.pin))
+                    del self._held[key]
+            unpinning = [one for one in self._unpinning if task_id in (None, one[0])]
+        for task, pin in unpinning:
+            self.workspace.log.of(task).pins.drop(pin)
+            with self._lock:
+                self._unpinning.discard((task, pin))
 
     def end_left_pins(self) -> None:
         """Of a process that was killed: only one of them serves a state folder."""

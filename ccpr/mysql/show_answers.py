@@ -227,8 +227,6 @@ def _liked(tokens: Tokens, names: Sequence[str], *, ignore_case: bool = False) -
 def _of_database(session: ShowingSession, tokens: Tokens) -> str:
     if tokens.accept("from") or tokens.accept("in"):
         return tokens.name()
-    if not session.database:
-        raise StatementError(1046, "No database selected", "3D000")
     return session.database
 
 
@@ -238,8 +236,6 @@ def _table(session: ShowingSession, tokens: Tokens) -> tuple[Database, TableRef]
         database, name = name, tokens.name()
     elif tokens.accept("from") or tokens.accept("in"):
         database = tokens.name()
-    if not database:
-        raise StatementError(1046, "No database selected", "3D000")
     found = session.known(database)
     for ref in session.refs(found):
         if ref.name.lower() == name.lower():

@@ -16,6 +16,7 @@ from ccpr.matrixone.server.access import Login, parse_login
 from ccpr.matrixone.server.answers import Answer, StatementError
 from ccpr.matrixone.server.backing import Backing
 from ccpr.matrixone.server.backing import internal as internal_error
+from ccpr.matrixone.server.connection import Engine
 from ccpr.matrixone.server.guesses import Guesses
 from ccpr.matrixone.server.server import Server
 from ccpr.matrixone.server.server_session import UpstreamSession
@@ -92,6 +93,52 @@ class Listen:
         return context
 
 
+def listening(
+    engine: Engine,
+    listen: Listen,
+    digest: Callable[[str], bytes | None],
+    guesses: Guesses,
+    *,
+    sessions: int,
+    connections: int,
+    statement_bytes: int,
+) -> Server:
+    """A server for strangers: it has its port, and answers once it is started. Raises RelayListen, RelayTls.
+
+    Parameters
+    ----------
+    digest : see `Relay`, by the name that a client logs in with.
+    sessions, connections : the most of each at once.
+    """
+
+    def known(user: str) -> bytes | None:
+        try:
+            return digest(user)
+        except CcprError as error:
+            _log.warning("a login was refused: %s", error)
+            raise StatementError(1040, f"logins cannot be checked now: {error.code}", "08004") from error
+
+    tls = listen.context()
+    try:
+        return Server(
+            engine,
+            port=listen.port,
+            host=listen.host,
+            tls=tls,
+            require_tls=tls is not None and not listen.insecure,
+            digests=known,
+            guesses=guesses,
+            max_sessions=sessions,
+            max_connections=for_strangers(connections),
+            max_logins=MOST_LOGINS,
+            max_packet_bytes=statement_bytes,
+            stalled_seconds=STALLED_SECONDS,
+        )
+    except OSError as error:
+        message = f"it cannot listen there: {error.strerror or error}"
+        raise RelayListen(message, subject=f"address {listen.host}:{listen.port}") from error
+
+
 class RelaySession(UpstreamSession):
     """A login of the relay. What raises an error of ours is answered with its code."""
 
@@ -130,39 +177,20 @@ class Relay:
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self.upstream = Upstream(backing, chunk_bytes, release="4.2", name="relay")
-        self._digest, self._seen_by, self._stopped = digest, seen_by, False
-        self._guesses = Guesses()
-        tls = listen.context()
-        try:
-            self._server = Server(
-                self,
-                port=listen.port,
-                host=listen.host,
-                tls=tls,
-                require_tls=tls is not None and not listen.insecure,
-                digests=self._known,
-                guesses=self._guesses,
-                max_sessions=sessions,
-                max_connections=for_strangers(MOST_CONNECTIONS),
-                max_logins=MOST_LOGINS,
-                max_packet_bytes=MOST_STATEMENT_BYTES,
-                stalled_seconds=STALLED_SECONDS,
-            )
-        except OSError as error:
-            message = f"it cannot listen there: {error.strerror or error}"
-            raise RelayListen(message, subject=f"address {listen.host}:{listen.port}") from error
+        self._seen_by, self._stopped, self._guesses = seen_by, False, Guesses()
+        self._server = listening(
+            self,
+            listen,
+            lambda user: digest(_login(user).user),
+            self._guesses,
+            sessions=sessions,
+            connections=MOST_CONNECTIONS,
+            statement_bytes=MOST_STATEMENT_BYTES,
+        )
 
     @property
     def port(self) -> int:
         return self._server.port
-
-    def _known(self, user: str) -> bytes | None:
-        login = _login(user)
-        try:
-            return self._digest(login.user)
-        except CcprError as error:
-            _log.warning("a login was refused: %s", error)
-            raise StatementError(1040, f"logins cannot be checked now: {error.code}", "08004") from error
 
     def open(self, user: str, connection_id: int) -> RelaySession:
         """See `ccpr.matrixone.server.connection.Engine`."""

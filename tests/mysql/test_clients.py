@@ -11,6 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from ccpr.mysql.replicas import LOOK_SECONDS
+from ccpr.state.errors import StateUnavailable
+from ccpr.state.pins import Pins
 from tests.mysql.conftest import PASSWORD, Served
 from tests.support.replica import command
 
@@ -51,6 +53,23 @@ def test_a_point_that_is_read_is_pinned_and_given_back(served: Served) -> None:
         assert len(served.workspace.of(row).pins.all()) == 1
         cursor.execute("ROLLBACK")
     served.server._replicas.let_go(at_once=True)
+    assert served.workspace.of(row).pins.all() == []
+
+
+def test_a_pin_that_cannot_be_dropped_now_is_dropped_later(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, replicas = served.workspace.log.row("s"), served.server._replicas
+    with closing(served.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM a")
+
+    def away(pins: Pins, name: str) -> bool:
+        raise StateUnavailable("it does not answer", subject="state database")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Pins, "drop", away)
+        with pytest.raises(StateUnavailable):
+            replicas.let_go(at_once=True)
+        assert len(served.workspace.of(row).pins.all()) == 1
+    replicas.let_go(at_once=True)
     assert served.workspace.of(row).pins.all() == []
 
 
