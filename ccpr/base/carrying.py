@@ -1,5 +1,5 @@
-"""Work that can be shared out, and who carries it: this process, or Spark, which an upper room hands down. The rooms
-that say what is to be done know nothing of Spark."""
+"""Work that can be shared out, and who carries it: this process, or Spark, which an upper room hands down. Targets and
+lakes describe their work, and do not import Spark."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -37,11 +37,18 @@ class Work:
     sizes: Sequence[int]
 
 
-# Called with the work, with how this process does it, and with what is to be called now and then while others do it,
-# whose error ends the work. Gives the results, of either; in any order.
+# Is given the work, a function by which this process does it, and one to call now and then while others do it: its
+# error ends the work. Returns the results, whoever made them, in any order.
 Carry: TypeAlias = Callable[[Work, Callable[[], Iterable[Any]], Callable[[], None]], Iterable[Any]]
 
 
 def carry_here(work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None]) -> Iterable[Any]:
     """This process does it."""
     return here()
+
+
+def share_out(
+    carry: Carry, work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None] = lambda: None
+) -> Iterable[Any]:
+    """A single piece is done here: there is nothing to share."""
+    return carry(work, here, beat) if len(work.pieces) > 1 else here()

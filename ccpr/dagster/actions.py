@@ -176,10 +176,11 @@ def _behind(home: Path | None, op: str, name: str) -> dict[str, Any]:
     target = table = ""
     with suppress(CcprError), Workspace(home) as workspace:
         targets = workspace.of(workspace.log.row(name)).targets.all()
-        for one in sorted(targets, key=lambda one: not one.behind)[:1]:
-            target, table = one.name, one.behind[0].table if one.behind else ""
-            if op == "approve" and table and one.behind[0].failure.code == TargetDropsHeld.code:
-                table = ""
+        if targets:
+            one = min(targets, key=lambda one: not one.behind)
+            target, waiting = one.name, next(iter(one.behind), None)
+            if waiting and not (op == "approve" and waiting.failure.code == TargetDropsHeld.code):
+                table = waiting.table
     return {"ops": {op: {"config": {"target": target, "table": table}}}}
 
 

@@ -12,6 +12,7 @@ import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,7 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
             ],
             replication=Replication(home=self.home, key_prefix=list(prefix)),
             spark=SparkResource(home=self.home or None, engine=self.engine),
-        ).map_asset_specs(func=self._completed)
+        ).map_asset_specs(func=partial(self._completed, self._made_translator()))
 
     def _checks_of_dagster(self, found: Inventory) -> list[dg.AssetChecksDefinition]:
         """Whether the columns have changed, and whether there are as many rows as there should be. A run evaluates
@@ -220,14 +221,13 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
                     )
         return checks
 
-    def _completed(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        changed = self._translator.get_asset_spec(spec)
+    def _completed(self, translator: MirrorTranslator, spec: dg.AssetSpec) -> dg.AssetSpec:
+        changed = translator.get_asset_spec(spec)
         if changed.key != spec.key:
             raise BadSetting("a translator changes no key", subject=self.translator, remedy="Set key_prefix.")
         return changed
 
-    @property
-    def _translator(self) -> MirrorTranslator:
+    def _made_translator(self) -> MirrorTranslator:
         """Raises BadSetting."""
         module, _, name = self.translator.rpartition(".")
         if not module:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ccpr.base.carrying import Carry, Work, WorkKind
+from ccpr.base.carrying import Carry, Work, WorkKind, share_out
 from ccpr.lake.deletion_vectors import digest_of_rows, rows_of
 from ccpr.lake.errors import LakeChanged
 from ccpr.lake.hidden_rows import hidden_rows
@@ -83,12 +83,12 @@ class ObjectResult:
 def publish_objects(
     carry: Carry, mirror: Mirror, store: Store, shape: FileShape, at: Timestamp, tasks: Sequence[ObjectTask]
 ) -> Iterable[ObjectResult]:
-    """All objects of a table, by whoever carries it. Files that a task has written before another one failed are found
-    by the next attempt. Raises what `publish_object` raises."""
+    """All objects of a table. The next attempt finds the files that a task wrote before another one failed. Raises what
+    `publish_object` raises."""
     urls, sizes = (mirror.store.url, store.url), [task.listed.stats.size for task in tasks]
     function = partial(_publish_elsewhere, *urls, shape, at)
     work = Work(WorkKind.PUBLISH, store.url.partition("?")[0], urls, function, tasks, sizes)
-    return carry(work, partial(_publish_here, mirror, store, shape, at, tasks), lambda: None)
+    return share_out(carry, work, partial(_publish_here, mirror, store, shape, at, tasks))
 
 
 def _publish_elsewhere(

@@ -327,7 +327,7 @@ def plan_work(
     from ccpr.targets.target_plan import Build
 
     store_url, listed, catalog = iteration.mirror.store.url, listed_of(iteration), catalog_of(iteration)
-    records, choice_of = workspace.of(iteration.subscription).targets, Copier(workspace.home).choice_of
+    records, choice_of = workspace.of(iteration.subscription).targets, Copier(workspace.home).chooser()
     whole, added = sums_by_table(listed.wanted), sums_by_table(listed.diff.added)
     source = CopyJob.of(iteration.subscription, store_url).source
     found = [PlannedWork("", "", choice_of(WorkKind.COPY, size, store_url, source))]
@@ -335,11 +335,10 @@ def plan_work(
         if isinstance(plan, Failure):
             continue
         target, built = records.get(name), {step.table.id for step in plan.of(Build)}
-        waiting = plan.behind.keys() - built
+        waiting, place = plan.behind.keys() - built, address_of(target).endpoint.address
         for table in catalog.tables.values():
             kind, sums = (WorkKind.LOAD, whole) if table.id in built else (WorkKind.CHANGE, added)
             if table.id in sums and table.id not in waiting and target.source_database in ("", table.database):
-                place = address_of(target).endpoint.address
                 choice = choice_of(kind, sums[table.id][1], store_url, place)
                 found.append(PlannedWork(name, table.qualified_name, choice))
     for name, tables in lakes.items():
@@ -386,8 +385,6 @@ def _carrier(workspace: Workspace, progress: Progress, carry: Carry | None = Non
             progress.on_rows(0, 0)
             beat()
 
-        if len(work.pieces) < 2:
-            return here()
         return (carry or Copier(workspace.home).carry)(work, here, beating)
 
     return carried

@@ -20,7 +20,7 @@ import pymysql
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from ccpr.base.carrying import Carry, Work, WorkKind, carry_here
+from ccpr.base.carrying import Carry, Work, WorkKind, carry_here, share_out
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
@@ -384,11 +384,9 @@ class DatabaseTarget:
         rows: Sequence[TaskRows],
         here: Callable[[], Iterable[Any]],
     ) -> Iterable[Any]:
-        if len(pieces) < 2:
-            return here()
         sizes, stores = [one.size for one in rows], tuple({one.store_url for one in rows})
         work = Work(kind, self.address.endpoint.address, stores, function, pieces, sizes)
-        return self._carry(work, here, self._session.beat)
+        return share_out(self._carry, work, here, self._session.beat)
 
     def _make_tables(self) -> None:
         """Those that are missing. Another subscription may be making them at the same time."""

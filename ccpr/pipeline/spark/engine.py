@@ -138,20 +138,22 @@ class Copier:
 
     def choice_of(self, work: WorkKind, size: int, store_url: str, place: str) -> CopierChoice:
         """Who does work of so many stored bytes, see `choose`."""
-        rates, installed = Rates.of(self._folder), not absent(*PACKAGES)
-        words = (self._asked, size, store_url, self._settings, rates, place, work)
-        return choose(*words, installed=installed, started=self._session is not None)
+        return self.chooser()(work, size, store_url, place)
+
+    def chooser(self) -> Callable[[WorkKind, int, str, str], CopierChoice]:
+        """`choice_of` by the rates of now, which are read once."""
+        rates, how = Rates.of(self._folder), {"installed": not absent(*PACKAGES), "started": self._session is not None}
+
+        def choice_of(work: WorkKind, size: int, store_url: str, place: str) -> CopierChoice:
+            return choose(self._asked, size, store_url, self._settings, rates, place, work, **how)
+
+        return choice_of
 
     def carry(
         self, work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None] = lambda: None
-    ) -> Iterable[Any]:
-        """A `Carry`: work of several pieces is Spark's where that is chosen. What fails there, for whatever reason, the
+    ) -> Iterator[Any]:
+        """A `Carry`: work is Spark's where that is chosen. What fails there, for whatever reason, the
         process does, unless Spark was asked for: it may reach what the workers do not."""
-        if len(work.pieces) < 2:
-            return here()
-        return self._carried(work, here, beat)
-
-    def _carried(self, work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None]) -> Iterator[Any]:
         size, store_url = sum(work.sizes), next((url for url in work.stores if url.startswith("file:")), work.stores[0])
         choice = self.choice_of(work.kind, size, store_url, work.place)
         began, engine, ended = time.monotonic(), "process", list[BaseException]()
