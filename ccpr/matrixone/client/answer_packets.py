@@ -161,8 +161,8 @@ def _number(payload: memoryview, at: int) -> tuple[int | None, int]:
 
 
 def packet_starts(block: memoryview, at: int) -> tuple[np.ndarray, int]:
-    """Where in a block the packets begin that are in it as a whole, the first one at `at`, and where the next one
-    begins.
+    """Where in a block the packets of one frame begin that are in it as a whole, the first one at `at`, and where the
+    next one begins.
 
     Each header says where the next one is, so this is the one step that is taken for each packet, and not for all at
     once: 0.15 s for a million.
@@ -172,10 +172,8 @@ def packet_starts(block: memoryview, at: int) -> tuple[np.ndarray, int]:
     last = len(block) - HEADER
     while at <= last:
         length = header(block, at)[0] & FULL_FRAME
-        if length == FULL_FRAME:
-            raise ValueError("a packet of 16 MiB where only a short one is possible")
         after = at + HEADER + length
-        if after > len(block):
+        if after > len(block) or length == FULL_FRAME:
             break
         found(at)
         at = after

@@ -15,6 +15,7 @@ from ccpr.matrixone.client.answer_packets import (
     EOF,
     EOF_SIZES,
     ERROR,
+    FULL_FRAME,
     HEADER,
     Frames,
     check_end,
@@ -28,6 +29,7 @@ from ccpr.matrixone.client.answer_packets import (
 from ccpr.matrixone.client.errors import BadAnswer
 
 BLOCK_BYTES = 2 << 20  # some 9,000 rows of an object list
+_LONGEST_ROW = 1 << 30  # bytes; the server takes values of 64 MiB
 _NONE = np.empty((2, 0), np.int64)
 
 
@@ -68,7 +70,7 @@ def read_columns(stream: BufferedReader, longest: int, block_bytes: int = BLOCK_
     """The rows of the next answer, about `block_bytes` at a time. An empty answer is one block without rows.
 
     Raises AnswerTooLong for more than `longest` bytes; PyMySQL's error if the server reports one, also after some rows,
-    or hangs up; ValueError for bytes that are not a result set, and for a row of 16 MiB. After any error that the
+    or hangs up; ValueError for bytes that are not a result set, and for a row of 1 GiB. After any error that the
     server did not report itself the stream is out of step.
     """
     frames = Frames(stream, longest)
@@ -90,7 +92,8 @@ class _Blocks:
         # more than what it has.
         ahead = stream.read1()
         self._raw, self._left, self._number = stream.raw, frames.left, frames.number
-        self._data = np.empty(max(block_bytes, len(ahead)), np.uint8)
+        self._usual = max(block_bytes, len(ahead))
+        self._data = np.empty(self._usual, np.uint8)
         self._data[: len(ahead)] = np.frombuffer(ahead, np.uint8)
         self._filled = self._at = 0  # bytes that have come, and those of them that are of whole packets
         self.ended = False
@@ -100,6 +103,8 @@ class _Blocks:
         """Bytes that are valid until the next call, and where in them the payloads of rows begin and end. The last
         block of an answer may have none."""
         rest = self._data[self._at : self._filled]
+        if len(self._data) > self._usual >= len(rest):  # behind a long row
+            self._data = np.empty(self._usual, np.uint8)
         self._data[: len(rest)] = rest
         self._filled, self._at = len(rest), 0
         found = [_NONE]
@@ -111,13 +116,38 @@ class _Blocks:
                 found.append(self._rows(np.stack([bounds[:-1] + HEADER, bounds[1:]])))
             if self.ended or (self._filled == len(self._data) and len(found) > 1):
                 break
+            if self._filled - self._at >= HEADER and self._length() == FULL_FRAME:
+                if len(found) > 1:
+                    break
+                return self._long_row()
             self._fill()
         begins, ends = np.concatenate(found, axis=1)
         return self._data, begins, ends
 
+    def _length(self) -> int:
+        """Of the next frame."""
+        return int.from_bytes(self._data[self._at : self._at + 3].tobytes(), "little")
+
+    def _long_row(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The next row, of 16 MiB or more, as `read`: its frames without their headers."""
+        parts, length, size = [], FULL_FRAME, 0
+        while length == FULL_FRAME:
+            while self._filled - self._at < HEADER or self._filled - self._at < HEADER + self._length():
+                self._fill()
+            length, begin = self._length(), self._at + HEADER
+            self._check_numbers(self._data[begin - 1 : begin])
+            parts.append(self._data[begin : begin + length].copy())
+            self._at, size = begin + length, size + length
+            if size > _LONGEST_ROW:
+                raise ValueError("a row of more than 1 GiB")
+            rest = self._data[self._at : self._filled].copy()
+            self._data[: len(rest)] = rest
+            self._at, self._filled = 0, len(rest)
+        return np.concatenate(parts), np.zeros(1, np.int64), np.array([size])
+
     def _fill(self) -> None:
         """Read what has come, a byte at least."""
-        if self._filled == len(self._data):  # a row that is longer than the block, and shorter than 16 MiB
+        if self._filled == len(self._data):  # a frame that is longer than the block
             self._data = np.concatenate([self._data, np.empty_like(self._data)])
         if not self._left:
             too_long()
@@ -132,16 +162,19 @@ class _Blocks:
         if self._left < 0:
             too_long()
 
-    def _rows(self, payloads: np.ndarray) -> np.ndarray:
-        """Those payloads that are rows: all but the one that ends the answer. Two rows of numbers: begins, ends."""
-        begins, ends = payloads
-        numbers = self._data[begins - 1]
-        wrong = numbers[numbers != (self._number + np.arange(len(begins))) & 0xFF]
+    def _check_numbers(self, numbers: np.ndarray) -> None:
+        """Of the next frames."""
+        wrong = numbers[numbers != (self._number + np.arange(len(numbers))) & 0xFF]
         if len(wrong):
             if not wrong[0]:  # the error of a server that shuts down
                 lost()
             raise ValueError("packets are out of step")
-        self._number = (self._number + len(begins)) & 0xFF
+        self._number = (self._number + len(numbers)) & 0xFF
+
+    def _rows(self, payloads: np.ndarray) -> np.ndarray:
+        """Those payloads that are rows: all but the one that ends the answer. Two rows of numbers: begins, ends."""
+        begins, ends = payloads
+        self._check_numbers(self._data[begins - 1])
         if (begins == ends).any():
             raise ValueError("a packet ends before its values do")
         marks = self._data[begins]

@@ -175,6 +175,38 @@ def checkpoint() -> str:
     return "SELECT mo_ctl('dn','checkpoint','')"
 
 
+# -- the rows of the login's own database
+
+
+def select_rows(database: str, table: str, columns: Iterable[str], snapshot: str, where: str = "") -> str:
+    """`where`: a condition; empty for all rows."""
+    names = ", ".join(map(identifier, columns))
+    return f"SELECT {names} FROM {_at(database, table, snapshot)}{where and f' WHERE {where}'}"
+
+
+def count_rows(database: str, table: str, snapshot: str) -> str:
+    return f"SELECT COUNT(*) FROM {_at(database, table, snapshot)}"
+
+
+def branch_diff(
+    database: str, table: str, newer: str, older: str, *, before: str | None = None, count: bool = False
+) -> str:
+    """The rows of a table that differ between two snapshots of the login's own account, or their number. `before`: the
+    table's name at the older one, if it has another."""
+    compared = f"{_at(database, table, newer)} AGAINST {_at(database, before or table, older)}"
+    return f"DATA BRANCH DIFF {compared}{' OUTPUT COUNT' if count else ''}"
+
+
+def _at(database: str, table: str, snapshot: str) -> str:
+    shown = string(stored_word(snapshot, "snapshot"))
+    return f"{identifier(database)}.{identifier(table)} {{SNAPSHOT = {shown}}}"
+
+
+def utc_session() -> str:
+    """From now on the session prints timestamps in UTC."""
+    return "SET time_zone = '+00:00'"
+
+
 # -- the database at a snapshot
 
 

@@ -16,7 +16,7 @@ from ccpr.matrixone.server.packets import MAX_FRAME, length_prefix
 from tests.support.packets import EOF, GONE, MORE, answer, column, row, wire
 from tests.support.traced_memory import memory_below
 
-ENOUGH = 1 << 26
+ENOUGH = 1 << 27
 BLOCK = 1000
 Cells = tuple[bytes | None, ...]
 
@@ -111,6 +111,22 @@ def test_a_row_longer_than_a_block_is_read():
     assert rows_of(read(content)) == [(b"1",), (long,), (b"2",)]
 
 
+@pytest.mark.parametrize("size", [MAX_FRAME - 5, MAX_FRAME - 4, MAX_FRAME, 2 * MAX_FRAME + 3])
+def test_a_row_of_many_frames_is_read(size: int):
+    long = bytes(range(251)) * (size // 251) + b"x" * (size % 251)
+    content = answer(["a", "b"], row(b"1", b"2"), row(long, None), row(b"3", b"4"), row(b"5", long))
+    assert rows_of(read(content, [1000, size, size + 10])) == [(b"1", b"2"), (long, None), (b"3", b"4"), (b"5", long)]
+
+
+def test_a_row_of_many_frames_that_ends_early_is_a_lost_connection():
+    whole = answer(["a"], row(b"1"), row(b"x" * MAX_FRAME))
+    for size in (len(whole) - 10, len(whole) - 100, len(whole) - MAX_FRAME):
+        with pytest.raises(pymysql.err.OperationalError, match="2013"):
+            read(whole[:size])
+    with pytest.raises(AnswerTooLong):
+        read(whole, longest=MAX_FRAME)
+
+
 def test_the_columns_are_chosen_by_name_whatever_their_case():
     (found,) = read(answer(["DB Name", "a", "A"], row(b"1", b"2", b"3")))
     assert [array.to_pylist() for array in found.select("a", "db name")] == [[b"2"], [b"1"]]
@@ -156,7 +172,7 @@ def test_a_server_that_shuts_down_is_a_lost_connection():
         wire(b"\1", column("a"), EOF, row(b"1"), b"\xfe", EOF),  # an end that is too short
         wire(b"\1", column("a"), EOF, row(b"1"), b"\xff\1"),  # an error without a number
         wire(b"\1", column("a"), EOF, row(b"1"), EOF, row(b"1")),
-        wire(b"\1", column("a"), EOF, row(b"1")) + b"\xff\xff\xff\5" + bytes(MAX_FRAME),
+        wire(b"\1", column("a"), EOF, row(b"1")) + b"\xff\xff\xff\5" + bytes(MAX_FRAME) + b"\0\0\0\7",
         wire(b"\1", column("a"), EOF, row(b"1")) + b"\1\0\0\7x",  # numbered 7
     ],
 )

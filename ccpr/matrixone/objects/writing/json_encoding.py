@@ -25,7 +25,7 @@ _INT64_MIN, _UINT64_END = -(1 << 63), 1 << 64
 
 def json_binary(values: pa.StringArray, *, subject: str) -> pa.BinaryArray:
     """The binary form of each text; nulls stay null. Numbers as 4.6 says: a double if there is a point or an exponent,
-    else the first of int64, uint64 and double that holds it.
+    else the first of int64, uint64 and double that holds it; but `-0`, as only a double is printed, is one.
 
     Raises `NotWritable` for text that is not JSON, is nested more than MAX_DEPTH levels deep, or has a number that is
     not finite.
@@ -35,10 +35,14 @@ def json_binary(values: pa.StringArray, *, subject: str) -> pa.BinaryArray:
 
 def _binary(text: str, subject: str) -> bytes:
     try:
-        kind, body = _node(json.loads(text, parse_constant=_refuse_constant), MAX_DEPTH)
+        kind, body = _node(json.loads(text, parse_int=_whole, parse_constant=_refuse_constant), MAX_DEPTH)
     except (ValueError, RecursionError) as error:
         raise NotWritable(f"not JSON that can be stored: {error}", subject=subject) from error
     return bytes((kind,)) + body
+
+
+def _whole(text: str) -> float:
+    return -0.0 if text == "-0" else int(text)
 
 
 def _refuse_constant(name: str) -> None:

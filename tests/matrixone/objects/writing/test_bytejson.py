@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccpr.matrixone.objects.bytejson import json_text
 from ccpr.matrixone.objects.errors import NotWritable
 from ccpr.matrixone.objects.writing.json_encoding import json_binary
 from tests.matrixone.objects.building import json_bytes
@@ -38,3 +39,8 @@ def test_json_becomes_the_bytes_of_the_format(value: Any) -> None:
 def test_text_that_no_json_column_holds_is_refused(text: str) -> None:
     with pytest.raises(NotWritable):
         json_binary(pa.array([text]), subject="test")
+
+
+def test_minus_zero_stays_a_double_as_only_that_is_printed_so() -> None:
+    texts = pa.array(["-0", '[-0, 0, {"a": -0}]'])
+    assert json_text(json_binary(texts, subject="test"), subject="test").to_pylist() == texts.to_pylist()
