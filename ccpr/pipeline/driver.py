@@ -7,12 +7,14 @@ work folder. So it does not matter in which process the next stage is taken (doc
 data").
 """
 
+import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.copying import CopyEngine, copy_in_process
-from ccpr.pipeline.errors import NoOpenIteration, StepMissing
+from ccpr.pipeline.errors import NoOpenIteration, StepMissing, TableChangedMeanwhile
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Stage, Step
@@ -20,7 +22,10 @@ from ccpr.pipeline.steps.apply import apply, apply_if_idle
 from ccpr.pipeline.steps.catalog import diff_catalog
 from ccpr.pipeline.steps.copy import copy_objects, objects_to_copy
 from ccpr.pipeline.steps.object_list import check_allowed, list_objects
-from ccpr.pipeline.steps.snapshot import resume, take_snapshot
+from ccpr.pipeline.steps.snapshot import give_up, resume, take_snapshot
+
+_logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 def drive(
@@ -43,16 +48,31 @@ def drive(
     """
     may_end = may_end_idle or (lambda: until is Stage.APPLY)
     stages = list(Stage)
-    record = take(iteration, Stage.SNAPSHOT)
-    for stage in stages[1 : stages.index(until) + 1]:
-        between()
-        if stage is Stage.OBJECT_LIST and iteration.watermark:
-            record = _list_or_end(iteration, may_end)
-        else:
-            record = take(iteration, stage, engine)
-        if record.outcome is not None:
-            break
-    return record
+
+    def drive_once() -> IterationRecord:
+        record = take(iteration, Stage.SNAPSHOT)
+        for stage in stages[1 : stages.index(until) + 1]:
+            between()
+            if stage is Stage.OBJECT_LIST and iteration.watermark:
+                record = _list_or_end(iteration, may_end)
+            else:
+                record = take(iteration, stage, engine)
+            if record.outcome is not None:
+                break
+        return record
+
+    return try_twice(iteration, drive_once)
+
+
+def try_twice(iteration: Iteration, work: Callable[[], _T]) -> _T:
+    """Where a table changed between the snapshot and its list, do the work again with a new snapshot; a second time is
+    a failure, which waits for the next attempt."""
+    try:
+        return work()
+    except TableChangedMeanwhile as error:
+        _logger.info("%s: tried again with a new snapshot: %s", iteration.subject, error)
+        give_up(iteration)
+        return work()
 
 
 def take(iteration: Iteration, stage: Stage, engine: CopyEngine = copy_in_process) -> IterationRecord:
@@ -77,13 +97,17 @@ def take(iteration: Iteration, stage: Stage, engine: CopyEngine = copy_in_proces
 
 def reach(iteration: Iteration, stage: Stage, engine: CopyEngine = copy_in_process) -> IterationRecord:
     """Take one stage, and before it those that the open iteration lacks. Raises what the stages raise."""
+    return try_twice(iteration, lambda: _reach(iteration, stage, engine))
+
+
+def _reach(iteration: Iteration, stage: Stage, engine: CopyEngine) -> IterationRecord:
     try:
         return take(iteration, stage, engine)
     except (NoOpenIteration, StepMissing):  # before it has done anything
         if stage is Stage.SNAPSHOT:
             raise
         stages = list(Stage)
-        reach(iteration, stages[stages.index(stage) - 1], engine)
+        _reach(iteration, stages[stages.index(stage) - 1], engine)
         return take(iteration, stage, engine)
 
 

@@ -18,7 +18,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.object_rows import in_order
 from ccpr.pipeline.catalog_diff import CatalogDiff
-from ccpr.pipeline.driver import catalog_of, drive, listed_of
+from ccpr.pipeline.driver import catalog_of, listed_of, take, try_twice
 from ccpr.pipeline.errors import NoOpenIteration, PlanOutdated
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.results import Listed
@@ -109,8 +109,12 @@ class IterationPlan:
 def plan(iteration: Iteration) -> IterationPlan:
     """Open the iteration, or take it up again, as far as its object list, and say what it is about to do. Nothing is
     copied, and the iteration stays open."""
-    drive(iteration, until=Stage.SNAPSHOT)
-    return _of_open(iteration)
+
+    def of_snapshot() -> IterationPlan:
+        take(iteration, Stage.SNAPSHOT)
+        return _of_open(iteration)
+
+    return try_twice(iteration, of_snapshot)
 
 
 def require_plan(iteration: Iteration, plan_id: str) -> None:

@@ -247,13 +247,10 @@ def test_index_tables_are_those_of_the_points_time(source: Source, *, counted: b
     mirror = ccpr.open_mirror(source.home / "home" / "mirrors" / "s")
     assert index_tables() == 1
     with once_before("FOR DATABASE `shop_1`", create_index):
-        assert command("run", "s", code=1)["error"]["code"] == "TABLE_CHANGED_MEANWHILE"
-    command("run", "s")
+        command("run", "s")  # with a second snapshot
     assert index_tables() == 2
     with once_before("FOR DATABASE `shop_1`", lambda: storage.drop_index("shop_1", "item", "by_v", account=account)):
-        assert command("run", "s", code=1)["error"]["code"] == "TABLE_CHANGED_MEANWHILE"
-    assert index_tables() == 2
-    command("run", "s")
+        command("run", "s")
     assert index_tables() == 1
     source.assert_equal()
 

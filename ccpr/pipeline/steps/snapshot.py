@@ -28,8 +28,9 @@ def take_snapshot(iteration: Iteration) -> IterationRecord:
         memory.context = _opened(iteration, memory.context)
     _start(iteration)
     found = _read(iteration, made_now=made_now)
-    if found is None:  # gone, or created again by others: what we derived from it is void
-        memory.remember(_opened(iteration, memory.context.abandoned(iteration.clock())))
+    if found is None:  # gone, or created again by others
+        give_up(iteration)
+        memory.remember(_opened(iteration, memory.context))
         found = _read(iteration, made_now=True)
         assert found is not None
     if found.at.physical < iteration.watermark:
@@ -47,6 +48,12 @@ def take_snapshot(iteration: Iteration) -> IterationRecord:
     iteration.lag.since(iteration.subscription.task_id, found)
     sweep_work(iteration, found)
     return iteration.open_at(found)
+
+
+def give_up(iteration: Iteration) -> None:
+    """The open snapshot is of no use, and what was derived from it is void; the next one has another name."""
+    iteration.memory.remember(iteration.memory.context.abandoned(iteration.clock()))
+    iteration.record = None
 
 
 def resume(iteration: Iteration) -> IterationRecord:
