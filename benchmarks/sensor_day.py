@@ -21,13 +21,12 @@ import random
 import sqlite3
 import tempfile
 from collections import Counter
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import dagster as dg
 
 from ccpr.dagster.failed_runs import RECORDED
-from ccpr.dagster.log_sensor import IterationsFailed
 from ccpr.dagster.metadata import WHY_TAG
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
@@ -87,8 +86,7 @@ class Simulation:
                 self.insert(database)
             end = min(until, self.clock() + self.interval)
             while self.clock() < end:
-                with suppress(IterationsFailed):
-                    self.daemon.tick_and_run()
+                self.daemon.tick_and_run()
                 self.clock.go_on_to(self.clock() + self.interval / 10)
 
     def runs(self) -> list[dg.DagsterRun]:

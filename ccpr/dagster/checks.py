@@ -8,6 +8,7 @@ import dagster as dg
 from ccpr.base.wording import filled
 from ccpr.dagster import metadata
 from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.object_rows import ObjectDiff
 from ccpr.pipeline.copying import CopyReport
 from ccpr.pipeline.errors import BadObjectList, ObjectsNotStored
@@ -77,6 +78,14 @@ def objects_not_stored(error: ObjectsNotStored) -> dg.AssetCheckResult:
     sample = metadata.table(({"object": name} for name in error.missing[:_SAMPLE_ROWS]), {"object": "string"})
     shown = {OBJECTS_CHECKED: error.checked, FAILURES: len(error.missing), FAILURE_SAMPLE: sample}
     return _result(OBJECTS_STORED, False, shown)
+
+
+def not_checked(name: str, subscription: str) -> dg.AssetCheckResult:
+    """Of a step that has failed again: Dagster wants a result, and an error would fail the run."""
+    says = f"not checked: the step has failed again, and `{metadata.HEALTH}/{subscription}` says why"
+    return dg.AssetCheckResult(
+        passed=False, check_name=name, severity=dg.AssetCheckSeverity.WARN, description=printable(says)
+    )
 
 
 def _result(check: str, passed: bool, shown: dict[str, Any]) -> dg.AssetCheckResult:

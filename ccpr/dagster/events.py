@@ -24,15 +24,15 @@ from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.plan import sums_by_table
 from ccpr.schema.table_changes import ChangeKind
 
-UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES = (
+STEPS = UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES, TARGET_DATABASES = (
     "upstream_snapshots",
     "catalog_ddl",
     "object_diffs",
     "copied_objects",
     "applied_tables",
+    "target_databases",
 )
 MIRROR = "mirror"
-TARGET_DATABASES = "target_databases"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """Failures as Dagster shows them: a failed run. An iteration that a tick, `ccpr serve` or a command made and that
-failed is recorded as a run that failed, once for all failures in a row. So the partition, the graph, the timeline and
+failed is recorded as a run that failed, once for all failures in a row; a run that fails again what has failed before
+ends without (`ccpr.dagster.step`). So the partition, the graph, the timeline and
 alerts on failed runs show it, and no process is started for it (decision health-is-not-partitioned).
 
 What ends it is the next materialization of the partition.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -63,14 +64,14 @@ def record_failed_run(
     instance.report_run_failed(run, text, JobFailureData(error=None, failure_reason=RunFailureReason.STEP_FAILURE))
 
 
-def keep_failed(instance: dg.DagsterInstance, subscription: str, asset: str) -> None:
-    """Leave the partition failed after a run that did not end what has failed before: to Dagster it is as the run with
-    the newest plan to materialize it."""
-    wanted = dg.RunsFilter(
-        job_name=SYNC_JOB, statuses=[dg.DagsterRunStatus.FAILURE], tags={SUBSCRIPTION_TAG: subscription}
-    )
-    for run in instance.get_runs(wanted, limit=1):
-        _plan(instance, run, subscription, asset)
+def keep_failed(instance: dg.DagsterInstance, subscription: str, assets: Iterable[str]) -> bool:
+    """Leave the partition of the assets failed after a run that did not end what has failed before: to Dagster it is as
+    the run with the newest plan to materialize it. Returns whether there is a failed run."""
+    wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={SUBSCRIPTION_TAG: subscription})
+    runs = instance.get_runs(wanted, limit=1)
+    for asset in assets if runs else ():
+        _plan(instance, runs[0], subscription, asset)
+    return bool(runs)
 
 
 def _plan(instance: dg.DagsterInstance, run: dg.DagsterRun, subscription: str, asset: str) -> None:

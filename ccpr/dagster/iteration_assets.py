@@ -13,6 +13,7 @@ from ccpr.dagster.checks import (
     OBJECT_LIST_VALID,
     OBJECTS_STORED,
     blocking_check,
+    not_checked,
     object_list_refused,
     objects_not_stored,
 )
@@ -22,14 +23,14 @@ from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import report, report_health
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.dagster.step import is_by_hand, step
+from ccpr.dagster.step import fails_its_run, is_by_hand, step
 from ccpr.dagster.tables import report_tables
-from ccpr.dagster.target_health import read_targets, reported_failing, target_databases_event
+from ccpr.dagster.target_health import TargetHealth, read_targets, reported_failing, target_databases_event
 from ccpr.dagster.target_tables import report_target_tables
 from ccpr.pipeline.driver import reach
 from ccpr.pipeline.errors import BadObjectList, ObjectsNotStored
 from ccpr.pipeline.step_names import Stage
-from ccpr.service.target_sync import sync_targets
+from ccpr.service.target_sync import TargetOutcome, sync_targets
 
 GROUP = "replication"
 UPSTREAM_DATABASE = "upstream_database"
@@ -64,15 +65,18 @@ def build_upstream_snapshots(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         key=_key(prefix, events.UPSTREAM_SNAPSHOTS),
         partitions_def=SUBSCRIPTIONS,
         deps=[_key(prefix, UPSTREAM_DATABASE)],
+        output_required=False,
         group_name=GROUP,
         kinds={"matrixone"},
         description="A snapshot of the upstream database, and its time by the upstream's clock. Materializing it opens "
         "the subscription's next iteration, or takes up again the one that was interrupted; the other assets work on "
         f"the open iteration, and open one if there is none. {_BY_HAND}",
     )
-    def upstream_snapshots(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
+    def upstream_snapshots(
+        context: dg.AssetExecutionContext, replication: Replication
+    ) -> Iterator[dg.MaterializeResult]:
         with step(context, replication) as iteration:
-            return events.snapshot_taken(reach(iteration, Stage.SNAPSHOT)).result()
+            yield events.snapshot_taken(reach(iteration, Stage.SNAPSHOT)).result()
 
     return upstream_snapshots
 
@@ -84,14 +88,15 @@ def build_catalog_ddl(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         key=_key(prefix, events.CATALOG_DDL),
         partitions_def=SUBSCRIPTIONS,
         deps=[_key(prefix, events.UPSTREAM_SNAPSHOTS)],
+        output_required=False,
         group_name=GROUP,
         kinds={"matrixone"},
         description="The tables at the snapshot against those of the replica's last point: created, altered, renamed, "
         f"replaced (truncated or rewritten) and dropped ones, with their statements as a difference. {_ALONE}",
     )
-    def catalog_ddl(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
+    def catalog_ddl(context: dg.AssetExecutionContext, replication: Replication) -> Iterator[dg.MaterializeResult]:
         with step(context, replication) as iteration:
-            return events.catalog_read(reach(iteration, Stage.CATALOG)).result()
+            yield events.catalog_read(reach(iteration, Stage.CATALOG)).result()
 
     return catalog_ddl
 
@@ -104,6 +109,7 @@ def build_object_diffs(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         key=key,
         partitions_def=SUBSCRIPTIONS,
         deps=[_key(prefix, events.CATALOG_DDL)],
+        output_required=False,
         check_specs=[blocking_check(OBJECT_LIST_VALID, key)],
         group_name=GROUP,
         kinds={"matrixone"},
@@ -118,9 +124,12 @@ def build_object_diffs(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
             try:
                 record = reach(iteration, Stage.OBJECT_LIST)
             except BadObjectList as error:
-                yield object_list_refused(error, context.partition_key)
+                if fails_its_run(context):  # a blocking check fails it
+                    yield object_list_refused(error, context.partition_key)
                 raise
             yield events.objects_listed(record).result()
+            return
+        yield not_checked(OBJECT_LIST_VALID, context.partition_key)
 
     return object_diffs
 
@@ -133,6 +142,7 @@ def build_copied_objects(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         key=key,
         partitions_def=SUBSCRIPTIONS,
         deps=[_key(prefix, events.OBJECT_DIFFS)],
+        output_required=False,
         check_specs=[blocking_check(OBJECTS_STORED, key)],
         group_name=GROUP,
         kinds={"matrixone"},
@@ -147,9 +157,12 @@ def build_copied_objects(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
             try:
                 record = reach(iteration, Stage.COPY, spark.copy_engine(iteration.note_copier))
             except ObjectsNotStored as error:
-                yield objects_not_stored(error)
+                if fails_its_run(context):
+                    yield objects_not_stored(error)
                 raise
             yield events.objects_copied(record).result()
+            return
+        yield not_checked(OBJECTS_STORED, context.partition_key)
 
     return copied_objects
 
@@ -161,6 +174,7 @@ def build_applied_tables(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         key=_key(prefix, events.APPLIED_TABLES),
         partitions_def=SUBSCRIPTIONS,
         deps=[_key(prefix, events.COPIED_OBJECTS)],
+        output_required=False,
         group_name=GROUP,
         kinds={"mirror"},
         description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the "
@@ -169,7 +183,7 @@ def build_applied_tables(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         "`replication_health/<name>` says why, and when it is tried again. Materialize it alone to try a whole "
         "iteration of that subscription now, without its targets.",
     )
-    def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> dg.MaterializeResult:
+    def applied_tables(context: dg.AssetExecutionContext, replication: Replication) -> Iterator[dg.MaterializeResult]:
         subscription = context.partition_key
         with step(context, replication) as iteration:
             outcome = reach(iteration, Stage.APPLY).ended
@@ -178,7 +192,7 @@ def build_applied_tables(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
             report_tables(context.instance, replication.workspace, subscription)
             report(context.instance, follower_events(context.instance, replication.workspace))
             report_health(context.instance, replication.workspace, subscription)
-            return events.applied(outcome, iteration.mirror).result()
+            yield events.applied(outcome, iteration.mirror).result()
 
     return applied_tables
 
@@ -215,8 +229,9 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, replication: Replication, spark: SparkResource
     ) -> Iterator[dg.MaterializeResult]:
         workspace, subscription, asked = replication.workspace, context.partition_key, is_by_hand(context)
+        started, failed_before = workspace.now(), set[str]()
+        found, outcomes = list[TargetHealth](), list[TargetOutcome]()
         with step(context, replication) as iteration:
-            started = workspace.now()
             names = [target.name for target in workspace.of(iteration.subscription).targets.all()]
             failed_before = reported_failing(context.instance, subscription, names)
             outcomes = sync_targets(workspace, iteration, ask=asked, carry=spark.copy_engine().carry)
@@ -225,11 +240,10 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
             found = read_targets(workspace, workspace.log.row(subscription))
         failing = [one for one in found if one.is_failing]
         made = target_databases_event(found, outcomes)
-        if failing and (asked or any(one.target not in failed_before for one in failing)):
+        is_first = asked or any(one.target not in failed_before for one in failing)
+        if failing and (is_first or not keep_failed(context.instance, subscription, [events.TARGET_DATABASES])):
             raise dg.Failure("; ".join(one.trouble for one in failing), dict(made.metadata), allow_retries=False)
-        if failing:  # an outage is one failed run
-            keep_failed(context.instance, subscription, events.TARGET_DATABASES)
-        elif outcomes:
+        if outcomes and not failing:
             verified = {metadata.VERIFIED_AT: dg.MetadataValue.timestamp(started)} if asked else {}
             yield dg.MaterializeResult(metadata={**made.metadata, **verified})
 

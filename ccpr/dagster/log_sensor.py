@@ -17,7 +17,7 @@ import dagster as dg
 
 from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
-from ccpr.base.wording import first_names
+from ccpr.base.wording import filled, first_names
 from ccpr.dagster.events import idle
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health_sensor import no_subscription, read_verdicts
@@ -26,7 +26,7 @@ from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, SUBSCR
 from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
-from ccpr.dagster.reporting import changed, health_events, keep_failures, kept_failures, report
+from ccpr.dagster.reporting import changed, health_events
 from ccpr.dagster.step import iteration_tag
 from ccpr.dagster.target_health import target_events
 from ccpr.matrixone.client.errors import HistoryUnreadable, NotFlushedYet, StaleRead
@@ -36,7 +36,6 @@ from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.due import back_off, due_at
-from ccpr.pipeline.errors import TableChangedMeanwhile
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.running import is_served
@@ -88,9 +87,9 @@ def build_log_sensor(*, is_on: bool = True, seconds: int = SENSOR_SECONDS) -> dg
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED,
         description="Starts the iteration of each subscription whose interval is over, at most one run of a "
-        "subscription at a time. An iteration that finds nothing new is finished by the tick, without a run. One that "
-        "fails in a tick fails the tick; the others go on. Where `ccpr serve` runs on the same state folder, the tick "
-        "says so and starts nothing.",
+        "subscription at a time. An iteration that finds nothing new is finished by the tick, without a run; of one "
+        "that fails in it the tick says what happened and what to do, and the others go on. Where `ccpr serve` runs on "
+        "the same state folder, the tick says so and starts nothing.",
     )
     def sensor(context: dg.SensorEvaluationContext, replication: Replication) -> dg.SensorResult:
         return _tick(context, replication)
@@ -103,12 +102,7 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
         return dg.SensorResult(skip_reason=no_subscription(replication.workspace))
     end = time.monotonic() + TICK_SECONDS
     remember_prefix(context.instance, replication.key_prefix)
-    if late := kept_failures(context.instance):
-        raise IterationsFailed(late)
-    try:
-        rows, bad = replication.workspace.log.all_rows()
-    except (StateUnavailable, StateUnreadable) as error:
-        raise IterationsFailed(f"mo_ccpr_log cannot be read: {error}") from error
+    rows, bad = replication.workspace.log.all_rows()
     in_flight = _in_flight(context.instance)
     tick = _Tick(failed={row.subscription_name: row.error for row in bad})
     tick.served_elsewhere = is_served(replication.workspace.home)
@@ -125,13 +119,7 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
     if not tick.served_elsewhere:
         _verify_targets(replication.workspace, rows, in_flight, end, tick)
     partitions = _partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight)
-    failures = _report_health(context.instance, replication.workspace, rows, bad, tick)
-    if failures and not tick.requests:
-        _apply(context.instance, partitions)
-        report(context.instance, tick.events)
-        raise IterationsFailed(failures)
-    if failures:
-        keep_failures(context.instance, failures)
+    _report_health(context.instance, replication.workspace, rows, bad, tick)
     if tick.requests:
         context.log.info(printable(tick.describe()))
     return dg.SensorResult(
@@ -142,19 +130,13 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
     )
 
 
-class IterationsFailed(Exception):
-    """What a tick fails with after all else is done: the subscriptions whose iterations failed in it, and why. A tick
-    that has runs to start cannot fail, or they would be lost; the next one does."""
-
-
 def _report_health(
     instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], bad: Sequence[BadRow], tick: "_Tick"
-) -> str:
+) -> None:
     """Add the events of the subscriptions that this tick served, and of those that are no longer what was reported
-    last. Returns what has failed newly; empty if nothing has."""
+    last."""
     verdicts = read_verdicts(workspace, [*rows, *bad])
     news = {*changed(instance, verdicts), *tick.served}
-    failed = [name for name in tick.failed if name in news]
     requested = {request.partition_key for request in tick.requests}
     with suppress(SubscriptionMissing, StateUnavailable):  # dropped meanwhile; the next tick looks again
         others = sorted(news - requested - set(tick.served))  # theirs comes with their runs
@@ -164,20 +146,6 @@ def _report_health(
             target_events(instance, workspace, [row for row in rows if row.subscription_name not in requested])
         )
         tick.events.extend(follower_events(instance, workspace))
-    return printable("; ".join(f"{name}: {tick.failed[name]}" for name in failed))
-
-
-def _apply(
-    instance: dg.DagsterInstance,
-    requests: Iterable[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest],
-) -> None:
-    """What the daemon does with the requests of a tick that does not fail."""
-    for request in requests:
-        if isinstance(request, dg.AddDynamicPartitionsRequest):
-            instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
-        else:
-            for key in request.partition_keys:
-                instance.delete_dynamic_partition(request.partitions_def_name, key)
 
 
 @dataclass
@@ -206,6 +174,9 @@ class _Tick:
             "due left for the next tick": self.left,
         }
         parts = [f"{count} {what}" for what, count in counts.items() if count]
+        if self.failed:
+            texts = (f"{name} ({filled(str(error), {'NAME': name})})" for name, error in self.failed.items())
+            parts.insert(0, f"{len(self.failed)} failed: " + first_names(texts))
         if self.failing:
             parts.append(
                 f"{len(self.failing)} failing: " + first_names(self._describe_failing(name) for name in self.failing)
@@ -213,10 +184,6 @@ class _Tick:
         if self.waiting:
             name, seconds = min(self.waiting.items(), key=lambda item: item[1])
             parts.append(f"{len(self.waiting)} waiting, next {name} in {seconds:.0f} s")
-        if self.failed:
-            parts.append(
-                f"{len(self.failed)} failed: " + first_names(f"{name} ({error})" for name, error in self.failed.items())
-            )
         if self.stopped:
             parts.append(
                 f"{len(self.stopped)} stopped by an error, repair and run: "
@@ -274,10 +241,7 @@ def _serve(
         return
     try:
         with unexpected():
-            try:
-                outcome = _finish_if_idle(workspace, row, end, in_run=in_run)
-            except TableChangedMeanwhile:  # a race, which a new snapshot ends
-                outcome = _finish_if_idle(workspace, row, end, in_run=in_run)
+            outcome = _finish_if_idle(workspace, row, end, in_run=in_run)
     except SubscriptionBusy:
         tick.running.append(name)
     except SubscriptionPaused:

@@ -54,21 +54,17 @@ class Replication(dg.ConfigurableResource):
     def step(self, subscription: str, *, is_extra: bool = False) -> Iterator[Iteration]:
         """The iteration of this run, to take one step of it. `is_extra`: it is outside of the schedule.
 
-        A failure ends the iteration at once: it is written to the log and the lease is freed. It is raised as a
-        Failure that shows its code, subject and remedy; a step that is tried again opens the iteration again and goes
-        on where it stopped.
+        A failure ends the iteration at once: it is written to the log and the lease is freed. A step that is tried
+        again opens the iteration again and goes on where it stopped.
         """
+        iteration = self._open(subscription, is_extra)
         try:
-            iteration = self._open(subscription, is_extra)
-            try:
-                with unexpected():
-                    yield iteration
-            except CcprError as error:
-                self._iteration = None
-                self._held.__exit__(type(error), error, error.__traceback__)
-                raise
+            with unexpected():
+                yield iteration
         except CcprError as error:
-            raise as_failure(error, subscription) from error
+            self._iteration = None
+            self._held.__exit__(type(error), error, error.__traceback__)
+            raise
 
     def _open(self, subscription: str, is_extra: bool) -> Iteration:
         if self._iteration is None:

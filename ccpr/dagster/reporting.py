@@ -17,8 +17,6 @@ from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
 
-_PENDING = "ccpr/failures_of_a_tick"  # a key in Dagster's own key-value table
-
 
 def report(instance: dg.DagsterInstance, events: Iterable[Runless]) -> None:
     """Report events of assets by the keys of this package (see `ccpr.dagster.keys`)."""
@@ -62,24 +60,17 @@ def health_events(
     return events
 
 
+def was_failing(instance: dg.DagsterInstance, subscription: str) -> bool:
+    """Whether the replica was reported last to fail."""
+    key = _key(subscription)
+    return is_failing(known_verdicts(instance, [key]).get(key))
+
+
 def changed(instance: dg.DagsterInstance, verdicts: Mapping[str, str]) -> dict[str, str | None]:
     """The subscriptions whose reported verdict is another one, or missing, with what was reported."""
     known = known_verdicts(instance, map(_key, verdicts))
     before = {name: known.get(_key(name)) for name in verdicts}
     return {name: verdict for name, verdict in before.items() if verdict != verdicts[name]}
-
-
-def keep_failures(instance: dg.DagsterInstance, text: str) -> None:
-    """For the next tick to fail with."""
-    instance.daemon_cursor_storage.set_cursor_values({_PENDING: text})
-
-
-def kept_failures(instance: dg.DagsterInstance) -> str:
-    """Taken once; empty if there are none."""
-    text = instance.daemon_cursor_storage.get_cursor_values({_PENDING}).get(_PENDING) or ""
-    if text:
-        keep_failures(instance, "")
-    return text
 
 
 def _key(subscription: str) -> str:

@@ -246,7 +246,7 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
     scene.comes_to_show(REPLICA, "UPSTREAM_UNREACHABLE")
     scene.shows("Failed", "what_to_do", "failing_since", "next_attempt")
     scene.go("/locations/ccpr/sensors/ccpr_log_sensor")
-    scene.shows("Failure")
+    scene.shows("Skipped")
     scene.picture("failed-ticks")
     scene.go(f"/assets/{HEALTH}/{NAME}")
     scene.shows("failing", "UPSTREAM_UNREACHABLE")

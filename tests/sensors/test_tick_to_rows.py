@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 
 from ccpr.dagster import log_sensor, metadata
+from ccpr.dagster.events import STEPS
 from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, health_key
 from ccpr.dagster.metadata import ITERATION_TAG, LSN_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
@@ -23,7 +24,8 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import Failures, LogRow
 from ccpr.state.states import State
-from ccpr_emulator.serving.faults import CutObjectList, StaleRead
+from ccpr_emulator.serving.faults import CutObject, CutObjectList, StaleRead
+from tests.dagster.test_failed_runs import red
 from tests.sensors.driving import Clock, Daemon, instance_in
 from tests.support.replica import NAME, Replica, replaying
 
@@ -172,7 +174,7 @@ def test_an_idle_iteration_materializes_the_same_data_without_a_run(
     assert len(replica.emulator.status().snapshots) == 2
 
 
-def test_a_failing_upstream_fails_the_tick_and_is_tried_again_later(
+def test_a_failing_upstream_is_said_by_the_tick_and_tried_again_later(
     replica: Replica, daemon: Daemon, clock: Clock
 ) -> None:
     daemon.tick_and_run()
@@ -180,7 +182,7 @@ def test_a_failing_upstream_fails_the_tick_and_is_tried_again_later(
     waits = []
     for count in (1, 2, 3):
         until_due(clock)
-        assert daemon.failing_tick().startswith(f"{NAME}: CONNECTION_LOST: ")
+        assert daemon.failing_tick().startswith(f"{NAME} (CONNECTION_LOST: ")
         passed, says, shown = health(daemon)
         assert not passed
         assert says.startswith("CONNECTION_LOST")
@@ -203,6 +205,33 @@ def test_a_failing_upstream_fails_the_tick_and_is_tried_again_later(
     replica.assert_equal_to_source(2)
     daemon.tick_and_run()
     assert health(daemon)[0], "green again"
+
+
+def test_a_replica_that_fails_while_it_copies_is_one_failed_run_an_outage(
+    replica: Replica, daemon: Daemon, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt has a run of its own, since a tick does not copy; its partition is red until one succeeds."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    daemon.tick_and_run()
+    replica.emulator.inject(CutObject(after_bytes=10, times=0))
+    done = list[dg.ExecuteInProcessResult]()
+    while len(done) < 5:
+        until_due(clock)
+        done += daemon.tick_and_run()[1]
+        assert [asset for asset in STEPS if red(daemon.instance, asset)] == list(STEPS[3:])
+    assert [result.success for result in done] == [False, True, True, True, True]
+    checks = {check.check_name: check for check in done[-1].get_asset_check_evaluations()}
+    assert checks["object_list_valid"].passed
+    assert (checks["objects_stored"].passed, checks["objects_stored"].severity) == (False, dg.AssetCheckSeverity.WARN)
+    says, shown = health(daemon)[1:]
+    assert says.startswith("CONNECTION_LOST, 5 times in a row since ")
+    assert shown[metadata.STATE] == "failing"
+    assert not daemon.run_by_hand(NAME).success, "a person is told what became of what he asked for"
+    replica.emulator.clear_faults()
+    until_due(clock)
+    assert [result.success for result in daemon.tick_and_run()[1]] == [True]
+    assert not [asset for asset in STEPS[:5] if red(daemon.instance, asset)]
+    replica.assert_equal_to_source(2)
 
 
 @pytest.mark.slow
@@ -231,7 +260,7 @@ def test_what_an_operator_starts_and_fails_does_not_move_the_next_attempt_and_it
     assert (daemon.tick().skip_message or "").startswith("no run to start: 1 idle")
 
 
-def test_an_upstream_that_is_down_fails_its_own_ticks(
+def test_an_upstream_that_is_down_is_said_by_its_own_ticks(
     recordings: Path, home: Path, daemon: Daemon, clock: Clock
 ) -> None:
     with replaying(recordings / "other_account", home) as replica:
@@ -240,7 +269,7 @@ def test_an_upstream_that_is_down_fails_its_own_ticks(
     age = LagMeter(clock).read(row().task_id, Context.from_text(row().context)).seconds
     for count in (1, 2):
         until_due(clock)
-        assert daemon.failing_tick().startswith("replica: UPSTREAM_UNREACHABLE: ")
+        assert daemon.failing_tick().startswith("replica (UPSTREAM_UNREACHABLE: ")
         assert (row().state, row().lease_expires_at) == (State.RUNNING, 0)
         failures = Failures.of(row().error_message)
         assert failures is not None, "it is in the log an interval after the last point at the latest"
@@ -259,7 +288,7 @@ def test_an_error_that_needs_a_person_stops_the_subscription_until_it_is_run_by_
     base = json.loads(row().context or "")["current"]["name"]
     replica.emulator.drop_snapshot(base)
     until_due(clock)
-    assert daemon.failing_tick().startswith("replica: BASE_SNAPSHOT_LOST: ")
+    assert daemon.failing_tick().startswith("replica (BASE_SNAPSHOT_LOST: ")
     passed, says, shown = health(daemon)
     assert (passed, shown[metadata.STATE]) == (False, "stopped")
     assert "ccpr" in says, "what to do"
