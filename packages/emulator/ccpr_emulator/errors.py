@@ -44,3 +44,7 @@ class LoadDiffers(Terminal):
         "Keep record and rows, and report them. `ccpr workload check` names the first keys that differ; only "
         "`ccpr workload run` may write to the tables."
     )
+
+
+class NeverAnswered(Exception):
+    """A real upstream never answers this statement."""

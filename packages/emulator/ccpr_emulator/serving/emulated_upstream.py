@@ -9,7 +9,7 @@ from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import Answer
 from ccpr.matrixone.server.backing import Backing
 from ccpr.matrixone.server.statements import Select
-from ccpr.matrixone.server.upstream import ServerStatus, Upstream
+from ccpr.matrixone.server.upstream import Release, ServerStatus, Upstream
 from ccpr_emulator.serving.faults import Fault, FaultBox
 
 LOG_STATEMENTS = 10_000
@@ -35,6 +35,7 @@ class UserSql(Protocol):
 
     login: Login
     number: int
+    release: Release
 
     @property
     def in_transaction(self) -> bool: ...

@@ -18,11 +18,13 @@ from ccpr.matrixone.server.show import texts
 from ccpr.matrixone.server.statements import CreateSnapshot, DropSnapshot, Select, SelectValues, SetRole, Statement
 from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.lexer import tokens
+from ccpr_emulator.errors import NeverAnswered
 from ccpr_emulator.serving import faults, lost_past
 from ccpr_emulator.serving.cut_connection import CutByFault, CutRows
 from ccpr_emulator.serving.emulated_upstream import LOG_CHARACTERS, EmulatedUpstream, EmulatorStatus, Logged
 from ccpr_emulator.serving.faulty_backing import FaultyBacking, struck
 
+_FOREVER = 3600.0  # seconds
 _SNAPSHOTS = re.compile(r"\s*(create|drop)\s+snapshot\b", re.IGNORECASE)  # what is wrong in them is said by all
 _WITHOUT_TIME = ("mo_pubs", "mo_account", "mo_snapshots")  # tables of mo_catalog that are those of now
 
@@ -107,7 +109,12 @@ class EmulatorSession(UpstreamSession):
     def _run_sql(self, text: str) -> Answer:
         assert self.sql is not None
         lost_past.check_rows(self.upstream.faults, self.upstream.backing, self.login.account, text)
-        return self.sql.run(text, self.database)
+        self.sql.release = self.upstream.release
+        try:
+            return self.sql.run(text, self.database)
+        except NeverAnswered as error:
+            self.upstream.faults.delay(_FOREVER)
+            raise CutByFault("it never answers") from error
 
     def answer_command(self, command: str, words: list[str]) -> ResultSet:
         if self.upstream.release == "3.0":  # they came with 4.0.0-rc1

@@ -7,6 +7,7 @@
 | `ccpr_emulator.sql.load` | LOAD DATA |
 | `ccpr_emulator.sql.queries` | SELECT, by DuckDB |
 | `ccpr_emulator.sql.ddl`, `ccpr_emulator.sql.show` | definitions, and what shows them |
+| `ccpr_emulator.sql.branch_diff` | DATA BRANCH DIFF |
 | `ccpr_emulator.sql.system` | information_schema and mo_catalog |
 
 A statement is read to its end before it does anything. DDL commits an open transaction first, as MySQL does. Every
@@ -22,18 +23,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.schema import Column
+from ccpr.matrixone.schema import FAKE_KEY
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import VAR_STRING, Answer, Done, LocalFile, ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.backing import SYSTEM_DATABASES
 from ccpr.matrixone.server.select_values import SERVER_VERSION, VARIABLES
 from ccpr.matrixone.server.statements import Select
 from ccpr.matrixone.server.tokens import Tokens
+from ccpr.matrixone.server.upstream import Release
 from ccpr.matrixone.sql.lexer import tokens as tokens_of
 from ccpr_emulator.engine.definitions import BadDefinition
 from ccpr_emulator.engine.entries import SEQUENCE, TABLE, VIEW
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.engine.transaction import Transaction
+from ccpr_emulator.sql import branch_diff
 from ccpr_emulator.sql import show as sql_show
 from ccpr_emulator.sql.changes import Changed, Changes
 from ccpr_emulator.sql.ddl import statement as sql_ddl
@@ -84,12 +87,14 @@ class SqlSession:
         self._autocommit = True
         self.database = ""
         self.number = 0
+        self.release: Release = "4.1"
         self._variables: dict[str, exp.Expr] = {}
         self._settings: dict[str, str | int] = {}
         self._prepared: dict[str, str] = {}
         self._last = Changed()
         self._found_rows = 0
         self._sequence = 0
+        self._asks_key = False
         self.reader = Reader(self._find, self._replaced, lambda: self.database)
         self.changes = Changes(storage, self.reader, self._target, self._change)
         self._single = SingleInserts(self.changes)
@@ -117,7 +122,7 @@ class SqlSession:
             return "begin"
         if first == "set":
             return "set" if _AUTOCOMMIT.fullmatch(text) or "@" in text.split("=")[0] else None
-        return sql_ddl.kind_of(words) or sql_show.kind_of(words)
+        return sql_ddl.kind_of(words) or sql_show.kind_of(words) or branch_diff.kind_of(words)
 
     def reads(self, database: str, statement: Select) -> bool:
         return (statement.database or database.lower()) != "mo_catalog"
@@ -158,6 +163,8 @@ class SqlSession:
                 if answer is not None:
                     raise unsupported(text)
                 return self._done()
+        if kind == branch_diff.KIND:
+            return self._parsed(text, lambda tokens: branch_diff.parse(tokens, self))()
         if kind is not None and sql_show.is_kind(kind):
             return self._parsed(text, lambda tokens: sql_show.parse(kind, tokens, self))()
         if kind is not None:
@@ -271,6 +278,7 @@ class SqlSession:
             return self._explain(text)
         from sqlglot import exp
 
+        self._asks_key = FAKE_KEY in text.lower()  # a hidden column that a SELECT at a snapshot can name
         tree = parse(text)
         if not isinstance(tree, exp.Query | exp.Values) or not text.lstrip("( \t\r\n"):
             if isinstance(tree, exp.Column | exp.Alias | exp.Identifier | exp.Anonymous):
@@ -394,11 +402,16 @@ class SqlSession:
             at = Timestamp(int(which[:30]))
         else:
             raise StatementError(20105, "not supported: a table is read at {snapshot = '…'} or {mo_ts = …}")
-        rows = storage.rows_at(database, table, at, account=self._account)
         tables = storage.tables_at(at, account=self._account, kinds=(TABLE, SEQUENCE))
-        columns: tuple[Column, ...] = next(
-            d.user_columns for _, d in tables if (d.database, d.name) == (database, table)
+        found = [one for one in tables if (one[1].database, one[1].name) == (database, table)]
+        if not found:
+            raise StatementError(1146, f"no such table {database}.{table}", "42S02")
+        entry, definition = found[0]
+        columns = tuple(
+            one for one in definition.columns if not one.hidden or (self._asks_key and one.name == FAKE_KEY)
         )
+        with storage.lock:
+            rows = entry.stored.values(entry.stored.visible(storage.clock.tick(at)), columns)
         return Relation(tuple(rows.column_names), columns, rows)
 
     def _replaced(self, node: "exp.Expr") -> "exp.Expr | None":

@@ -1,6 +1,7 @@
 """SHOW and DESCRIBE on a simulated upstream.
 
 SHOW [FULL] TABLES [FROM d] [LIKE 'pattern']   SHOW CREATE TABLE | VIEW | DATABASE      SHOW TABLE STATUS [FROM d]
+SHOW CREATE TABLE t {snapshot = 's'}
 SHOW [FULL] COLUMNS FROM t    DESC t [column]  SHOW INDEX FROM t                        SHOW SEQUENCES
 and what clients ask when they connect: ENGINES, COLLATION, CHARSET, STATUS, PROCESSLIST, GRANTS, PRIVILEGES, PLUGINS,
 PROCEDURE STATUS, FUNCTION STATUS, TRIGGERS, EVENTS, WARNINGS, ERRORS.
@@ -12,12 +13,14 @@ from typing import Any, Protocol
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import BIGINT, VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
+from ccpr.matrixone.server.backing import internal
 from ccpr.matrixone.server.like import Like
 from ccpr.matrixone.server.mo_catalog import UTF8
 from ccpr.matrixone.server.tokens import Tokens
+from ccpr.matrixone.server.upstream import Release
 from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr_emulator.engine.definitions import Definition, create_table
-from ccpr_emulator.engine.entries import SEQUENCE, VIEW, TableEntry
+from ccpr_emulator.engine.entries import SEQUENCE, TABLE, VIEW, TableEntry
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.sql.names import table_name
 from ccpr_emulator.sql.system import ENGINES, created_at, default_of, extra_of, key_of, key_parts, relations
@@ -66,6 +69,7 @@ class Shown(Protocol):
     login: Login
     database: str
     number: int
+    release: Release
 
     @property
     def storage(self) -> Storage: ...
@@ -126,11 +130,14 @@ def parse(kind: str, tokens: Tokens, session: Shown) -> Callable[[], ResultSet]:
         names = tokens.name().lower(), names[1]
     if not names[0]:
         raise StatementError(1046, "No database selected", "3D000")
+    if kind == "show_create_table" and (tick := snapshot_tick(tokens, session)) is not None:
+        found = table_at(session, *names, tick)
+        return lambda: _create(*found)
     entry = storage.find(*names, account=account)
     if entry is None:
         entry = storage.table(*names, account=account)
     if kind in ("show_create_table", "show_create_view"):
-        return lambda: _create(entry)
+        return lambda: _create(entry, entry.definition)
     if kind == "show_index":
         like, keep = None, _where_key(tokens)
         return lambda: _index_rows(entry.definition, keep)
@@ -177,8 +184,32 @@ def _fixed(word: str, session: Shown) -> ResultSet:
     return _texts(*_FIXED[word])
 
 
-def _create(entry: TableEntry) -> ResultSet:
-    definition = entry.definition
+def snapshot_tick(tokens: Tokens, session: Shown) -> int | None:
+    """The tick of a snapshot of the session's account, if one is named here: `{snapshot = 'name'}`. Raises 20101 if
+    there is none of that name."""
+    if not tokens.accept("{"):
+        return None
+    tokens.expect("snapshot", "=")
+    name = tokens.text()
+    tokens.expect("}")
+    taken = session.storage.snapshots.get((session.login.account, name.lower()))
+    if taken is None:
+        raise internal(f"find 0 snapshot records by name({name}), expect only 1")
+    return taken.tick
+
+
+def table_at(
+    session: Shown, database: str, table: str, tick: int, kinds: Sequence[str] = (TABLE,)
+) -> tuple[TableEntry, Definition]:
+    """A table of the session's account at a snapshot's tick. Raises 1064."""
+    at = session.storage.clock.time(tick)
+    for entry, definition in session.storage.tables_at(at, account=session.login.account, kinds=kinds):
+        if (definition.database, definition.name) == (database, table):
+            return entry, definition
+    raise StatementError(1064, f'SQL parser error: table "{table}" does not exist', "42000")
+
+
+def _create(entry: TableEntry, definition: Definition) -> ResultSet:
     if entry.kind == VIEW:
         columns = ("View", "Create View", "character_set_client", "collation_connection")
         return _texts(columns, [(definition.name, definition.create_sql, "utf8mb4", "utf8mb4_bin")])
