@@ -174,10 +174,10 @@ def promote(
 
     from ccpr.matrixone.objects.timestamp import Timestamp
     from ccpr.mirror.points import instant_text
+    from ccpr.relay.client_port import Listen
     from ccpr.relay.comparison import CompareBy
     from ccpr.relay.promoting import Relaying
     from ccpr.relay.promoting import promote as promote_follower
-    from ccpr.relay.relay_server import Listen
 
     if check not in tuple(CompareBy):
         raise typer.BadParameter(f"one of {', '.join(CompareBy)}", param_hint="--check")

@@ -39,6 +39,23 @@ def _dump(rest: list[str]) -> list[str]:
     return ["export", *rest, *tables, "--format", "sql"]
 
 
+def _relay_user(rest: list[str]) -> list[str]:
+    """Of the words behind `user`."""
+    word, rest = (rest[0], rest[1:]) if rest else ("", [])
+    now = {"limit": "alter", "drop": "remove"}.get(word, word)
+    places = {
+        "--publication": "--subscription",
+        "--all-publications": "--subscription=",
+        "--password": "--password-env",
+    }
+    found = list[str]()
+    for text in rest:
+        name, is_attached, value = text.partition("=")
+        found.append(places.get(name, name) + is_attached + value)
+    found = [text.removeprefix("env:").replace("-env=env:", "-env=") for text in found]
+    return ["login", *filter(None, [now]), *found, *(["--role", "relay"] if word == "add" else [])]
+
+
 NOW: Mapping[str, Callable[[list[str]], list[str]]] = {
     LIST: lambda rest: [LIST, *rest],
     "lake": _lake,
@@ -63,6 +80,8 @@ def translated(args: Sequence[str]) -> tuple[list[str], str]:
     first, rest = args[0], list(args[1:])
     if [first, *rest[:1]] == ["relay", "approve"]:
         return ["follower", *rest], f"`ccpr {first} approve` is `ccpr follower approve` now"
+    if [first, *rest[:1]] == ["relay", "user"]:
+        return _relay_user(rest[1:]), f"`ccpr {first} user` is `ccpr login` now"
     if first not in NOW:
         return list(args), ""
     now = NOW[first](rest)

@@ -82,9 +82,9 @@ def restore(
     from ccpr.mirror.mirror import Mirror
     from ccpr.mirror.open_store import open_store
     from ccpr.mirror.points import instant_text
+    from ccpr.relay.client_port import Listen
     from ccpr.relay.comparison import CompareBy
     from ccpr.relay.loading import LoadedDatabase, Source, load
-    from ccpr.relay.relay_server import Listen
     from ccpr.retention.pinning import PinsInMemory
     from ccpr.service import estimates
     from ccpr.state.subscription import Subscription

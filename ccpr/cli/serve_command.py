@@ -80,14 +80,10 @@ def serve(
         typer.Option(
             "--sql",
             metavar="HOST:PORT",
-            help="Answer MySQL clients there: SELECT on the replicas, and the statements of `ccpr sql`. Logins are the "
-            "relay's users.",
+            help="Answer MySQL clients there: SELECT on the replicas, and the statements of `ccpr sql`. Logins: `ccpr "
+            "login`.",
         ),
     ] = "",
-    sql_operator: Annotated[
-        list[str] | None,
-        typer.Option("--sql-operator", metavar="LOGIN", help="It may change subscriptions there; repeat for several."),
-    ] = None,
     sql_tls_cert: Annotated[
         Path | None, typer.Option("--sql-tls-cert", help="PEM file of a certificate: then MySQL clients need TLS.")
     ] = None,
@@ -107,7 +103,7 @@ def serve(
     from ccpr.cli.output import counted, handle_errors
     from ccpr.cli.relay_command import warn_of_relay
     from ccpr.cli.serving import ServeOptions, Serving
-    from ccpr.relay.relay_server import Listen
+    from ccpr.relay.client_port import Listen
     from ccpr.serve.descriptors import raise_limit
     from ccpr.serve.listening import serve as serve_components
     from ccpr.service.workspace import Workspace
@@ -117,7 +113,7 @@ def serve(
             raise typer.BadParameter(f"{name!r} is not the name of a host", param_hint="--allowed-host")
     if not relay and (relay_tls_cert or relay_tls_key or relay_insecure):
         raise typer.BadParameter("it needs --relay", param_hint="--relay-…")
-    if not sql and (sql_operator or sql_tls_cert or sql_tls_key):
+    if not sql and (sql_tls_cert or sql_tls_key):
         raise typer.BadParameter("it needs --sql", param_hint="--sql-…")
     with handle_errors(as_json=False), Workspace() as workspace, Ending(signal.SIGTERM, signal.SIGINT) as ending:
         raise_limit()
@@ -132,7 +128,6 @@ def serve(
             dagster=bool(os.environ.get("DAGSTER_HOME")) if dagster is None else dagster,
             relay=place,
             sql=Listen.parse(sql, sql_tls_cert, sql_tls_key) if sql else None,
-            sql_operators=sql_operator or (),
             stop_seconds=stop_seconds,
         )
         service = Serving(workspace, options, ending)

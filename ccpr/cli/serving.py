@@ -13,9 +13,9 @@ from ccpr.cli.output import json_text
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
 from ccpr.pipeline.spark.engine import Copier
+from ccpr.relay.client_port import Listen
 from ccpr.relay.follower_watching import Watcher
 from ccpr.relay.relay_metrics import RelayMetrics
-from ccpr.relay.relay_server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.serve.caretaking import Caretaker
 from ccpr.serve.listening import Component, Listener
@@ -47,7 +47,7 @@ class ServeOptions:
     host, port : of the pages; port 0 takes a free one.
     dagster : report iterations to the Dagster instance of DAGSTER_HOME.
     relay : where the relay listens; None: there is none.
-    sql : where MySQL clients are answered; None: nowhere. `sql_operators` may change subscriptions there.
+    sql : where MySQL clients are answered; None: nowhere.
     """
 
     workers: int
@@ -60,7 +60,6 @@ class ServeOptions:
     relay: Listen | None
     stop_seconds: float
     sql: Listen | None = None
-    sql_operators: Sequence[str] = ()
 
 
 class Serving:
@@ -157,7 +156,7 @@ def _sql(workspace: Workspace, options: ServeOptions) -> "ReplicaServer | None":
     require("duckdb", "duckdb", "sqlglot", otherwise="Without --sql the service needs neither.")
     from ccpr.mysql.replica_server import ReplicaServer
 
-    return ReplicaServer(workspace, options.sql, options.sql_operators)
+    return ReplicaServer(workspace, options.sql)
 
 
 def _reporter(workspace: Workspace) -> "DagsterReporter":

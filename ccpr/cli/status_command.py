@@ -241,7 +241,7 @@ def _in_full(status: "SubscriptionStatus", *, served: bool, verbose: bool) -> Gr
         _add_target(details, target, served=served)
     for follower in status.followers:
         _add_follower(details, follower)
-    _add_relays(details, status)
+    _add_ports(details, status)
     _add_care(details, status)
     if status.last_error is not None:
         _add_error(details, status.last_error)
@@ -307,9 +307,11 @@ def _add_tables(details: _Details, status: "SubscriptionStatus", *, verbose: boo
             details.add("zero dates", f"column {column} of {table}: {count} times 0000-00-00")
 
 
-def _add_relays(details: _Details, status: "SubscriptionStatus") -> None:
+def _add_ports(details: _Details, status: "SubscriptionStatus") -> None:
     if status.relays:
         details.add("relay", f"listens on {', '.join(status.relays)}")
+    if status.sql_ports:
+        details.add("SQL", f"MySQL clients are answered on {', '.join(status.sql_ports)}")
     for pin in status.forgotten_pins:
         details.add("forgotten", f"snapshot {pin.snapshot} of point {pin.lsn}, last used {time_text(pin.seen_at)}")
         details.add("", f"if its owner is gone for good: ccpr relay pins {status.name} --drop {pin.snapshot}")

@@ -20,7 +20,7 @@ from ccpr.state.database import place
 from ccpr.state.errors import FollowerLoginLost, KeyLost, StateUnreadable
 from ccpr.state.followers import open_login, open_password
 from ccpr.state.log_rows import LogRow
-from ccpr.state.relay_users import RelayUsers
+from ccpr.state.logins import PortLogins
 from ccpr.state.subscription import Subscription
 from ccpr.targets.address import address_of
 
@@ -241,10 +241,13 @@ def _sealed(workspace: Workspace) -> Iterator[tuple[str, str, Callable[[], objec
             what, again = f"follower {follower.name} of {name}", f"ccpr follower add {name} {follower.name} --into URI"
             yield f"{what} (its login at the relay)", f"`{again} --new-login`", partial(open_login, vault, follower)
             yield f"{what} (its cluster)", f"`{again}`", partial(open_password, vault, follower)
-    users = RelayUsers(workspace.log.engine, vault)
-    for user in users.all():
-        again = f"`ccpr relay user drop {user.name}`, then `ccpr relay user add {user.name}`"
-        yield f"user {user.name} of the relay", again, partial(users.digest, user.name)
+    logins = PortLogins(workspace.log.engine, vault)
+    for login in logins.all():
+        yield (
+            f"login {login.name}",
+            f"`ccpr login alter {login.name} --password-env VAR`",
+            partial(logins.digest, login.name),
+        )
 
 
 def _works(opens: Callable[[], object]) -> bool:

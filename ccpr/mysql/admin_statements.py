@@ -1,8 +1,9 @@
-"""The statements of the seeds from a client: each calls what the command of `ccpr` calls. They need a login that the
-service was told to be an operator's (`ccpr serve --sql-operator`)."""
+"""The statements of the seeds from a client: each calls what the command of `ccpr` calls. They need a login of an
+operator, and are logged with the login and where it comes from."""
 
 import logging
 
+from ccpr.config.sql.sql_tokens import masked
 from ccpr.config.sql.statement_parser import parse
 from ccpr.config.sql.subscription_statements import (
     AlterSubscription,
@@ -11,8 +12,10 @@ from ccpr.config.sql.subscription_statements import (
     PauseSubscription,
     ResumeSubscription,
     ShowSubscriptions,
+    Statement,
 )
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
+from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import Done, ResultSet, StatementError
 from ccpr.mysql.replicas import Replicas
 from ccpr.mysql.show_answers import texts
@@ -20,12 +23,14 @@ from ccpr.mysql.statement_text import refused
 from ccpr.service import subscriptions
 from ccpr.service.drop import drop
 from ccpr.state.errors import SubscriptionMissing
+from ccpr.state.logins import LoginRole, PortLogin
 
 _log = logging.getLogger(__name__)
 
 
-def show_subscriptions(replicas: Replicas, permitted: frozenset[str] | None) -> ResultSet:
+def show_subscriptions(replicas: Replicas, login: PortLogin) -> ResultSet:
     """Its 8 columns, also where there is no subscription."""
+    permitted = login.publications
     rows = [
         tuple(row.values())
         for row in subscriptions.show(replicas.workspace)
@@ -34,19 +39,30 @@ def show_subscriptions(replicas: Replicas, permitted: frozenset[str] | None) -> 
     return texts(subscriptions.SHOWN, rows)
 
 
-def answered(replicas: Replicas, login: str, text: str, *, is_operator: bool) -> ResultSet | Done:
+def answered(replicas: Replicas, user: str, address: str, text: str) -> ResultSet | Done:
     """Raises StatementError 1227, SqlSyntax, and what the commands raise."""
-    permitted, statements = replicas.permitted(login), parse(text)
+    login, statements = replicas.login(user), parse(text)
     if len(statements) != 1:
         raise StatementError(1064, "SQL syntax: one statement at a time", "42000")
-    statement, workspace = statements[0], replicas.workspace
+    statement = statements[0]
     if isinstance(statement, ShowSubscriptions):
-        return show_subscriptions(replicas, permitted)
-    if not is_operator or permitted is not None:
-        text = (
-            f"Access denied; login {login} is no operator: start the service with `ccpr serve --sql-operator {login}`"
-        )
-        raise StatementError(1227, text, "42000")
+        return show_subscriptions(replicas, login)
+    said, name = f"{user} from {address}: {masked(text)}", f"login {user}"
+    if login.role is not LoginRole.OPERATOR:
+        _log.warning("%s: refused", said)
+        remedy = f"`ccpr login alter {user} --role operator` where the state folder is"
+        raise StatementError(1227, f"Access denied; {name} is no operator: {remedy}", "42000")
+    try:
+        _run(replicas, statement)
+    except (CcprError, StatementError) as error:
+        _log.warning("%s: %s", said, error)
+        raise
+    _log.warning("%s: done", said)
+    return Done()
+
+
+def _run(replicas: Replicas, statement: Statement) -> None:
+    workspace = replicas.workspace
     match statement:
         case CreateSubscription():
             endpoint, password = _login_of(statement.uri)
@@ -62,8 +78,6 @@ def answered(replicas: Replicas, login: str, text: str, *, is_operator: bool) ->
             _drop(replicas, statement)
         case _:
             raise refused(type(statement).__name__, "it is a statement of `ccpr sql`, and not of this port")
-    _log.warning("%s: %s of subscription %s", login, type(statement).__name__, statement.name)
-    return Done()
 
 
 def _drop(replicas: Replicas, statement: DropSubscription) -> None:

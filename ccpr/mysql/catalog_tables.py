@@ -12,12 +12,14 @@ from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import Column, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.mirror.points import Point, TableRef
-from ccpr.mysql.replicas import Database, definition, tables_of
+from ccpr.mysql.replicas import Database
 from ccpr.mysql.value_kinds import INT, NUMBERS, TEXT, ValueKind, kinds_of
 from ccpr.service import subscriptions
 from ccpr.service.workspace import Workspace
+from ccpr.state.logins import PortLogin
 
 INFORMATION_SCHEMA, MO_CATALOG = "information_schema", "mo_catalog"
+_TELLING = frozenset(("context", "error_message", "sync_config"))
 _CHARSET, _COLLATION = "utf8mb4", "utf8mb4_bin"
 Points = Callable[[Database], Point]
 
@@ -54,7 +56,7 @@ _COLUMNS: Mapping[str, str] = {
 def catalog_table(
     workspace: Workspace,
     databases: Sequence[Database],
-    permitted: frozenset[str] | None,
+    login: PortLogin,
     point_of: Points,
     database: str,
     name: str,
@@ -62,7 +64,7 @@ def catalog_table(
     """Its rows, and the kinds of its columns; None if there is none of that name."""
     database, name = database.lower(), name.lower()
     if database == MO_CATALOG and name in READABLE:
-        return _own(workspace, name, permitted)
+        return _own(workspace, name, login)
     if database != INFORMATION_SCHEMA or name not in _COLUMNS:
         return None
     columns = _COLUMNS[name].split()
@@ -76,11 +78,13 @@ def catalog_table(
     return pa.Table.from_arrays(arrays, list(kinds)), kinds
 
 
-def _own(workspace: Workspace, name: str, permitted: frozenset[str] | None) -> tuple[pa.Table, dict[str, ValueKind]]:
+def _own(workspace: Workspace, name: str, login: PortLogin) -> tuple[pa.Table, dict[str, ValueKind]]:
     columns = READABLE[name]
     rows = [dict(zip(columns, row, strict=True)) for row in subscriptions.select(workspace, name, columns, ())]
-    if permitted is not None:
-        rows = [row for row in rows if str(row["subscription_name"]).lower() in permitted]
+    if login.publications is not None:
+        rows = [row for row in rows if str(row["subscription_name"]).lower() in login.publications]
+    if login.limits:  # they may name tables and columns that are hidden
+        rows = [{**row, **dict.fromkeys(_TELLING & row.keys())} for row in rows]
     kinds, arrays = dict[str, ValueKind](), []
     for column in columns:
         cells = [row[column] for row in rows]
@@ -195,11 +199,11 @@ def _schemata(databases: Sequence[Database], point_of: Points) -> list[dict[str,
 
 
 def _each(databases: Sequence[Database], point_of: Points) -> list[tuple[Database, TableRef]]:
-    return [(one, ref) for one in databases for ref in tables_of(point_of(one), one.name)]
+    return [(one, ref) for one in databases for ref in one.tables(point_of(one))]
 
 
 def table_row(database: Database, ref: TableRef) -> dict[str, Any]:
-    table = definition(database.replica, ref)
+    table = database.definition(ref)
     return {
         "TABLE_CATALOG": "def",
         "TABLE_SCHEMA": database.shown,
@@ -207,8 +211,8 @@ def table_row(database: Database, ref: TableRef) -> dict[str, Any]:
         "TABLE_TYPE": "BASE TABLE",
         "ENGINE": "MatrixOne",
         "VERSION": 10,
-        "TABLE_ROWS": ref.rows,
-        "DATA_LENGTH": ref.bytes,
+        "TABLE_ROWS": None if database.limits else ref.rows,
+        "DATA_LENGTH": None if database.limits else ref.bytes,
         "TABLE_COLLATION": _COLLATION,
         "TABLE_COMMENT": table.comment,
     }
@@ -224,7 +228,7 @@ def _of_tables(make: Callable[[Table], list[dict[str, Any]]]) -> Callable[..., l
         for database, ref in _each(databases, point_of):
             place = {"TABLE_CATALOG": "def", "TABLE_SCHEMA": database.shown, "TABLE_NAME": ref.name}
             place |= {"INDEX_SCHEMA": database.shown, "CONSTRAINT_CATALOG": "def", "CONSTRAINT_SCHEMA": database.shown}
-            found += [{**place, **row} for row in make(definition(database.replica, ref))]
+            found += [{**place, **row} for row in make(database.definition(ref))]
         return found
 
     return rows

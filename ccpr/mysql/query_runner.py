@@ -18,6 +18,7 @@ from ccpr.matrixone.server.answers import FramedRows, StatementError
 from ccpr.mirror.errors import QueryFailed
 from ccpr.mirror.sql import PointTable
 from ccpr.mysql.expression_rules import MACROS
+from ccpr.mysql.login_limits import ConditionedRows
 from ccpr.mysql.select_rules import Translated
 from ccpr.mysql.wire_values import PIECE_BYTES, described, framed
 
@@ -60,7 +61,7 @@ class QueryRunner:
     def __init__(self, limits: QueryLimits) -> None:
         self._limits = limits
         self._connection: duckdb.DuckDBPyConnection | None = None
-        self._registered: dict[str, PointTable | pa.Table] = {}
+        self._registered: dict[str, PointTable | ConditionedRows | pa.Table] = {}
         self._stopped: StatementError | None = None
         self._running = False
         self._held = ExitStack()  # of the last statement: what it has if its rows were never asked for
@@ -70,6 +71,9 @@ class QueryRunner:
         if not self._running or self._connection is None:
             return False
         self._stopped = why
+        for table in list(self._registered.values()):
+            if isinstance(table, ConditionedRows):
+                table.interrupt()
         self._connection.interrupt()
         return True
 
@@ -82,7 +86,7 @@ class QueryRunner:
     def rows_of(
         self,
         translated: Translated,
-        tables: dict[str, PointTable | pa.Table],
+        tables: dict[str, PointTable | ConditionedRows | pa.Table],
         held: ExitStack,
         *,
         binary: bool,
@@ -120,7 +124,12 @@ class QueryRunner:
         return FramedRows(columns, frames, max(1.0, until - time.monotonic()) + 1.0)
 
     def _start(
-        self, sql: str, tables: dict[str, PointTable | pa.Table], held: ExitStack, until: float, seconds: float
+        self,
+        sql: str,
+        tables: dict[str, PointTable | ConditionedRows | pa.Table],
+        held: ExitStack,
+        until: float,
+        seconds: float,
     ) -> pa.RecordBatchReader:
         import duckdb
 
@@ -147,22 +156,12 @@ class QueryRunner:
 
     def _connected(self) -> "duckdb.DuckDBPyConnection":
         if self._connection is None:
-            import duckdb
-
-            config: dict[str, str | bool | int | float | list[str]] = {
-                "memory_limit": f"{self._limits.memory_bytes >> 20}MB",
-                "threads": "2",
-                "enable_external_access": "false",
-                "python_enable_replacements": "false",
-                "max_temp_directory_size": "0GB",
-            }
-            self._connection = duckdb.connect(config=config)
-            self._connection.execute("SET TimeZone = 'UTC'")
-            for macro in MACROS:
-                self._connection.execute(macro)
+            self._connection = connected(self._limits.memory_bytes)
         return self._connection
 
-    def _register(self, connection: "duckdb.DuckDBPyConnection", tables: dict[str, PointTable | pa.Table]) -> None:
+    def _register(
+        self, connection: "duckdb.DuckDBPyConnection", tables: dict[str, PointTable | ConditionedRows | pa.Table]
+    ) -> None:
         for name in self._registered:
             connection.unregister(name)
         self._registered = dict(tables)
@@ -183,7 +182,7 @@ class QueryRunner:
         if self._stopped is not None:
             return self._stopped
         for table in self._registered.values():
-            if isinstance(table, PointTable) and table.error is not None:
+            if isinstance(table, PointTable | ConditionedRows) and table.error is not None:
                 found, table.error = table.error, None
                 return found
         text = " ".join(str(error).partition("LINE ")[0].split())
@@ -205,6 +204,24 @@ _WORDS: Sequence[tuple[str, int, str, str]] = (
     ("Overflow", 1690, "22003", "a number is out of range"),
     ("overflow", 1690, "22003", "a number is out of range"),
 )
+
+
+def connected(memory_bytes: int) -> "duckdb.DuckDBPyConnection":
+    """A DuckDB that reads nothing but what it is given, with MySQL's functions."""
+    import duckdb
+
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": f"{memory_bytes >> 20}MB",
+        "threads": "2",
+        "enable_external_access": "false",
+        "python_enable_replacements": "false",
+        "max_temp_directory_size": "0GB",
+    }
+    connection = duckdb.connect(config=config)
+    connection.execute("SET TimeZone = 'UTC'")
+    for macro in MACROS:
+        connection.execute(macro)
+    return connection
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

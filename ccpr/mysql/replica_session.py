@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
 from ccpr.config.errors import SqlSyntax
 from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.schema import Table
 from ccpr.matrixone.server.answers import Answer, Done, FramedRows, ResultSet, StatementError
 from ccpr.matrixone.server.connection import SERVER_VERSION
 from ccpr.matrixone.sql.lexer import Token
@@ -19,8 +21,9 @@ from ccpr.mirror.points import FIRST_INSTANT, Point, TableRef
 from ccpr.mirror.sql import PointTable
 from ccpr.mysql import admin_statements
 from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, MO_CATALOG, catalog_table
-from ccpr.mysql.query_runner import QueryLimits, QueryRunner, exact_reading, told
-from ccpr.mysql.replicas import Database, Replicas, ServedReplica, definition, tables_of
+from ccpr.mysql.login_limits import ConditionedRows, condition_sql
+from ccpr.mysql.query_runner import QueryLimits, QueryRunner, connected, exact_reading, told
+from ccpr.mysql.replicas import Database, Replicas, ServedReplica
 from ccpr.mysql.select_rules import ReadTable, translated
 from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, show
 from ccpr.mysql.statement_text import (
@@ -33,6 +36,7 @@ from ccpr.mysql.statement_text import (
     understood,
 )
 from ccpr.mysql.value_kinds import kinds_of
+from ccpr.state.logins import LoginRole, ReadLimits
 
 _T = TypeVar("_T")
 MOST_KEPT = 200  # tables of a session whose manifests stay read
@@ -64,14 +68,13 @@ class ReplicaSession:
         limits: QueryLimits,
         user: str,
         number: int,
-        *,
-        is_operator: bool,
+        address: str,
     ) -> None:
-        self.user, self.number, self.database, self.is_operator = user, number, "", is_operator
+        self.user, self.number, self.address, self.database = user, number, address, ""
         self._replicas, self._sessions, self._limits = replicas, sessions, limits
         self._runner = QueryRunner(limits)
         self._lock = threading.Lock()
-        self._kept: dict[tuple[str, int, str], tuple[PointTable, ReadTable]] = {}
+        self._kept: dict[tuple[str, int, str, ReadLimits], tuple[PointTable | ConditionedRows, ReadTable]] = {}
         self._in_transaction, self._autocommit = False, True
         self._transaction = ExitStack()  # its points
         self._points: dict[str, Point] = {}  # of the transaction, by task
@@ -79,6 +82,10 @@ class ReplicaSession:
         self._chosen_until = ExitStack()
         self._most_rows: int | None = None
         self._seconds: float | None = None
+
+    @property
+    def is_operator(self) -> bool:
+        return self._replicas.login(self.user).role is LoginRole.OPERATOR
 
     def close(self) -> None:
         self._runner.close()
@@ -130,7 +137,7 @@ class ReplicaSession:
         if parameters:
             raise refused(f"a prepared {first:.20}")
         if (first in _SUBSCRIPTIONS and second == "SUBSCRIPTION") or (first, second) == ("SHOW", "SUBSCRIPTIONS"):
-            return admin_statements.answered(self._replicas, self.user, text, is_operator=self.is_operator)
+            return admin_statements.answered(self._replicas, self.user, self.address, text)
         match first:
             case "SHOW" | "DESCRIBE" | "DESC":
                 return self._show(text)
@@ -253,7 +260,7 @@ class ReplicaSession:
 
     def refs(self, database: Database) -> Sequence[TableRef]:
         with ExitStack() as held:
-            return tables_of(self._point(database.replica, held), database.name)
+            return database.tables(self._point(database.replica, held))
 
     def _show(self, text: str) -> ResultSet:
         return show(self, text)
@@ -290,28 +297,45 @@ class ReplicaSession:
             found, reader.used, held, binary=binary, most=self._most_rows, seconds=self._seconds
         )
 
-    def read_table(self, database: Database, name: str, point: Point) -> tuple[PointTable, ReadTable]:
+    def read_table(self, database: Database, name: str, point: Point) -> tuple[PointTable | ConditionedRows, ReadTable]:
         """Raises StatementError 1146."""
-        refs = [ref for ref in tables_of(point, database.name) if ref.name.lower() == name.lower()]
+        refs = [ref for ref in database.tables(point) if ref.name.lower() == name.lower()]
         if not refs:
             raise StatementError(1146, f"Table '{database.shown}.{name:.100}' doesn't exist", "42S02")
         if len(refs) > 1:
             raise refused(f"table {name:.100}", "there are two whose names differ in letter case only")
         ref, replica = refs[0], database.replica
-        key = replica.task_id, point.lsn, ref.qualified_name
+        key = replica.task_id, point.lsn, ref.qualified_name, database.limits
         if key not in self._kept:
-            table = definition(replica, ref)
+            table, shown = database.stored(ref), database.definition(ref)
+            kinds = {one.name: kinds_of(table)[one.name] for one in shown.user_columns}
             rows = PointTable(replica.mirror, ref.qualified_name, point.lsn, exact_reading(table))
+            if conditions := database.limits.conditions(ref.database, ref.name):
+                rows = self._conditioned(rows, table, database.newest(ref), conditions, list(kinds))
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            self._kept[key] = rows, ReadTable(f"t{len(self._kept)}_{point.lsn}_{ref.table_id}", kinds_of(table))
+            self._kept[key] = rows, ReadTable(f"t{len(self._kept)}_{point.lsn}_{ref.table_id}", kinds)
         return self._kept[key]
+
+    def _conditioned(
+        self, rows: PointTable, table: Table, newest: Table, conditions: Sequence[str], columns: Sequence[str]
+    ) -> ConditionedRows:
+        """Raises StatementError 1142 where a condition cannot be applied: it tells nothing of it."""
+        try:
+            source = condition_sql(self.user, table, newest, conditions)
+        except (CcprError, StatementError) as error:
+            _log.warning(
+                "%s may not read %s, since a condition of it cannot be applied: %s", self.user, table.name, error
+            )
+            text = f"SELECT command denied to user '{self.user}'@'%' for table '{table.name}'"
+            raise StatementError(1142, text, "42000") from error
+        return ConditionedRows(rows, table, source, columns, partial(connected, self._limits.memory_bytes))
 
     def catalog_table(self, database: str, name: str, held: ExitStack) -> tuple[pa.Table, ReadTable] | None:
         found = catalog_table(
             self._replicas.workspace,
             list(self.databases().values()),
-            self._replicas.permitted(self.user),
+            self._replicas.login(self.user),
             lambda one: self._point(one.replica, held),
             database,
             name,
@@ -349,7 +373,7 @@ class _StatementTables:
         self._session, self._text, self._held = session, text, held
         self._replica: ServedReplica | None = None
         self._point: Point | None = None
-        self.used: dict[str, PointTable | pa.Table] = {}
+        self.used: dict[str, PointTable | ConditionedRows | pa.Table] = {}
 
     def table(self, database: str, name: str, point: int | None) -> ReadTable:
         database = database or self._session.database

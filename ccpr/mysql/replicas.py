@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
 
@@ -18,17 +18,19 @@ from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.errors import PointGone, PointNotReached
 from ccpr.mirror.mirror import ReadMirror
 from ccpr.mirror.points import Point, TableRef
+from ccpr.mysql.login_limits import narrowed
 from ccpr.retention.pinning import end_left
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
+from ccpr.state.logins import UNLIMITED, LoginRole, PortLogin, PortLogins, ReadLimits
 from ccpr.state.pins import Pin
-from ccpr.state.relay_users import RelayUsers
 from ccpr.state.subscription import Subscription
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 2.0  # for which a point that no statement reads stays pinned: the next one reads it, too
 PREFIX = "ccpr_sql_"
 _ATTEMPTS = 3
+_ROLES = LoginRole.READER, LoginRole.OPERATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,44 @@ class ServedReplica:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """`shown` is its name here, `name` that upstream."""
+    """As a login sees it. `shown` is its name here, `name` that upstream."""
 
     shown: str
     name: str
     replica: ServedReplica
+    limits: ReadLimits = UNLIMITED
+
+    def tables(self, point: Point) -> list[TableRef]:
+        """Those that there are for the login, by name. With limits, which are by the names of today, a table of the
+        past is there if it is the same one today."""
+        refs = (ref for ref in point.tables.values() if ref.kind is Kind.TABLE and ref.database == self.name)
+        if self.limits:
+            now = self._now()
+            refs = (ref for ref in refs if self.limits.shows(self.name, ref.name) and self._same(ref, now) is not None)
+        return sorted(refs, key=lambda ref: ref.name)
+
+    def stored(self, ref: TableRef) -> Table:
+        """Its definition."""
+        return self.replica.mirror.manifest(ref).table
+
+    def definition(self, ref: TableRef) -> Table:
+        """What the login sees of it."""
+        table = self.stored(ref)
+        return narrowed(table, self.newest(ref), self.limits) if self.limits else table
+
+    def newest(self, ref: TableRef) -> Table:
+        """Its definition at the newest point."""
+        return self.stored(self._same(ref, self._now()) or ref)
+
+    def _now(self) -> dict[str, TableRef]:
+        return {ref.qualified_name: ref for ref in self.replica.mirror.point().tables.values()}
+
+    def _same(self, ref: TableRef, now: dict[str, TableRef]) -> TableRef | None:
+        """The table as it is now; None if there is none of its name, or another one."""
+        found = now.get(ref.qualified_name)
+        if found is None or found.table_id == ref.table_id:
+            return found
+        return found if self.stored(found).logical_id == self.stored(ref).logical_id else None
 
 
 @dataclass(slots=True)
@@ -62,9 +97,9 @@ class Replicas:
 
     def __init__(self, workspace: Workspace, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.workspace, self._monotonic, self._lock = workspace, monotonic, Lock()
-        self.users = RelayUsers(workspace.log.engine, workspace.vault)
+        self._logins = PortLogins(workspace.log.engine, workspace.vault)
         self._looked, self._databases = float("-inf"), list[Database]()
-        self._permitted: dict[str, frozenset[str] | None] = {}
+        self._known_logins: dict[str, PortLogin] = {}
         self._known: dict[str, tuple[object, ServedReplica]] = {}
         self._held: dict[tuple[str, int], _Held] = {}
         self._unpinning = set[tuple[str, str]]()  # tasks and pins that nothing needs any more
@@ -73,22 +108,29 @@ class Replicas:
 
     def databases(self, login: str) -> dict[str, Database]:
         """Those that the login may read, by their names here in lower case. Raises StatementError, StateUnreadable."""
-        permitted = self.permitted(login)
-        return {
-            one.shown.lower(): one
+        known = self.login(login)
+        permitted = (
+            one
             for one in self._databases
-            if permitted is None or one.replica.name.lower() in permitted
-        }
+            if known.publications is None or one.replica.name.lower() in known.publications
+        )
+        return {one.shown.lower(): replace(one, limits=known.limits) if known.limits else one for one in permitted}
 
-    def permitted(self, login: str) -> frozenset[str] | None:
-        """The subscriptions that a login may read, in lower case; None = all. A login that is gone may read none."""
+    def login(self, name: str) -> PortLogin:
+        """What a login may do now. One that is gone, or is none of a MySQL client any more, may read nothing."""
+        name = name.lower()
         with self._lock:
-            if self._monotonic() - self._looked >= LOOK_SECONDS:
+            if self._monotonic() - self._looked >= LOOK_SECONDS or name not in self._known_logins:  # it may be new
                 self._look()
-        return self._permitted.get(login.lower(), frozenset())
+            found = self._known_logins.get(name)
+        return found or PortLogin(name, self.workspace.now(), LoginRole.READER, frozenset())
+
+    def digest(self, name: str) -> bytes | None:
+        """Of the password of a login. Raises StateUnavailable, StateUnreadable."""
+        return self._logins.digest(name, _ROLES)
 
     def _look(self) -> None:
-        self._permitted = {user.name: user.publications for user in self.users.all()}
+        self._known_logins = {one.name: one for one in self._logins.all() if one.role in _ROLES}
         found = list[tuple[str, ServedReplica]]()
         for row in self.workspace.log.all_rows()[0]:
             if row.drop_at is not None or not row.iteration_lsn:
@@ -181,13 +223,3 @@ class Replicas:
         """Of a process that was killed: only one of them serves a state folder."""
         for row in self.workspace.log.all_rows()[0]:
             end_left(self.workspace.log.of(row.task_id).pins, PREFIX)
-
-
-def tables_of(point: Point, database: str) -> list[TableRef]:
-    """Those that users see, by name."""
-    refs = (ref for ref in point.tables.values() if ref.kind is Kind.TABLE and ref.database == database)
-    return sorted(refs, key=lambda ref: ref.name)
-
-
-def definition(replica: ServedReplica, ref: TableRef) -> Table:
-    return replica.mirror.manifest(ref).table

@@ -10,7 +10,7 @@ from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.points import TableRef
 from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, MO_CATALOG, column_rows, index_rows, table_row
-from ccpr.mysql.replicas import Database, definition
+from ccpr.mysql.replicas import Database
 from ccpr.mysql.statement_text import refused
 
 _UTF8 = 45
@@ -99,7 +99,7 @@ def _columns(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     if not tokens.accept("from"):
         tokens.accept("in")
     database, ref = _table(session, tokens)
-    rows = column_rows(definition(database.replica, ref))
+    rows = column_rows(database.definition(ref))
     if not tokens.at_end() and not tokens.at("like", ";", "where"):  # DESCRIBE t column
         wanted = [tokens.text() if tokens.kind == "text" else tokens.name()]
     else:
@@ -129,13 +129,13 @@ def _indexes(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
         "NULLABLE",
         "INDEX_TYPE",
     )
-    rows = index_rows(definition(database.replica, ref))
+    rows = index_rows(database.definition(ref))
     return texts(f"{head},Comment,Index_comment", [[ref.name, *(row.get(key) for key in keys), "", ""] for row in rows])
 
 
 def _create_table(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
     database, ref = _table(session, tokens)
-    return texts("Table,Create Table", [(ref.name, definition(database.replica, ref).ddl)])
+    return texts("Table,Create Table", [(ref.name, database.definition(ref).ddl)])
 
 
 def _create_database(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:

@@ -17,9 +17,10 @@ from ccpr.matrixone.client.upstream_session import Session, text
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr.pipeline.options import DEFAULT_OPTIONS, Timeouts
+from ccpr.relay.client_port import Listen
 from ccpr.relay.downstream import Downstream, Task, TaskState, is_refusal
 from ccpr.relay.errors import DownstreamHasDatabase, DownstreamRefused, DownstreamUnfit, FollowUnfit, RelayAddress
-from ccpr.relay.relay_server import DEFAULT_ADDRESS, Listen
+from ccpr.relay.relay_server import DEFAULT_ADDRESS
 from ccpr.retention.pinning import PinStore
 from ccpr.service.errors import SeveralDatabases
 from ccpr.service.workspace import Workspace

@@ -24,11 +24,12 @@ from ccpr.matrixone.server.guesses import password_digest
 from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
+from ccpr.relay.client_port import Listen
 from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, Task, TaskState
 from ccpr.relay.errors import DownstreamFailed, DownstreamHasDatabase, DownstreamSilent, RelayAddress
 from ccpr.relay.mirror_publication import MirrorPublication
-from ccpr.relay.relay_server import Listen, Relay
+from ccpr.relay.relay_server import Relay
 from ccpr.relay.served_catalog import check_index_tables
 from ccpr.retention.pinning import PinsInMemory, PinStore, pinned
 from ccpr.state.ledger import LedgerEntry

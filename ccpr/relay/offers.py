@@ -26,9 +26,9 @@ from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.followers import SERVED, Follower, FollowerRecords, all_followers, open_login
 from ccpr.state.ledger import LedgerEntry
 from ccpr.state.log_rows import LogRow
+from ccpr.state.logins import LoginRole, PortLogins
 from ccpr.state.pins import Pins
 from ccpr.state.publishing import check_agreement
-from ccpr.state.relay_users import RelayUsers
 from ccpr.state.states import State
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import objects
@@ -78,7 +78,7 @@ class Offers:
 
     def __init__(self, workspace: Workspace, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._workspace, self._monotonic, self._lock = workspace, monotonic, Lock()
-        self._users = RelayUsers(workspace.log.engine, workspace.vault)
+        self._logins = PortLogins(workspace.log.engine, workspace.vault)
         self._seen = _Look({}, {}, {}, {}, {})
         self._looked = float("-inf")
         self._asked: dict[str, float] = {}  # by publication: when a statement last named it
@@ -191,7 +191,8 @@ class Offers:
             if self._seen.unserved.get(name) != why:
                 _log.warning("subscription %s is not served: %s", name, why)
         served = {name: several[0] for name, several in found.items() if len(several) == 1}
-        permitted = {user.name: user.publications for user in self._users.all()}
+        logins = (login for login in self._logins.all() if login.role is LoginRole.RELAY)
+        permitted = {login.name: login.publications for login in logins}
         return _Look(served, followed, {**permitted, **{name: frozenset({name}) for name in followed}}, known, unserved)
 
     def _publication(self, row: LogRow, follower: Follower | None = None) -> _Known:
@@ -247,29 +248,35 @@ def ledger_entry(engine: sa.Engine, task_id: str, name: str) -> LedgerEntry | No
 
 
 class Logins:
-    """The users of the state folder, and each follower with a login of its own, which is there as long as the follower
-    is. Thread-safe."""
+    """The logins of the relay: those of the list, and each follower's own, which is there as long as the follower is.
+    Thread-safe."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self.users = RelayUsers(workspace.log.engine, workspace.vault)
+        self._listed = PortLogins(workspace.log.engine, workspace.vault)
+
+    def any(self) -> bool:
+        """Whether any can be used. Raises StateUnavailable, StateUnreadable."""
+        listed = any(login.role is LoginRole.RELAY for login in self._listed.all())
+        return listed or bool(all_followers(self._workspace.log.engine)[0])
 
     def digest(self, name: str) -> bytes | None:
         """As `ccpr.relay.relay_server.Relay` asks for it. Raises StateUnreadable."""
-        found = self.users.digest(name)
-        if found is not None:
-            return found
-        for follower in all_followers(self._workspace.log.engine)[0]:
+        listed, followers = self._listed.digest(name, (LoginRole.RELAY,)), all_followers(self._workspace.log.engine)[0]
+        if listed is not None:
+            return listed
+        for follower in followers:
             if follower.publication == name and follower.stage in SERVED:
                 password = open_login(self._workspace.vault, follower)
                 return password_digest(password) if password else None
         return None
 
 
-def publications_named(workspace: Workspace, names: Iterable[str]) -> list[str]:
-    """The publications of these subscriptions, as the relay calls them. Raises SubscriptionMissing for one that it does
-    not serve."""
-    served = {row.subscription_name.lower() for row in workspace.log.rows() if row.db_name != EVERYTHING}
+def publications_named(workspace: Workspace, names: Iterable[str], *, of_relay: bool = True) -> list[str]:
+    """The publications of these subscriptions, as the relay calls them. Raises SubscriptionMissing for one that there
+    is not, or that the relay does not serve."""
+    rows = workspace.log.rows()
+    served = {row.subscription_name.lower() for row in rows if row.db_name != EVERYTHING or not of_relay}
     wanted = sorted({name.lower() for name in names})
     for name in wanted:
         if name not in served:

@@ -17,12 +17,12 @@ from ccpr.matrixone.client.errors import UpstreamError
 from ccpr.matrixone.errors import Transient
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.lag import LagMeter
+from ccpr.relay.client_port import Listen
 from ccpr.relay.comparison import CompareBy, compare
 from ccpr.relay.downstream import Downstream, is_refusal
 from ccpr.relay.errors import CopyDiffers, DownstreamHasDatabase, DownstreamRefused, FollowUnfit
 from ccpr.relay.following import drop_pins, find_task, open_downstream
 from ccpr.relay.loading import LoadedDatabase, LoadProgress, Source, load, publication_name
-from ccpr.relay.relay_server import Listen
 from ccpr.relay.served_points import ServedPoints
 from ccpr.service.follower_status import age
 from ccpr.service.workspace import Workspace

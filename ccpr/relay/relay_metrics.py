@@ -58,7 +58,7 @@ class RelayMetrics(Collector):
     def _of_relay(self) -> Iterable[Metric]:
         if self._relay is None:
             return
-        counted = self._relay.counted()
+        counted = self._relay.status()
         yield GaugeMetricFamily("ccpr_relay_sessions", "Sessions that others have open.", counted.sessions_open)
         yield CounterMetricFamily("ccpr_relay_statements", "Statements.", sum(counted.statements.values()))
         yield CounterMetricFamily("ccpr_relay_errors", "Statements answered with an error.", counted.errors)

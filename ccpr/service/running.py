@@ -1,7 +1,7 @@
-"""What runs on a state folder now: one service at most, and relays. Each holds a file in it locked. The lock ends with
-the process, however that ends, so that no reader is told of one that is gone.
+"""What runs on a state folder now: one service at most, and ports where others log in. Each holds a file in it locked.
+The lock ends with the process, however that ends, so that no reader is told of one that is gone.
 
-The file of a relay has its address, and after that the subscriptions that it skips, as JSON."""
+The file of a port has its address, and, of a relay, after that the subscriptions that it skips, as JSON."""
 
 import json
 import os
@@ -15,16 +15,16 @@ from ccpr.base.file_lock import is_locked, lock_file
 from ccpr.service.errors import ServiceRunning
 from ccpr.state.errors import StateUnreadable
 
-FOLDER = "relays"
+RELAYS, SQL_PORTS = "relays", "sql"
 _MOST_BYTES = 1 << 20
 
 
-class RelayMark:
-    """The file of a relay of this process."""
+class PortMark:
+    """The file of a port of this process; its folder says what answers there."""
 
-    def __init__(self, home: Path, address: str) -> None:
+    def __init__(self, home: Path, kind: str, address: str) -> None:
         """Raises StateUnreadable."""
-        folder, name = home / FOLDER, f"{uuid.uuid4()}.lock"
+        folder, name = home / kind, f"{uuid.uuid4()}.lock"
         self._address = address
         self._path, hidden = folder / name, folder / f".{name}"
         try:
@@ -33,7 +33,7 @@ class RelayMark:
             hidden.rename(self._path)  # no process sees it before it is locked
         except OSError as error:
             raise StateUnreadable(
-                f"the lock file of the relay cannot be made: {error.strerror}", subject=str(folder)
+                f"the lock file of the port cannot be made: {error.strerror}", subject=str(folder)
             ) from error
 
     def note(self, left_out: Mapping[str, str]) -> None:
@@ -47,19 +47,19 @@ class RelayMark:
         self._file.close()
 
 
-def relay_addresses(home: Path) -> tuple[str, ...]:
-    """Where relays of this folder listen now."""
-    return tuple(sorted(address for address, _ in _relays(home)))
+def addresses(home: Path, kind: str) -> tuple[str, ...]:
+    """Where ports of this folder listen now."""
+    return tuple(sorted(address for address, _ in _marks(home, kind)))
 
 
 def left_out_by_relays(home: Path, name: str) -> tuple[str, ...]:
     """What relays of this folder say of a subscription that they skip, with their addresses."""
-    said = sorted((address, left_out[name]) for address, left_out in _relays(home) if name in left_out)
+    said = sorted((address, left_out[name]) for address, left_out in _marks(home, RELAYS) if name in left_out)
     return tuple(f"the relay on {address} does not have it in its catalog: {why}" for address, why in said)
 
 
-def _relays(home: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
-    for text in filter(None, map(_content, (home / FOLDER).glob("[!.]*.lock"))):
+def _marks(home: Path, kind: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for text in filter(None, map(_content, (home / kind).glob("[!.]*.lock"))):
         address, _, rest = text.partition("\n")
         left_out: object = {}
         with suppress(ValueError):  # it is being written

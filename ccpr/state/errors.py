@@ -226,19 +226,19 @@ class RelayPins(Terminal):
 
 
 class RelayUserExists(Terminal):
-    """The relay already has a user of this name. Letter case does not count."""
+    """There is a login of this name already. Letter case does not count."""
 
     code = "RELAY_USER_EXISTS"
-    about = "user of the relay"
-    default_remedy = "Choose another name, or drop it first: `ccpr relay user drop NAME`."
+    about = "login"
+    default_remedy = "Choose another name, or change it: `ccpr login alter NAME`."
 
 
 class RelayUserMissing(Terminal):
-    """The relay has no user of this name."""
+    """There is no login of this name."""
 
     code = "RELAY_USER_MISSING"
-    about = "user of the relay"
-    default_remedy = "See `ccpr relay user list`; add one with `ccpr relay user add NAME`."
+    about = "login"
+    default_remedy = "See `ccpr login list`; add one with `ccpr login add NAME --role ROLE`."
 
 
 class FollowerMissing(Terminal):

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from ccpr.state.database import create_engine, exclusive, place, repeatable, typed
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.tables import METADATA, create_tables, versions
+from ccpr.state.tables import LONG_TEXT, METADATA, create_tables, versions
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 OLDEST = 10  # of release 0.2.0, which migrates those before
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
@@ -101,9 +101,20 @@ def _create_view(connection: sa.Connection) -> None:
 
 def _to_11(connection: sa.Connection) -> None:
     """The last change of a table's rows. What is there has null: each table changed where its manifest was written."""
-    if "same_since" not in {column["name"] for column in sa.inspect(connection).get_columns("ccpr_table_points")}:
-        connection.exec_driver_sql("ALTER TABLE ccpr_table_points ADD COLUMN same_since BIGINT")
+    _add(connection, "ccpr_table_points", "same_since BIGINT")
+
+
+def _to_12(connection: sa.Connection) -> None:
+    """What a login is for, and what a reader sees. What is there has null: it is of the relay."""
+    text = LONG_TEXT.compile(connection.dialect)
+    _add(connection, "ccpr_relay_users", "role VARCHAR(16)")
+    _add(connection, "ccpr_relay_users", f"limits {text}")
+
+
+def _add(connection: sa.Connection, table: str, column: str) -> None:
+    if column.split()[0] not in {one["name"] for one in sa.inspect(connection).get_columns(table)}:
+        connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column}")
 
 
 # Steps to each version after OLDEST, by its number. A step may run twice.
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {11: _to_11}
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {11: _to_11, 12: _to_12}

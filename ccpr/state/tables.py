@@ -335,6 +335,8 @@ relay_users = sa.Table(
     sa.Column("sealed_digest", LONG_TEXT, nullable=False),  # of the password, as the protocol compares it
     sa.Column("created_at", UTC_TIME, nullable=False),
     sa.Column("publications", LONG_TEXT),  # that it may use, as a JSON list, in lower case; null: all
+    sa.Column("role", sa.String(16)),  # `relay`, `reader` or `operator`; null: of the relay, before there were others
+    sa.Column("limits", LONG_TEXT),  # of a reader, as JSON: tables, hidden columns, conditions of rows
 )
 followers = sa.Table(
     "ccpr_followers",

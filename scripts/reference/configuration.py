@@ -15,7 +15,8 @@ from ccpr.matrixone.server.tokens import MOST_PARTS
 from ccpr.mirror.encryption_keys import COMMAND_VARIABLE
 from ccpr.mirror.manifests import LONGEST_WHOLE
 from ccpr.pipeline.spark.session import CONF_PREFIX, LOCAL_MASTER, MASTER_VARIABLE, REMOTE_VARIABLE
-from ccpr.relay.relay_server import MOST_CONNECTIONS, MOST_LOGINS, MOST_STATEMENT_BYTES
+from ccpr.relay.client_port import MOST_LOGINS
+from ccpr.relay.relay_server import MOST_CONNECTIONS, MOST_STATEMENT_BYTES
 from ccpr.schema.target_types import MAX_COLUMNS, MAX_KEY_BYTES, MAX_KEYS, MAX_ROW_BYTES
 from ccpr.serve.replicator import MOST_TARGETS
 from ccpr.service import open_lineage

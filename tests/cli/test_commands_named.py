@@ -27,6 +27,7 @@ GONE = {  # what a former release had, and the changelog names
     ("serve", "--no-spark"),
     ("verify", "--no-repair"),
     ("relay", "approve"),
+    ("relay", "user"),
     ("list", "--drop-before"),
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from ccpr.base.ending import Ending
 from ccpr.cli.serving import ServeOptions, Serving
-from ccpr.relay.relay_server import Listen
+from ccpr.relay.client_port import Listen
 from ccpr.service.workspace import Workspace
 
 pytestmark = pytest.mark.integration  # the import of Dagster starts a process

@@ -10,8 +10,9 @@ import pytest
 from ccpr.matrixone.server.guesses import password_digest
 from ccpr.mysql.query_runner import QueryLimits
 from ccpr.mysql.replica_server import ReplicaServer
-from ccpr.relay.relay_server import Listen
+from ccpr.relay.client_port import Listen
 from ccpr.service.workspace import Workspace
+from ccpr.state.logins import LoginRole, PortLogin, PortLogins
 from tests.support.one_table import OneTable, published
 
 PASSWORD = "a-password"
@@ -30,6 +31,10 @@ class Served:
         where = {"host": "127.0.0.1", "port": self.server.port, "user": user, "password": PASSWORD}
         return pymysql.connect(**where, database=database, autocommit=True, **options)
 
+    def add(self, name: str, role: LoginRole = LoginRole.READER, **rights: Any) -> None:
+        logins = PortLogins(self.workspace.log.engine, self.workspace.vault)
+        logins.add(PortLogin(name, self.workspace.now(), role, **rights), password_digest(PASSWORD))
+
     def ask(self, *statements: str, user: str = "reader", database: str | None = "d") -> list[Any]:
         """The rows of the last."""
         with closing(self.connect(user, database)) as connection, connection.cursor() as cursor:
@@ -47,12 +52,13 @@ class Served:
 def served(tmp_path: Path, home: Path) -> Iterator[Served]:
     with published(home) as table, closing(Workspace()) as workspace:
         table.replicated(3)
-        server = ReplicaServer(workspace, Listen(port=0), ["boss"], QueryLimits(seconds=20.0))
-        users = server._replicas.users
-        for user, publications in (("reader", None), ("boss", None), ("other", ["x"])):
-            users.add(user, password_digest(PASSWORD), workspace.now(), publications)
+        server = ReplicaServer(workspace, Listen(port=0), QueryLimits(seconds=20.0))
+        served = Served(table, workspace, server)
+        served.add("reader")
+        served.add("boss", role=LoginRole.OPERATOR)
+        served.add("other", publications=frozenset({"x"}))
         server.start()
         try:
-            yield Served(table, workspace, server)
+            yield served
         finally:
             server.stop()

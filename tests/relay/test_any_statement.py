@@ -12,7 +12,8 @@ from ccpr.matrixone.server.answers import ResultSet, StatementError
 from ccpr.matrixone.server.connection import ServerSession
 from ccpr.matrixone.server.guesses import password_digest
 from ccpr.matrixone.server.packets import column_definition, row_of
-from ccpr.relay.relay_server import Listen, Relay
+from ccpr.relay.client_port import Listen
+from ccpr.relay.relay_server import Relay
 from tests.matrixone.server.test_server import serving
 from tests.relay.test_logins import Folder, folder
 from tests.support.relayed import publication_of_recording

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.relay.client_port import Listen
 from ccpr.relay.offers import Logins, Offers
 from ccpr.relay.relay_backing import StateFolder
-from ccpr.relay.relay_server import Listen, Relay
+from ccpr.relay.relay_server import Relay
 from ccpr.retention.pinning import pinned
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import Follower, FollowerRecords, FollowerStage, publication_of, seal_login

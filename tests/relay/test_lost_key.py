@@ -108,9 +108,9 @@ def test_doctor_lists_every_login_that_is_lost_and_how_it_is_given_again(
     lose(relayed, older=True)
     lost = logins()
     assert lost["result"] == "failed"
-    for what in ("subscription replica", "follower b of replica", "user site_c of the relay"):
+    for what in ("subscription replica", "follower b of replica", "login site_c"):
         assert what in lost["told"]
-    for command in ("ccpr alter replica --from", "--new-login", "ccpr relay user drop site_c"):
+    for command in ("ccpr alter replica --from", "--new-login", "ccpr login alter site_c"):
         assert command in lost["remedy"]
     relayed.replica.command("alter", NAME, "--from", source_uri(relayed.replica.emulator.port))
     follow(relayed, client, "--new-login", "--yes")

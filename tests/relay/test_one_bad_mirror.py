@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ccpr.relay import service as module
+from ccpr.relay.client_port import Listen
 from ccpr.relay.relay_metrics import RelayMetrics
-from ccpr.relay.relay_server import Listen
 from ccpr.relay.service import RelayService
-from ccpr.service.running import RelayMark, left_out_by_relays, relay_addresses
+from ccpr.service.running import RELAYS, PortMark, addresses, left_out_by_relays
 from ccpr.service.workspace import Workspace
 from tests.relay.test_logins import Folder, folder, names
 from tests.support.replica import command
@@ -148,15 +148,15 @@ def eventually(condition: "object") -> None:
 
 
 def test_what_a_relay_leaves_out_is_in_its_mark(tmp_path: Path) -> None:
-    mark = RelayMark(tmp_path, "127.0.0.1:6002")
+    mark = PortMark(tmp_path, RELAYS, "127.0.0.1:6002")
     assert left_out_by_relays(tmp_path, "shop") == ()
     for left_out in ({"shop": "é " * 200, "crm": "y"}, {"crm": "x"}, {}):
         mark.note(left_out)
-        assert relay_addresses(tmp_path) == ("127.0.0.1:6002",)
+        assert addresses(tmp_path, RELAYS) == ("127.0.0.1:6002",)
         found = left_out_by_relays(tmp_path, "crm")
         assert [text.rpartition(": ")[2] for text in found] == list(left_out.values())[-1:]
     (path,) = (tmp_path / "relays").iterdir()
     path.write_text("127.0.0.1:6002\n" + json.dumps({"shop": "cut"})[:5])
-    assert relay_addresses(tmp_path) == ("127.0.0.1:6002",)
+    assert addresses(tmp_path, RELAYS) == ("127.0.0.1:6002",)
     assert left_out_by_relays(tmp_path, "shop") == ()
     mark.remove()

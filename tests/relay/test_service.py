@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.service.running import RelayMark, relay_addresses
+from ccpr.service.running import RELAYS, PortMark, addresses
 from ccpr.service.workspace import Workspace
 from ccpr.state.followers import FollowerRecords
 from ccpr_emulator.engine.storage import Storage
@@ -180,11 +180,11 @@ def test_a_cluster_that_never_answers_delays_neither_mirrors_nor_the_end(
 
 
 def test_marks_of_relays_end_with_them(tmp_path: Path) -> None:
-    assert relay_addresses(tmp_path) == ()
-    one, other = RelayMark(tmp_path, "127.0.0.1:6002"), RelayMark(tmp_path, "0.0.0.0:6003")
-    assert relay_addresses(tmp_path) == ("0.0.0.0:6003", "127.0.0.1:6002")
+    assert addresses(tmp_path, RELAYS) == ()
+    one, other = PortMark(tmp_path, RELAYS, "127.0.0.1:6002"), PortMark(tmp_path, RELAYS, "0.0.0.0:6003")
+    assert addresses(tmp_path, RELAYS) == ("0.0.0.0:6003", "127.0.0.1:6002")
     one.remove()
-    assert relay_addresses(tmp_path) == ("0.0.0.0:6003",)
+    assert addresses(tmp_path, RELAYS) == ("0.0.0.0:6003",)
     other._file.close()  # as a process that is killed leaves it
-    assert relay_addresses(tmp_path) == ()
+    assert addresses(tmp_path, RELAYS) == ()
     assert list((tmp_path / "relays").iterdir()) == []

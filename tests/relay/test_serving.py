@@ -10,8 +10,9 @@ import pymysql
 import pytest
 
 from ccpr.matrixone.objects.stats import ObjectStats
+from ccpr.relay.client_port import Listen
 from ccpr.relay.errors import RelayListen
-from ccpr.relay.relay_server import Listen, Relay
+from ccpr.relay.relay_server import Relay
 from ccpr.service.workspace import Workspace
 from ccpr.state.pins import Pins
 from tests.relay.conftest import PASSWORD, Relayed
@@ -130,9 +131,9 @@ def test_users_are_added_listed_and_dropped_and_the_password_is_nowhere(relayed:
         assert not file.is_file() or made["password"].encode() not in file.read_bytes()
     from ccpr.relay.offers import Offers
     from ccpr.relay.relay_backing import StateFolder
-    from ccpr.state.relay_users import RelayUsers
+    from ccpr.state.logins import PortLogins
 
-    users = RelayUsers(relayed.workspace.log.engine, relayed.workspace.vault)
+    users = PortLogins(relayed.workspace.log.engine, relayed.workspace.vault)
     folder = StateFolder(Offers(relayed.workspace))
     with Relay(folder, users.digest, Listen(port=0), seen_by=folder.seen_by) as other:
         client = connect(other.port, user="sys#MO", password=made["password"])

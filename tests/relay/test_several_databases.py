@@ -11,8 +11,8 @@ from ccpr.cli.relay_command import warn_of_relay
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.relay import loading
+from ccpr.relay.client_port import Listen
 from ccpr.relay.offers import Offers
-from ccpr.relay.relay_server import Listen
 from ccpr.relay.service import RelayService
 from ccpr.service.workspace import Workspace
 from ccpr_emulator.engine.storage import Storage

@@ -15,9 +15,11 @@ from sqlalchemy.schema import CreateTable
 
 from ccpr.state import migrations
 from ccpr.state.context import Context
+from ccpr.state.credentials import Vault
 from ccpr.state.database import create_engine, transaction
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log import CcprLog
+from ccpr.state.logins import UNLIMITED, LoginRole, PortLogin, PortLogins, ReadLimits
 from ccpr.state.migrations import SCHEMA_VERSION, open_database
 from ccpr.state.states import State
 from ccpr.state.tables import METADATA, create_tables, versions
@@ -145,6 +147,24 @@ def test_two_processes_at_once_migrate_once(before: sa.Engine, later: None, url:
     assert failures == []
     with transaction(create_engine(url)) as connection:
         assert sorted(connection.scalars(sa.select(versions.c.version))) == [SCHEMA_VERSION, SCHEMA_VERSION + 1]
+
+
+def test_a_login_of_before_there_were_roles_is_one_of_the_relay(url: str, tmp_path: Path) -> None:
+    """As version 11 had it."""
+    vault, engine = Vault(tmp_path / "key"), open_database(url)
+    PortLogins(engine, vault).add(PortLogin("mo", NOW, publications=frozenset({"shop"})), b"d" * 20)
+    with engine.begin() as connection:
+        for column in ("role", "limits"):
+            connection.exec_driver_sql(f"ALTER TABLE ccpr_relay_users DROP COLUMN {column}")
+        connection.exec_driver_sql(f"UPDATE ccpr_schema SET version = 11 WHERE version = {SCHEMA_VERSION}")
+    engine.dispose()
+    logins = PortLogins(open_database(url), vault)
+    assert [(one.name, one.role, one.publications, one.limits) for one in logins.all()] == [
+        ("mo", LoginRole.RELAY, frozenset({"shop"}), UNLIMITED)
+    ]
+    assert logins.digest("MO") == b"d" * 20
+    logins.change(PortLogin("mo", NOW, LoginRole.READER, limits=ReadLimits(("a",), ("b",), (("c", "d = 'ä'"),))))
+    assert logins.get("mo").limits.rows == (("c", "d = 'ä'"),)
 
 
 def test_the_first_to_open_the_database_creates_all_of_its_tables() -> None:

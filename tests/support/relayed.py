@@ -22,10 +22,11 @@ from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, TableRef
+from ccpr.relay.client_port import Listen
 from ccpr.relay.mirror_publication import MirrorPublication
 from ccpr.relay.offers import Logins, Offers
 from ccpr.relay.relay_backing import StateFolder
-from ccpr.relay.relay_server import Listen, Relay
+from ccpr.relay.relay_server import Relay
 from ccpr.retention.pinning import PinsInMemory
 from ccpr.service.workspace import Workspace
 from ccpr.state.ledger import LedgerEntry

@@ -65,6 +65,11 @@ def syntax_error(text: str, at: Token, expected: str) -> SqlSyntax:
     return SqlSyntax(f"expected {expected}{found} ({place})\n  {line}\n  {caret}", subject=place)
 
 
+def masked(text: str) -> str:
+    """On one line, without what may be a password."""
+    return " ".join(_masked(text, 0, len(text), _masks(text)).split())
+
+
 def _described(token: Token) -> str:
     match token.kind:
         case "end":

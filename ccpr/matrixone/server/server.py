@@ -163,6 +163,11 @@ class Server:
         with self._lock:
             self._open[connection_id].sock = sock
 
+    def address_of(self, connection_id: int) -> str:
+        """Of the client of an open connection."""
+        with self._lock:
+            return self._open[connection_id].address
+
     def wait(self, seconds: float) -> None:
         """Until then, or until the server stops."""
         self._stopping.wait(seconds)
