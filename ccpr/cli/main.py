@@ -24,6 +24,7 @@ class Commands(LazyGroup):
     leading = (_START, _READ, _OUT, _CARE)
     deferred = {  # noqa: RUF012
         "subscribe": Deferred("subscription_commands:subscribe", _START, "Subscribe to a published database."),
+        "offers": Deferred("subscription_commands:offers", _START, "What an upstream publishes to a login."),
         "run": Deferred("run_command:run", _START, "Run one iteration now, and sync the targets."),
         "serve": Deferred("serve_command:serve", _START, "Run all subscriptions whenever they are due, as a service."),
         "status": Deferred("status_command:status", _START, "Show state, lag, what is pending, the last error."),

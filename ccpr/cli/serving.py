@@ -127,7 +127,8 @@ class Serving:
             },
             {} if relay is None else {"relay_leaves_out": relay.left_out_now},
         )
-        for figures in (RelayMetrics(workspace, relay), StatusMetrics(workspace), self.health):
+        sql = [] if self.sql is None else [self.sql.metrics]
+        for figures in (RelayMetrics(workspace, relay), *sql, StatusMetrics(workspace), self.health):
             metrics.registry.register(figures)
         self.components = _present(components)
 

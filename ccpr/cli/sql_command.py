@@ -3,7 +3,7 @@ command of `ccpr`."""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,21 +12,13 @@ import typer
 from ccpr.cli.arguments import AsJson, Yes
 from ccpr.cli.asking import confirm, read_login
 from ccpr.cli.output import handle_errors, out, show_json, show_table
-from ccpr.cli.subscription_commands import report_dropped, states_of
+from ccpr.cli.subscription_commands import report_dropped
 from ccpr.config.errors import SqlSyntax
-from ccpr.state.errors import SubscriptionMissing, TargetMissing
+from ccpr.state.errors import TargetMissing
 
 if TYPE_CHECKING:
-    from ccpr.config.sql.statement_parser import READABLE
-    from ccpr.config.sql.subscription_statements import (
-        AlterSubscription,
-        CreateLake,
-        CreateSubscription,
-        DropLake,
-        DropSubscription,
-        ShowLakes,
-        Statement,
-    )
+    from ccpr.config.sql.statement_running import StatementResult
+    from ccpr.config.sql.subscription_statements import CreateLake, DropLake, ShowLakes, Statement
     from ccpr.service.workspace import Workspace
 
 
@@ -39,8 +31,8 @@ def sql(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, CREATE and DROP LAKE,
-    SHOW LAKES, SELECT … FROM mo_sync_configs."""
+    """Run statements: CREATE, ALTER, PAUSE, RESUME and DROP SUBSCRIPTION, SHOW SUBSCRIPTIONS, SHOW SUBSCRIPTION …
+    STATUS, SHOW PUBLICATIONS FROM …, CREATE and DROP LAKE, SHOW LAKES, SELECT … FROM mo_sync_configs."""
     from ccpr.config.sql.statement_parser import parse
     from ccpr.service.workspace import Workspace
 
@@ -83,88 +75,32 @@ def _read(statements: str | None, file: Path | None) -> str:
 
 def _run(workspace: "Workspace", statement: "Statement", *, seen: bool, as_text: bool) -> dict[str, Any]:
     """Run one statement. Returns what a script gets; `as_text` also prints it for people."""
-    from ccpr.config.sql.subscription_statements import (
-        AlterSubscription,
-        CreateLake,
-        CreateSubscription,
-        DropLake,
-        DropSubscription,
-        PauseSubscription,
-        ResumeSubscription,
-        SelectSubscriptions,
-        ShowLakes,
-        ShowSubscriptions,
-    )
-    from ccpr.service import subscriptions
+    from ccpr.config.sql.statement_running import run
+    from ccpr.config.sql.subscription_statements import CreateLake, DropLake, DropSubscription, ShowLakes
 
     match statement:
-        case CreateSubscription():
-            result = _create(workspace, statement, seen=seen)
-        case AlterSubscription():
-            result = _alter(workspace, statement, seen=seen)
-        case PauseSubscription():
-            result = {"statement": "PAUSE SUBSCRIPTION", **states_of(workspace.log.pause(statement.name))}
-        case ResumeSubscription():
-            result = {"statement": "RESUME SUBSCRIPTION", **states_of(workspace.log.resume(statement.name))}
-        case DropSubscription():
-            return _drop(workspace, statement, as_text=as_text)
-        case ShowSubscriptions():
-            rows = subscriptions.show(workspace)
-            return _table(
-                "SHOW SUBSCRIPTIONS", subscriptions.SHOWN, [tuple(row.values()) for row in rows], as_text=as_text
-            )
-        case SelectSubscriptions():
-            columns = statement.columns or READABLE[statement.source]
-            cells = subscriptions.select(workspace, statement.source, columns, statement.where)
-            return _table("SELECT", columns, cells, as_text=as_text)
         case CreateLake():
             result = _create_lake(workspace, statement)
         case DropLake():
             result = _drop_lake(workspace, statement)
         case ShowLakes():
             return _show_lakes(workspace, statement, as_text=as_text)
+        case _:
+            forced = isinstance(statement, DropSubscription) and statement.force
+            return _done(run(workspace, statement, partial(read_login, seen=seen)), as_text=as_text, forced=forced)
     if as_text:
         out.print(f"{result['statement']}: {result['name']}")
     return result
 
 
-def _create(workspace: "Workspace", statement: "CreateSubscription", *, seen: bool) -> dict[str, Any]:
-    from ccpr.service import subscriptions
-
-    endpoint, password = read_login(statement.uri, seen=seen)
-    subscription = subscriptions.create(workspace, statement.wanted(endpoint, password))
-    ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
-    return {"statement": "CREATE SUBSCRIPTION", "name": subscription.name, "task_id": subscription.task_id, **ticket}
-
-
-def _alter(workspace: "Workspace", statement: "AlterSubscription", *, seen: bool) -> dict[str, Any]:
-    from ccpr.service import subscriptions
-
-    endpoint, password = (None, "") if statement.uri is None else read_login(statement.uri, seen=seen)
-    change = statement.change(endpoint, password)
-    subscription = subscriptions.alter(workspace, statement.name, change)
-    return {
-        "statement": "ALTER SUBSCRIPTION",
-        "name": subscription.name,
-        "upstream": subscription.endpoint.masked(),
-        **change.settings,
-    }
-
-
-def _drop(workspace: "Workspace", statement: "DropSubscription", *, as_text: bool) -> dict[str, Any]:
-    from ccpr.service.drop import drop
-
-    try:
-        dropped = drop(workspace, statement.name, purge=statement.purge, force=statement.force)
-    except SubscriptionMissing:
-        if not statement.if_exists:
-            raise
-        if as_text:
-            out.print(f"DROP SUBSCRIPTION: there is no {statement.name}")
-        return {"statement": "DROP SUBSCRIPTION", "name": statement.name, "existed": False}
-    if as_text:
-        report_dropped(dropped, forced=statement.force)
-    return {"statement": "DROP SUBSCRIPTION", "existed": True, **asdict(dropped)}
+def _done(result: "StatementResult", *, as_text: bool, forced: bool) -> dict[str, Any]:
+    if result.columns is not None:
+        return _table(result.statement, result.columns, result.rows, as_text=as_text)
+    if as_text and result.dropped is not None:
+        report_dropped(result.dropped, forced=forced)
+    elif as_text:
+        out.print("; ".join([f"{result.statement}: {result.values['name']}", *result.warnings]))
+    return {"statement": result.statement, **result.values}
 
 
 def _create_lake(workspace: "Workspace", statement: "CreateLake") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`ccpr subscribe`, `alter`, `pause`, `resume`, `drop`: the life of a subscription."""
+"""`ccpr subscribe`, `alter`, `pause`, `resume`, `drop`: the life of a subscription; `ccpr offers`: before it."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -7,14 +7,31 @@ import typer
 
 from ccpr.cli.arguments import Account, AsJson, Database, Name, PasswordFile, Scope, Yes
 from ccpr.cli.asking import confirm, read_login
-from ccpr.cli.output import answer, counted, err, opened, out, show_json
+from ccpr.cli.output import answer, counted, err, handle_errors, opened, out, show_json, show_table
 from ccpr.cli.setting_options import MORE, Values, takes_settings
 from ccpr.state.settings import SENSOR_SECONDS, SETTINGS, Settings
-from ccpr.state.states import IterationState, shown
 
 if TYPE_CHECKING:
     from ccpr.service.drop import Dropped
-    from ccpr.state.log_rows import LogRow
+
+
+def offers(
+    source: Annotated[
+        str, typer.Argument(metavar="URI", help="The upstream, as `--from` of `ccpr subscribe` names it.")
+    ],
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the publications of an upstream, and whether they admit the login; nothing is stored."""
+    from ccpr.config.sql.statement_running import PUBLICATIONS, offered
+
+    with handle_errors(as_json=as_json):
+        rows = offered(*read_login(source, password_file))
+    if as_json:
+        show_json([dict(zip(PUBLICATIONS, row, strict=True)) for row in rows])
+        return
+    cells = [(*row[:-1], "yes" if row[-1] else "no") for row in rows]
+    show_table((*PUBLICATIONS[:-1], "admits it"), cells, empty="it offers nothing")
 
 
 @takes_settings(SETTINGS.values(), later=False)
@@ -122,6 +139,7 @@ def report_interval(seconds: int) -> None:
 
 def pause(name: Name, as_json: AsJson = False) -> None:
     """Stop a subscription: nothing runs it, and a run under way cannot commit any more. The replica stays readable."""
+    from ccpr.service.subscriptions import states_of
 
     with opened(as_json=as_json) as workspace:
         row = workspace.log.pause(name)
@@ -130,6 +148,7 @@ def pause(name: Name, as_json: AsJson = False) -> None:
 
 def resume(name: Name, as_json: AsJson = False) -> None:
     """Continue a paused subscription, or one that an error has stopped, from its checkpoint."""
+    from ccpr.service.subscriptions import states_of
 
     with opened(as_json=as_json) as workspace:
         row = workspace.log.resume(name)
@@ -177,21 +196,8 @@ def report_dropped(dropped: "Dropped", *, forced: bool) -> None:
             style="yellow",
         )
     if dropped.snapshots_left:
-        err.print(
-            f"{counted(len(dropped.snapshots_left), 'snapshot')} may still be upstream ({dropped.reason})",
-            style="yellow",
-        )
+        err.print(dropped.left, style="yellow")
         later = "" if forced else f"try again later with: ccpr drop {dropped.name}   or "
         err.print(f"{later}run upstream:")
         for statement in dropped.statements:
             err.print(f"  {statement}", soft_wrap=True)
-
-
-def states_of(row: "LogRow") -> dict[str, object]:
-    """For scripts."""
-    return {
-        "name": row.subscription_name,
-        "state": shown(row.state),
-        "iteration_state": IterationState(row.iteration_state).name.lower(),
-        "iteration_lsn": row.iteration_lsn,
-    }

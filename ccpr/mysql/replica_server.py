@@ -8,6 +8,7 @@ from ccpr.matrixone.server.answers import StatementError
 from ccpr.mysql.query_runner import QueryLimits
 from ccpr.mysql.replica_session import ReplicaSession
 from ccpr.mysql.replicas import Replicas
+from ccpr.mysql.sql_metrics import SqlMetrics, StatementCounts
 from ccpr.relay.client_port import ClientPort, Listen
 from ccpr.service.running import SQL_PORTS, PortMark
 from ccpr.service.workspace import Workspace
@@ -22,7 +23,8 @@ class ReplicaServer(ClientPort):
 
     def __init__(self, workspace: Workspace, listen: Listen, limits: QueryLimits | None = None) -> None:
         self._replicas, self._limits = Replicas(workspace), limits or QueryLimits()
-        self._lock, self._sessions = threading.Lock(), dict[int, ReplicaSession]()
+        self._lock, self._logged_in, counts = threading.Lock(), dict[int, ReplicaSession](), StatementCounts()
+        self._counts, self.metrics = counts, SqlMetrics(self, counts)
         self._loop = Loop("sql-points", self._look_after)
         super().__init__(
             self,
@@ -42,7 +44,7 @@ class ReplicaServer(ClientPort):
     def stop(self) -> None:
         gone = StatementError(1053, "Server shutdown in progress", "08S01")
         with self._lock:
-            sessions = list(self._sessions.values())
+            sessions = list(self._logged_in.values())
         for session in sessions:
             session.interrupt(gone)
         super().stop()
@@ -53,19 +55,19 @@ class ReplicaServer(ClientPort):
     def open(self, user: str, connection_id: int) -> ReplicaSession:
         """See `ccpr.matrixone.server.connection.Engine`."""
         address = self.server.address_of(connection_id)
-        session = ReplicaSession(self._replicas, self, self._limits, user.lower(), connection_id, address)
+        session = ReplicaSession(self._replicas, self, self._limits, self._counts, user.lower(), connection_id, address)
         with self._lock:
-            self._sessions[connection_id] = session
+            self._logged_in[connection_id] = session
         return session
 
     def closed(self, session: ReplicaSession) -> None:
         with self._lock:
-            self._sessions.pop(session.number, None)
+            self._logged_in.pop(session.number, None)
 
     def interrupt(self, number: int, asker: ReplicaSession, why: StatementError) -> None:
         """End the statement of another session of the same login, or, for an operator, of any."""
         with self._lock:
-            found = self._sessions.get(number)
+            found = self._logged_in.get(number)
         if found is None:
             raise StatementError(1094, f"Unknown thread id: {number}")
         if found.user != asker.user and not asker.is_operator:

@@ -25,7 +25,8 @@ from ccpr.mysql.login_limits import ConditionedRows, condition_sql
 from ccpr.mysql.query_runner import QueryLimits, QueryRunner, connected, exact_reading, told
 from ccpr.mysql.replicas import Database, Replicas, ServedReplica
 from ccpr.mysql.select_rules import ReadTable, translated
-from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, show
+from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, show, texts
+from ccpr.mysql.sql_metrics import StatementCounts
 from ccpr.mysql.statement_text import (
     Parameter,
     StatementText,
@@ -40,7 +41,6 @@ from ccpr.state.logins import LoginRole, ReadLimits
 
 _T = TypeVar("_T")
 MOST_KEPT = 200  # tables of a session whose manifests stay read
-_SUBSCRIPTIONS: Final = frozenset(("CREATE", "ALTER", "DROP", "PAUSE", "RESUME"))
 _READ_ONLY: Final = (
     "this is a replica of MatrixOne, kept by ccpr: it answers SELECT, SHOW and statements about subscriptions. "
     "Change the tables upstream"
@@ -66,12 +66,13 @@ class ReplicaSession:
         replicas: Replicas,
         sessions: OtherSessions,
         limits: QueryLimits,
+        counts: StatementCounts,
         user: str,
         number: int,
         address: str,
     ) -> None:
         self.user, self.number, self.address, self.database = user, number, address, ""
-        self._replicas, self._sessions, self._limits = replicas, sessions, limits
+        self._replicas, self._sessions, self._limits, self._counts = replicas, sessions, limits, counts
         self._runner = QueryRunner(limits)
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, int, str, ReadLimits], tuple[PointTable | ConditionedRows, ReadTable]] = {}
@@ -80,6 +81,7 @@ class ReplicaSession:
         self._points: dict[str, Point] = {}  # of the transaction, by task
         self._chosen: tuple[ServedReplica, Point] | None = None  # SET ccpr_point
         self._chosen_until = ExitStack()
+        self._warnings = list[tuple[str, int, str]]()  # of the last statement: level, code, message
         self._most_rows: int | None = None
         self._seconds: float | None = None
 
@@ -108,21 +110,32 @@ class ReplicaSession:
         return (text,)
 
     def query(self, text: bytes) -> Answer | None:
-        return self._told(lambda: self._answer(_decoded(text), (), binary=False))
+        return self._counted(text, (), binary=False)
 
     def prepare(self, text: bytes) -> int:
         return self._told(lambda: parameters_in(_decoded(text)))
 
     def execute(self, text: bytes, parameters: Sequence[Parameter]) -> Answer | None:
-        return self._told(lambda: self._answer(_decoded(text), parameters, binary=True))
+        return self._counted(text, parameters, binary=True)
+
+    def _counted(self, text: bytes, parameters: Sequence[Parameter], *, binary: bool) -> Answer | None:
+        answer = partial(self._answer, parameters=parameters, binary=binary)
+        return self._counts.counted(lambda: self._told(lambda: answer(_decoded(text))))
 
     def _told(self, ask: Callable[[], _T]) -> _T:
         try:
             return ask()
         except SqlSyntax as error:
-            raise StatementError(1064, f"{error.code}: {error.message}", "42000") from error
+            raise self._noted(StatementError(1064, f"{error.code}: {error.message}", "42000")) from error
         except CcprError as error:
-            raise told(error) from error
+            raise self._noted(told(error)) from error
+        except StatementError as error:
+            raise self._noted(error) from error
+
+    def _noted(self, error: StatementError) -> StatementError:
+        """For SHOW WARNINGS."""
+        self._warnings = [("Error", error.number, error.text)]
+        return error
 
     # ---- statements
 
@@ -136,8 +149,11 @@ class ReplicaSession:
             return self._select(understood(text, parameters), binary=binary)
         if parameters:
             raise refused(f"a prepared {first:.20}")
-        if (first in _SUBSCRIPTIONS and second == "SUBSCRIPTION") or (first, second) == ("SHOW", "SUBSCRIPTIONS"):
-            return admin_statements.answered(self._replicas, self.user, self.address, text)
+        if (first, second) == ("SHOW", "WARNINGS"):
+            return texts("Level,Code,Message", self._warnings)
+        self._warnings = []
+        if _is_of_subscriptions(first, second, tokens):
+            return self._subscriptions(text)
         match first:
             case "SHOW" | "DESCRIBE" | "DESC":
                 return self._show(text)
@@ -154,6 +170,13 @@ class ReplicaSession:
             case _:
                 raise StatementError(1290, f"{first:.20} is not possible here: {_READ_ONLY}")
         return Done(in_transaction=self._in_transaction, autocommit=self._autocommit)
+
+    def _subscriptions(self, text: str) -> ResultSet | Done:
+        found = admin_statements.answered(self._replicas, self.user, self.address, text)
+        if found.columns is not None:
+            return texts(found.columns, found.rows)
+        self._warnings = [("Note", 1105, one) for one in found.warnings]
+        return Done(warnings=len(self._warnings))
 
     def _begin(self, words: Sequence[str]) -> None:
         self._end()
@@ -403,6 +426,13 @@ class _StatementTables:
         if self._point is None:
             self._point = self._session._point(replica, self._held)
         return self._point
+
+
+def _is_of_subscriptions(first: str, second: str, tokens: Sequence[Token]) -> bool:
+    """Whether it is one of `ccpr sql`: of MatrixOne's own, which name an upstream, too."""
+    if (second in ("DATABASE", "TABLE") and first == "CREATE") or second == "PUBLICATIONS":
+        return any(one.is_word("FROM") for one in tokens)
+    return second in ("SUBSCRIPTION", "SUBSCRIPTIONS", "LAKE", "LAKES")
 
 
 def _decoded(text: bytes) -> str:

@@ -196,7 +196,7 @@ _SHOWN: Mapping[str, Any] = {
     **dict.fromkeys(("create database", "create schema"), _create_database),
     **dict.fromkeys(("variables", "session variables", "global variables"), _variables),
     **dict.fromkeys(("status", "session status", "global status"), _fixed("Variable_name,Value")),
-    **dict.fromkeys(("warnings", "errors"), _fixed("Level,Code,Message")),
+    "errors": _fixed("Level,Code,Message"),
     **dict.fromkeys(("procedure status", "function status"), _ROUTINES),
     "triggers": _fixed("Trigger,Event,Table,Statement,Timing,Created"),
     "events": _fixed("Db,Name,Definer,Time zone,Type"),

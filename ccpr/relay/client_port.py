@@ -130,6 +130,11 @@ class ClientPort:
         return f"{self._listen.host}:{self.port}"
 
     @property
+    def sessions(self) -> int:
+        """How many are open."""
+        return 0 if self._server is None else self._server.open_sessions
+
+    @property
     def refused(self) -> int:
         """How many connections were refused since there were too many."""
         return 0 if self._server is None else self._server.refused

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
+from ccpr.relay.client_port import ClientPort
 from ccpr.relay.service import RelayService
 from ccpr.service.follower_status import FollowerStatus, follower_status
 from ccpr.service.workspace import Workspace
@@ -59,12 +60,15 @@ class RelayMetrics(Collector):
         if self._relay is None:
             return
         counted = self._relay.status()
-        yield GaugeMetricFamily("ccpr_relay_sessions", "Sessions that others have open.", counted.sessions_open)
         yield CounterMetricFamily("ccpr_relay_statements", "Statements.", sum(counted.statements.values()))
         yield CounterMetricFamily("ccpr_relay_errors", "Statements answered with an error.", counted.errors)
         left_out = len(self._relay.left_out_now())
         yield GaugeMetricFamily("ccpr_relay_left_out", "Subscriptions whose mirrors cannot be served.", left_out)
-        yield CounterMetricFamily("ccpr_relay_refused", "Connections beyond its limits.", self._relay.refused)
-        wrong = self._relay.wrong_passwords
-        yield CounterMetricFamily("ccpr_relay_wrong_passwords", "Logins with a wrong password.", wrong)
         yield CounterMetricFamily("ccpr_relay_bytes", "Bytes of objects that were served.", counted.object_bytes)
+        yield from metrics_of_port("ccpr_relay", self._relay)
+
+
+def metrics_of_port(prefix: str, port: ClientPort) -> Iterable[Metric]:
+    yield GaugeMetricFamily(f"{prefix}_sessions", "Sessions that others have open.", port.sessions)
+    yield CounterMetricFamily(f"{prefix}_refused", "Connections beyond its limits.", port.refused)
+    yield CounterMetricFamily(f"{prefix}_wrong_passwords", "Logins with a wrong password.", port.wrong_passwords)

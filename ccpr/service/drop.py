@@ -64,6 +64,12 @@ class Dropped:
     purged: str = ""
     running: bool = False
 
+    @property
+    def left(self) -> str:
+        """A sentence about what may still be upstream."""
+        count = len(self.snapshots_left)
+        return f"{count} snapshot{'s' * (count != 1)} may still be upstream ({self.reason})"
+
 
 def drop(workspace: Workspace, name: str, *, purge: bool = False, force: bool = False) -> Dropped:
     """End a subscription: a run under way cannot commit any more, the name is free, the snapshots upstream are dropped.

@@ -40,7 +40,7 @@ from ccpr.state.errors import BadSetting, StateUnreadable, SubscriptionExists
 from ccpr.state.log_rows import LogRow
 from ccpr.state.patterns import NamePatterns
 from ccpr.state.settings import SETTINGS, Settings
-from ccpr.state.states import State
+from ccpr.state.states import IterationState, State, shown
 from ccpr.state.subscription import Subscription, check_subscription_name, level_of
 
 
@@ -356,6 +356,16 @@ def _check_same_cluster(
 # ---- show
 
 
+def states_of(row: LogRow) -> dict[str, object]:
+    """For scripts."""
+    return {
+        "name": row.subscription_name,
+        "state": shown(row.state),
+        "iteration_state": IterationState(row.iteration_state).name.lower(),
+        "iteration_lsn": row.iteration_lsn,
+    }
+
+
 # The columns of SHOW SUBSCRIPTIONS
 SHOWN = (
     "subscription_name",
@@ -372,8 +382,8 @@ SHOWN = (
 def show(workspace: Workspace) -> list[dict[str, Any]]:
     """SHOW SUBSCRIPTIONS with its 8 columns (O2). `status` is the state's code, 0 = normal; times are UTC."""
     rows, bad = workspace.log.all_rows()
-    shown = [*map(_shown, rows), *(_unreadable(row.subscription_name) for row in bad)]
-    return sorted(shown, key=lambda row: row["subscription_name"])
+    cells = [*map(_shown, rows), *(_unreadable(row.subscription_name) for row in bad)]
+    return sorted(cells, key=lambda row: row["subscription_name"])
 
 
 def _shown(row: LogRow) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ccpr.state.errors import StateUnavailable
 from ccpr.state.pins import Pins
 from tests.mysql.conftest import PASSWORD, Served
 from tests.support.replica import command
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -179,6 +180,34 @@ def test_the_command_line_of_mysql(served: Served) -> None:
         timeout=60,
     )
     assert (done.stdout, done.returncode) == ("Tables_in_d\na\nn\tv\n1\tv1\n", 0), done.stderr
+
+
+def test_what_is_answered_is_counted_and_status_says_where(served: Served) -> None:
+    def figures() -> dict[tuple[str, ...], float]:
+        samples = (sample for metric in served.server.metrics.collect() for sample in metric.samples)
+        return {(one.name, *one.labels.values()): one.value for one in samples if not one.name.endswith("_created")}
+
+    before = figures()
+    served.ask("SELECT n, v FROM a ORDER BY n")
+    served.error("SELECT RAND()")
+    served.error("SELECT nothing FROM a")
+    with pytest.raises(pymysql.MySQLError):
+        pymysql.connect(host="127.0.0.1", port=served.server.port, user="reader", password="wrong")
+    until(lambda: figures()["ccpr_sql_sessions",] == 0, "the sessions' end")
+    after = figures()
+    assert {name: after[name] - before[name] for name in after if name[0] != "ccpr_sql_seconds_total"} == {
+        ("ccpr_sql_statements_total", "done"): 1 + 3,  # SET AUTOCOMMIT of each connection
+        ("ccpr_sql_statements_total", "refused"): 1,
+        ("ccpr_sql_statements_total", "failed"): 1,
+        ("ccpr_sql_bytes_total",): 3 * (4 + 2 + 3),
+        ("ccpr_sql_sessions",): 0,
+        ("ccpr_sql_refused_total",): 0,
+        ("ccpr_sql_wrong_passwords_total",): 1,
+    }
+    assert 0 < after["ccpr_sql_seconds_total",] < 20
+    assert command("status", "s")["sql_ports"] == [f"127.0.0.1:{served.server.port}"]
+    served.server.stop()
+    assert command("status", "s")["sql_ports"] == []
 
 
 def test_a_statement_is_killed_and_ends_in_time(served: Served) -> None:

@@ -22,6 +22,8 @@ from ccpr.config.sql.subscription_statements import (
     ResumeSubscription,
     SelectSubscriptions,
     ShowLakes,
+    ShowPublications,
+    ShowStatus,
     ShowSubscriptions,
     Statement,
     Value,
@@ -187,6 +189,8 @@ class _StatementParser:
     def _create(self) -> CreateSubscription | CreateLake:
         if self.word("LAKE"):
             return self._create_lake()
+        if self.word("DATABASE") or self.word("TABLE"):
+            return self._create_as_matrixone(is_table=self._tokens[self._next - 1].is_word("TABLE"))
         name = self._subscription()
         publication = publisher = table = None
         if self.word("ACCOUNT"):
@@ -211,6 +215,26 @@ class _StatementParser:
             else:
                 break
         return CreateSubscription(name, database, table, uri, publication, publisher, settings.settings())
+
+    def _create_as_matrixone(self, *, is_table: bool) -> CreateSubscription:
+        """`CREATE DATABASE d FROM 'uri' publisher PUBLICATION p`: a subscription with the name of the database, or of
+        the table."""
+        if if_not_exists := self.word("IF"):
+            self.words("NOT", "EXISTS")
+        database, table = self.name("the database's name"), None
+        if is_table:
+            self.need(self.sign("."))
+            table = self.name("the table's name")
+        self.words("FROM")
+        uri = self.string("the upstream's URI")
+        publisher = None if self._token.is_word("PUBLICATION") else self.name("PUBLICATION, or the publisher's account")
+        self.words("PUBLICATION")
+        publication, settings = self.name("the publication's name"), tuple[Assignment, ...]()
+        if self.word("SYNC"):
+            self.words("INTERVAL")
+            settings = (Assignment("sync_interval", self._value((int,))),)
+        names = (table or database, database, table)
+        return CreateSubscription(*names, uri, publication, publisher, settings, if_not_exists)
 
     def _clause(self, given: Collection[str]) -> str | None:
         """The setting at whose clause it is."""
@@ -246,9 +270,16 @@ class _StatementParser:
             else:
                 return DropSubscription(name, if_exists, purge, force)
 
-    def _show(self) -> ShowSubscriptions | ShowLakes:
+    def _show(self) -> Statement:
         if self.word("LAKES"):
             return ShowLakes(self._of_subscription())
+        if self.word("SUBSCRIPTION"):
+            name = self.name("the subscription's name")
+            self.words("STATUS")
+            return ShowStatus(name)
+        if self.word("PUBLICATIONS"):
+            self.words("FROM")
+            return ShowPublications(self.string("the upstream's URI"))
         self.words("SUBSCRIPTIONS")
         return ShowSubscriptions()
 

@@ -44,6 +44,7 @@ class CreateSubscription:
     table : None for the whole database.
     uri : as written; holds the password, or `env:NAME` in its place.
     publication, publisher : None where they are to be looked up.
+    if_not_exists : one of that name is no error.
     """
 
     name: str
@@ -53,6 +54,7 @@ class CreateSubscription:
     publication: str | None = None
     publisher: str | None = None
     settings: tuple[Assignment, ...] = ()
+    if_not_exists: bool = False
 
     def wanted(self, endpoint: Endpoint, password: str) -> Wanted:
         """With the login that `uri` says. Raises BadSetting."""
@@ -101,6 +103,18 @@ class ShowSubscriptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowStatus:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowPublications:
+    """Of the upstream that `uri` names."""
+
+    uri: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class SelectSubscriptions:
     """`columns` empty: all. `where`: columns and the values that they must have."""
 
@@ -141,6 +155,8 @@ Statement: TypeAlias = (
     | ResumeSubscription
     | DropSubscription
     | ShowSubscriptions
+    | ShowStatus
+    | ShowPublications
     | SelectSubscriptions
     | CreateLake
     | DropLake

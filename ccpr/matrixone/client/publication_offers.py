@@ -89,6 +89,11 @@ def find_publications(session: Session, database: str) -> list[Offer]:
     return sorted(offers, key=lambda offer: (offer.publication.publisher, offer.publication.name))
 
 
+def all_offers(session: Session) -> list[Offer]:
+    """All publications. Raises NotPermitted for a login that is not of account sys."""
+    return _offers(_read_as_sys(session, upstream_sql.select_publications()))
+
+
 def choose_publication(
     session: Session, database: str, table: str | None, name: str | None = None, publisher: str | None = None
 ) -> Publication:

@@ -370,9 +370,10 @@ def select_publication(publisher: str, publication: str, physical: int | None = 
     return _select(PUBLICATION_COLUMNS, "mo_pubs", physical, where)
 
 
-def select_publications(database: str) -> str:
-    """Publications of the database, and of whole accounts."""
-    return _select(PUBLICATION_COLUMNS, "mo_pubs", None, f"database_name IN ({string(database)}, '*')")
+def select_publications(database: str | None = None) -> str:
+    """Publications of the database, and of whole accounts; None: all."""
+    where = "" if database is None else f"database_name IN ({string(database)}, '*')"
+    return _select(PUBLICATION_COLUMNS, "mo_pubs", None, where)
 
 
 def show_coverage(publication: str) -> str:

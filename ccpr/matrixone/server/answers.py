@@ -85,12 +85,14 @@ class FramedRows:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer to a statement without rows: how many rows it changed, and the session's state after it."""
+    """The answer to a statement without rows: how many rows it changed, the session's state after it, and how many
+    warnings the session has of it."""
 
     affected: int = 0
     autocommit: bool = True
     in_transaction: bool = False
     insert_id: int = 0
+    warnings: int = 0
 
 
 @dataclass(frozen=True, slots=True)

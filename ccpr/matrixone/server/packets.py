@@ -256,7 +256,7 @@ def error_of(number: int, state: str, text: str) -> bytes:
 def ok_of(done: Done, *, has_more: bool) -> bytes:
     state = AUTOCOMMIT * done.autocommit | IN_TRANSACTION * done.in_transaction | MORE_RESULTS * has_more
     numbers = length_prefix(done.affected) + length_prefix(done.insert_id)
-    return b"\x00" + numbers + state.to_bytes(2, "little") + b"\x00\x00"
+    return b"\x00" + numbers + state.to_bytes(2, "little") + done.warnings.to_bytes(2, "little")
 
 
 def column_definition(column: ResultColumn) -> bytes:

@@ -134,6 +134,10 @@ class Server:
         return len(self._connections())
 
     @property
+    def open_sessions(self) -> int:
+        return self._sessions
+
+    @property
     def refused(self) -> int:
         """How many connections were refused since there were too many."""
         return self._refused

@@ -14,6 +14,8 @@ from ccpr.config.sql.subscription_statements import (
     ResumeSubscription,
     SelectSubscriptions,
     ShowLakes,
+    ShowPublications,
+    ShowStatus,
     ShowSubscriptions,
     Statement,
     Value,
@@ -42,6 +44,10 @@ def format_statement(statement: Statement) -> str:
             return f"DROP SUBSCRIPTION {if_exists}{quote_name(statement.name)}{options}"
         case ShowSubscriptions():
             return "SHOW SUBSCRIPTIONS"
+        case ShowStatus():
+            return f"SHOW SUBSCRIPTION {quote_name(statement.name)} STATUS"
+        case ShowPublications():
+            return f"SHOW PUBLICATIONS FROM {quote_string(statement.uri)}"
         case SelectSubscriptions():
             where = " AND ".join(f"{column} = {_format_value(value)}" for column, value in statement.where)
             columns = ", ".join(statement.columns) or "*"

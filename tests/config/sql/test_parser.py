@@ -25,6 +25,8 @@ from ccpr.config.sql.subscription_statements import (
     ResumeSubscription,
     SelectSubscriptions,
     ShowLakes,
+    ShowPublications,
+    ShowStatus,
     ShowSubscriptions,
     Statement,
 )
@@ -50,6 +52,14 @@ URI = "mysql://acc#user:pw@host:6001"
             f"CREATE SUBSCRIPTION s ACCOUNT acc1 FROM '{URI}' PUBLICATION p WITH (DATABASES = 'shop_*')",
             CreateSubscription("s", "*", None, URI, "p", "acc1", (Assignment("databases", "shop_*"),)),
         ),
+        (
+            f"CREATE DATABASE IF NOT EXISTS shop FROM '{URI}' sys PUBLICATION pub SYNC INTERVAL 5",
+            CreateSubscription("shop", "shop", None, URI, "pub", "sys", (Assignment("sync_interval", 5),), True),
+        ),
+        (f"CREATE DATABASE d FROM '{URI}' PUBLICATION p", CreateSubscription("d", "d", None, URI, "p")),
+        (f"CREATE TABLE d.t FROM '{URI}' a PUBLICATION p", CreateSubscription("t", "d", "t", URI, "p", "a")),
+        ("SHOW SUBSCRIPTION `my-sub` STATUS", ShowStatus("my-sub")),
+        (f"show publications from '{URI}';", ShowPublications(URI)),
         (f"CREATE SUBSCRIPTION account ACCOUNT FROM '{URI}'", CreateSubscription("account", "*", None, URI)),
         (
             f"CREATE SUBSCRIPTION s DATABASE d FROM '{URI}' "
@@ -279,6 +289,8 @@ statements = st.one_of(
     st.builds(ResumeSubscription, names),
     st.builds(DropSubscription, names, st.booleans(), st.booleans(), st.booleans()),
     st.builds(ShowSubscriptions),
+    st.builds(ShowStatus, names),
+    st.builds(ShowPublications, texts),
     selects(),
     st.builds(CreateLake, names, names, texts, settings_of(forms=LAKE_SETTINGS)),
     st.builds(DropLake, names, names, st.booleans(), st.booleans()),

@@ -1,0 +1,145 @@
+"""The statements about subscriptions from the command line of mysql, as people type them; what an upstream offers."""
+
+import shutil
+import subprocess
+from contextlib import closing
+
+import pymysql
+import pytest
+
+from ccpr.config.sql.statement_running import PUBLICATIONS, STATUS
+from ccpr.service.subscriptions import SHOWN
+from tests.mysql.conftest import PASSWORD, Served
+from tests.support.replica import command
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(shutil.which("mysql") is None, reason="there is no mysql"),
+]
+
+
+def typed(served: Served, script: str, *, user: str = "boss") -> str:
+    """What the command line of mysql prints, warnings and errors too; it goes on after one."""
+    options = ["-h127.0.0.1", f"-P{served.server.port}", f"-u{user}", f"-p{PASSWORD}", "--skip-ssl", "--force"]
+    done = subprocess.run(
+        ["mysql", *options, "--show-warnings", "--comments"], input=script, capture_output=True, text=True, timeout=120
+    )
+    return done.stdout + done.stderr
+
+
+def upstream(served: Served) -> str:
+    return served.table.source.uri
+
+
+def test_the_statements_of_the_outline_as_they_are_printed(served: Served) -> None:
+    uri = upstream(served)
+    assert typed(served, "DROP SUBSCRIPTION s;") == ""
+    told = typed(
+        served,
+        f"""-- a subscription
+CREATE SUBSCRIPTION sub1 DATABASE d FROM '{uri}' SYNC_INTERVAL = 60;
+SHOW SUBSCRIPTIONS;
+CREATE SUBSCRIPTION sub1
+  DATABASE d
+  FROM '{uri}';
+CREATE SUBSCRIPTION sub2 DATABASE d TABLE a FROM '{uri}';
+SELECT subscription_name, sync_level, state FROM mo_catalog.mo_ccpr_log ORDER BY 1, 2;
+SELECT subscription_name FROM mo_catalog.mo_sync_configs;
+DROP SUBSCRIPTION sub1;
+""",
+    )
+    head, row, *rest = told.splitlines()
+    assert head.split("\t") == list(SHOWN)
+    assert row.split("\t")[0:1] + row.split("\t")[2:6] == ["sub1", "d", "*", "60", "0"]
+    assert "dump:***@" in row
+    said = "\n".join(rest)
+    assert "SUBSCRIPTION_EXISTS" in said
+    assert "SCOPE_OVERLAP" in said
+    assert "ccpr drop" in said or "Choose" in said, "the remedy"
+    assert "s\tdatabase" in said
+    assert "sub1\tdatabase\t0" in said
+    assert uri not in told
+
+
+def test_show_subscriptions_has_its_8_columns_also_when_it_is_empty(served: Served) -> None:
+    served.ask("DROP SUBSCRIPTION s", user="boss")
+    with closing(served.connect(database=None)) as connection, connection.cursor() as cursor:
+        for statement, columns in (("SHOW SUBSCRIPTIONS", SHOWN), ("show subscriptions ;", SHOWN)):
+            assert cursor.execute(statement) == 0
+            assert tuple(one[0] for one in cursor.description) == columns
+
+
+def test_a_database_is_created_from_a_cluster_as_in_matrixone(served: Served) -> None:
+    uri = upstream(served)
+    create = f"CREATE DATABASE d FROM '{uri}' sys PUBLICATION"
+    assert served.error(f"{create} p")[0] == 1227
+    assert "SCOPE_OVERLAP" in served.error(f"{create} p", user="boss")[1]
+    served.ask("DROP SUBSCRIPTION s", user="boss")
+    refused = served.error(f"{create} other", user="boss", database=None)
+    assert (refused[0], "PUBLICATION_MISSING" in refused[1], "CREATE PUBLICATION" in refused[1]) == (20101, True, True)
+    assert served.ask("SHOW SUBSCRIPTIONS", database=None) == []
+    served.ask(f"{create} p SYNC INTERVAL 5", user="boss", database=None)
+    ((name, *_, interval, state, _, _),) = served.ask("SHOW SUBSCRIPTIONS", database=None)
+    assert (name, interval, state) == ("d", "5", "0")
+    again = create.replace("DATABASE", "DATABASE IF NOT EXISTS")
+    assert "Note (Code 1105): subscription d exists" in typed(served, f"{again} p;")
+    command("run", "d")
+    assert served.ask("SELECT COUNT(*) FROM d.a", database=None) == [(3,)]
+    served.ask("DROP SUBSCRIPTION d", f"CREATE TABLE d.a FROM '{uri}' PUBLICATION p", user="boss", database=None)
+    assert served.ask("SHOW SUBSCRIPTIONS", database=None)[0][:4:3] == ("a", "a")
+    assert served.error("CREATE DATABASE mine", user="boss")[0] == 1290
+
+
+def test_the_status_of_a_subscription(served: Served) -> None:
+    with closing(served.connect()) as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:
+        cursor.execute("SHOW SUBSCRIPTION s STATUS")
+        (row,) = cursor.fetchall()
+    assert tuple(row) == STATUS
+    assert (row["state"], row["ok"], row["newest_point"], row["error_code"]) == ("ready", "1", "2", None)
+    assert "SUBSCRIPTION_MISSING" in served.error("SHOW SUBSCRIPTION s STATUS", user="other", database=None)[1]
+    assert "SQL_SYNTAX" in served.error("SHOW SUBSCRIPTION s")[1]
+    (shown,) = command("sql", "SHOW SUBSCRIPTION s STATUS")
+    assert {**shown["rows"][0], "lag_seconds": 0} == {
+        **shown["rows"][0],
+        "subscription_name": "s",
+        "ok": 1,
+        "newest_point": 2,
+        "lag_seconds": 0,
+    }
+
+
+def test_what_an_upstream_offers_a_login(served: Served) -> None:
+    uri, storage = upstream(served), served.table.source.storage
+    storage.create_database("e")
+    storage.create_publication("for_others", "e", accounts=["acc1"])
+    expected = [("p", "sys", "d", "*", "all", 1), ("for_others", "sys", "e", "*", "acc1", 0)]
+    found = served.ask(f"SHOW PUBLICATIONS FROM '{uri}'", user="boss")
+    assert found == [tuple(map(str, row)) for row in expected]
+    assert served.error(f"SHOW PUBLICATIONS FROM '{uri}'")[0] == 1227
+    offers = command("offers", uri)
+    assert [tuple(row[name] for name in PUBLICATIONS) for row in offers] == expected
+    (shown,) = command("sql", f"SHOW PUBLICATIONS FROM '{uri}'")
+    assert shown["rows"] == offers
+    assert served.error("SHOW PUBLICATIONS FROM 'mysql://sys#dump@127.0.0.1:1'", user="boss")[0] == 1235
+
+
+def test_warnings_of_a_statement_are_mysqls(served: Served) -> None:
+    with closing(served.connect("boss")) as connection, connection.cursor() as cursor:
+        cursor.execute("DROP SUBSCRIPTION IF EXISTS nothing")
+        assert connection._result.warning_count == 1
+        cursor.execute("SHOW WARNINGS")
+        assert cursor.fetchall() == (("Note", "1105", "there is no nothing"),)
+        with pytest.raises(pymysql.MySQLError):
+            cursor.execute("SELECT nothing FROM a")
+        cursor.execute("SHOW WARNINGS")
+        assert cursor.fetchall()[0][:2] == ("Error", "1054")
+        cursor.execute("SELECT 1")
+        cursor.execute("SHOW WARNINGS")
+        assert cursor.fetchall() == ()
+
+
+def test_a_drop_that_leaves_snapshots_warns_and_says_what_to_run(served: Served) -> None:
+    served.table.source.emulator.stop()
+    told = typed(served, "DROP SUBSCRIPTION s;")
+    assert "may still be upstream" in told
+    assert "DROP SNAPSHOT IF EXISTS" in told
