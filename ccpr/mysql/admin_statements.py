@@ -48,6 +48,7 @@ def answered(replicas: Replicas, user: str, address: str, text: str) -> Statemen
         _log.warning("%s: %s", said, error)
         raise
     _log.warning("%s: done", said)
+    replicas.look_again()
     return found
 
 

@@ -145,13 +145,13 @@ class ReplicaSession:
         first, second = (*words, "", "")[:2]
         if not tokens:
             raise StatementError(1065, "Query was empty", "42000")
+        if (first, second) == ("SHOW", "WARNINGS"):
+            return texts("Level,Code,Message", self._warnings)
+        self._warnings = []
         if first in ("SELECT", "WITH", "("):
             return self._select(understood(text, parameters), binary=binary)
         if parameters:
             raise refused(f"a prepared {first:.20}")
-        if (first, second) == ("SHOW", "WARNINGS"):
-            return texts("Level,Code,Message", self._warnings)
-        self._warnings = []
         if _is_of_subscriptions(first, second, tokens):
             return self._subscriptions(text)
         match first:

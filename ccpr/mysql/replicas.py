@@ -125,6 +125,11 @@ class Replicas:
             found = self._known_logins.get(name)
         return found or PortLogin(name, self.workspace.now(), LoginRole.READER, frozenset())
 
+    def look_again(self) -> None:
+        """What there is has changed."""
+        with self._lock:
+            self._looked = float("-inf")
+
     def digest(self, name: str) -> bytes | None:
         """Of the password of a login. Raises StateUnavailable, StateUnreadable."""
         return self._logins.digest(name, _ROLES)

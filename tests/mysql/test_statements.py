@@ -11,6 +11,7 @@ from ccpr.config.sql.statement_running import PUBLICATIONS, STATUS
 from ccpr.service.subscriptions import SHOWN
 from tests.mysql.conftest import PASSWORD, Served
 from tests.support.replica import command
+from tests.support.simulated import run_sql
 
 pytestmark = [
     pytest.mark.integration,
@@ -28,7 +29,7 @@ def typed(served: Served, script: str, *, user: str = "boss") -> str:
 
 
 def upstream(served: Served) -> str:
-    return served.table.source.uri
+    return served.table.source.uri.replace("env:UPSTREAM_PASSWORD", "111")
 
 
 def test_the_statements_of_the_outline_as_they_are_printed(served: Served) -> None:
@@ -58,7 +59,7 @@ DROP SUBSCRIPTION sub1;
     assert "ccpr drop" in said or "Choose" in said, "the remedy"
     assert "s\tdatabase" in said
     assert "sub1\tdatabase\t0" in said
-    assert uri not in told
+    assert "111@" not in row
 
 
 def test_show_subscriptions_has_its_8_columns_also_when_it_is_empty(served: Served) -> None:
@@ -95,7 +96,7 @@ def test_the_status_of_a_subscription(served: Served) -> None:
         cursor.execute("SHOW SUBSCRIPTION s STATUS")
         (row,) = cursor.fetchall()
     assert tuple(row) == STATUS
-    assert (row["state"], row["ok"], row["newest_point"], row["error_code"]) == ("ready", "1", "2", None)
+    assert (row["state"], row["ok"], row["newest_point"], row["error_code"]) == ("idle", "1", "2", None)
     assert "SUBSCRIPTION_MISSING" in served.error("SHOW SUBSCRIPTION s STATUS", user="other", database=None)[1]
     assert "SQL_SYNTAX" in served.error("SHOW SUBSCRIPTION s")[1]
     (shown,) = command("sql", "SHOW SUBSCRIPTION s STATUS")
@@ -110,6 +111,7 @@ def test_the_status_of_a_subscription(served: Served) -> None:
 
 def test_what_an_upstream_offers_a_login(served: Served) -> None:
     uri, storage = upstream(served), served.table.source.storage
+    storage.create_account("acc1")
     storage.create_database("e")
     storage.create_publication("for_others", "e", accounts=["acc1"])
     expected = [("p", "sys", "d", "*", "all", 1), ("for_others", "sys", "e", "*", "acc1", 0)]
@@ -139,7 +141,8 @@ def test_warnings_of_a_statement_are_mysqls(served: Served) -> None:
 
 
 def test_a_drop_that_leaves_snapshots_warns_and_says_what_to_run(served: Served) -> None:
-    served.table.source.emulator.stop()
+    fault = "set emulator fault = 'refuse_logins seconds=600'"
+    run_sql(served.table.source.emulator.port, "d", fault)
     told = typed(served, "DROP SUBSCRIPTION s;")
     assert "may still be upstream" in told
     assert "DROP SNAPSHOT IF EXISTS" in told

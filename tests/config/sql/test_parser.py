@@ -158,7 +158,11 @@ def test_strings_are_read_as_mysql_reads_them(written: str, meant: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column", "expected"),
     [
-        ("CREATE TABLE t", 1, 8, "SUBSCRIPTION"),
+        ("CREATE INDEX t", 1, 8, "SUBSCRIPTION"),
+        ("CREATE TABLE t", 1, 15, "'.'"),
+        ("CREATE DATABASE d", 1, 18, "FROM"),
+        ("CREATE DATABASE d FROM 'x' SYNC INTERVAL 5", 1, 33, "PUBLICATION"),
+        ("SHOW SUBSCRIPTION s", 1, 20, "STATUS"),
         ("CREATE SUBSCRIPTION s DATABASE FROM 'x'", 1, 32, "the database's name"),
         ("CREATE SUBSCRIPTION s ACCOUNT 'x'", 1, 31, "FROM, or the account's name"),
         ("CREATE SUBSCRIPTION s ACCOUNT a TABLE t FROM 'x'", 1, 33, "FROM"),
