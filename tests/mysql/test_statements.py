@@ -88,7 +88,7 @@ def test_a_database_is_created_from_a_cluster_as_in_matrixone(served: Served) ->
     assert served.ask("SELECT COUNT(*) FROM d.a", database=None) == [(3,)]
     served.ask("DROP SUBSCRIPTION d", f"CREATE TABLE d.a FROM '{uri}' PUBLICATION p", user="boss", database=None)
     assert served.ask("SHOW SUBSCRIPTIONS", database=None)[0][:4:3] == ("a", "a")
-    assert served.error("CREATE DATABASE mine", user="boss")[0] == 1290
+    assert served.error("CREATE DATABASE mine", user="boss", database=None)[0] == 1290
 
 
 def test_the_status_of_a_subscription(served: Served) -> None:
