@@ -17,9 +17,9 @@ from ccpr.matrixone.schema import InvalidText, Reading, Table, ZeroDates
 from ccpr.matrixone.server.answers import FramedRows, StatementError
 from ccpr.mirror.errors import QueryFailed
 from ccpr.mirror.sql import PointTable
-from ccpr.mysql.expression_rules import MACROS
 from ccpr.mysql.login_limits import ConditionedRows
-from ccpr.mysql.select_rules import Translated
+from ccpr.mysql.select_scope import Translated
+from ccpr.mysql.terms import MACROS
 from ccpr.mysql.wire_values import PIECE_BYTES, described, framed
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, MO_CATALOG, catalog_ta
 from ccpr.mysql.login_limits import ConditionedRows, condition_sql
 from ccpr.mysql.query_runner import QueryLimits, QueryRunner, connected, exact_reading, told
 from ccpr.mysql.replicas import Database, Replicas, ServedReplica
-from ccpr.mysql.select_rules import ReadTable, translated
+from ccpr.mysql.select_rules import translated
+from ccpr.mysql.select_scope import ReadTable
 from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, show, texts
 from ccpr.mysql.sql_metrics import StatementCounts
 from ccpr.mysql.statement_text import (
@@ -389,7 +390,7 @@ class ReplicaSession:
 
 
 class _StatementTables:
-    """The tables of one statement (`ccpr.mysql.select_rules.Tables`). All of them are of one subscription, and so of
+    """The tables of one statement (`ccpr.mysql.select_scope.Tables`). All of them are of one subscription, and so of
     one point, but for those with a point of their own."""
 
     def __init__(self, session: ReplicaSession, text: StatementText, held: ExitStack) -> None:

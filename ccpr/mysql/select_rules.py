@@ -4,9 +4,8 @@ Each column of a result is called `c0`, `c1` and so on inside, each table `s0`, 
 another thing to DuckDB than it means here. What is not looked at is refused by name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import sqlglot
 from sqlglot import exp
@@ -14,67 +13,31 @@ from sqlglot.errors import SqlglotError
 
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.mirror.duckdb_rows import quoted
-from ccpr.mysql.expression_rules import Expressions, Term, column_sql, direction, shown
+from ccpr.mysql.condition_rules import CONDITION_RULES
+from ccpr.mysql.date_rules import DATE_RULES
+from ccpr.mysql.expression_rules import VALUE_RULES, Expressions, Rules, direction
+from ccpr.mysql.group_rules import GROUP_RULES
+from ccpr.mysql.number_rules import NUMBER_RULES
+from ccpr.mysql.select_scope import (
+    SelectScope,
+    ShownColumn,
+    Source,
+    Tables,
+    Translated,
+    only_parts,
+    renamed,
+    unknown_column,
+)
 from ccpr.mysql.statement_text import TEXT_MARK, StatementText, refused, split_mark
-from ccpr.mysql.value_kinds import EXACT, INT, NULL, ValueKind
+from ccpr.mysql.terms import Term, exact, shown
+from ccpr.mysql.text_rules import TEXT_RULES
+from ccpr.mysql.value_kinds import EXACT, INT, ValueKind
 
+RULES: Rules = {**VALUE_RULES, **CONDITION_RULES, **NUMBER_RULES, **TEXT_RULES, **DATE_RULES, **GROUP_RULES}
 _SELECT_PARTS = frozenset(
-    ("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_")
+    "expressions from_ joins where group having order limit offset distinct with_ windows operation_modifiers".split()  # noqa: SIM905
 )
 _UNION_PARTS = frozenset(("this", "expression", "distinct", "order", "limit", "offset", "with_", "expressions"))
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTable:
-    """A table as DuckDB has it: its name there, and the kind of each column."""
-
-    name: str
-    kinds: Mapping[str, ValueKind]
-
-
-class Tables(Protocol):
-    def table(self, database: str, name: str, point: int | None) -> ReadTable:
-        """`database` is empty for the one in use; `point` is the number of `{…}`. Raises StatementError 1046, 1146."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ShownColumn:
-    name: str
-    kind: ValueKind
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    sql: str
-    columns: tuple[ShownColumn, ...]
-
-
-@dataclass(slots=True)
-class _Source:
-    """One table of FROM. `hidden` are the columns that USING has made one with those of a table before."""
-
-    alias: str
-    inner: str
-    columns: dict[str, tuple[str, ValueKind]]  # by name in lower case: the name as it is, the column inside
-    stored: bool
-    database: str = ""
-    hidden: set[str] = field(default_factory=set)
-
-    def term(self, name: str) -> Term:
-        inside, kind = self.columns[name]
-        if self.stored:
-            return Term(column_sql(self.inner, inside, kind), kind)
-        place = list(self.columns).index(name)
-        return Term(f"{quoted(self.inner)}.c{place}", kind)
-
-
-@dataclass(slots=True)
-class _SelectScope:
-    above: "_SelectScope | None"
-    sources: list[_Source] = field(default_factory=list)
-    aliases: dict[str, Term] = field(default_factory=dict)  # of the select list, where they may be named
-    using: bool = False
 
 
 def translated(text: StatementText, tables: Tables, constants: Callable[[str], str | int | None]) -> Translated:
@@ -100,23 +63,27 @@ def translated(text: StatementText, tables: Tables, constants: Callable[[str], s
 
 class _Query(Expressions):
     def __init__(self, text: StatementText, tables: Tables, constants: Callable[[str], str | int | None]) -> None:
-        super().__init__(text.texts, constants)
+        super().__init__(RULES, text.texts, constants)
         self._tables = tables
-        self._scope = _SelectScope(None)
+        self._scope = SelectScope(None)
         self._count = 0
         self._named: list[dict[str, tuple[str, tuple[ShownColumn, ...]]]] = []  # WITH, the innermost last
 
     # ---- queries
 
-    def query(self, node: exp.Expr, above: _SelectScope | None, *, outermost: bool = False) -> Translated:
+    def query(
+        self, node: exp.Expr, above: SelectScope | None, *, outermost: bool = False, scalar: bool = False
+    ) -> Translated:
+        """A `scalar` one gives decimals with all digits that MySQL computes."""
         before, in_group = self._scope, self.in_group
         self.in_group = False
         self._named.append({})
         try:
             with_ = self._with(node.args.get("with_"))
-            found = (
-                self._union(node, above) if isinstance(node, exp.SetOperation) else self._select(node, above, outermost)
-            )
+            if isinstance(node, exp.SetOperation):
+                found = self._union(node, above)
+            else:
+                found = self._select(node, above, outermost, scalar)
             return replace(found, sql=with_ + found.sql)
         finally:
             self._named.pop()
@@ -129,30 +96,36 @@ class _Query(Expressions):
             raise refused("WITH RECURSIVE")
         parts = []
         for one in node.expressions:
-            _only(one, {"this", "alias"})
+            only_parts(one, {"this", "alias"})
             inner = self.query(one.this, None)
             name, names = f"w{self._next()}", [column.name for column in one.args["alias"].args.get("columns") or ()]
-            self._named[-1][one.alias.lower()] = name, _renamed(inner.columns, names)
+            self._named[-1][one.alias.lower()] = name, renamed(inner.columns, names)
             parts.append(f"{name} AS ({inner.sql})")
         return f"WITH {', '.join(parts)} "
 
-    def _union(self, node: exp.SetOperation, above: _SelectScope | None) -> Translated:
-        if not isinstance(node, exp.Union):
-            raise refused(node.key.upper())
-        _only(node, _UNION_PARTS)
+    def _union(self, node: exp.SetOperation, above: SelectScope | None) -> Translated:
+        word = node.key.upper()
+        only_parts(node, _UNION_PARTS)
         sides = []
         for side in (node.this, node.expression):
             inner = side.this if isinstance(side, exp.Subquery) else side
             if inner is not side:
-                _only(side, {"this"})
+                only_parts(side, {"this"})
             if not isinstance(inner, exp.Select | exp.SetOperation):
-                raise refused("a UNION of something else than SELECT")
+                raise refused(f"{word} of something else than SELECT")
+            if (
+                inner is side
+                and isinstance(inner, exp.SetOperation)
+                and (type(inner) is not type(node) or word != "UNION")
+            ):
+                raise refused(f"{word} beside {inner.key.upper()} without parentheses")
             sides.append(self.query(inner, above))
         left, right = sides
         if len(left.columns) != len(right.columns):
             raise StatementError(1222, "The used SELECT statements have a different number of columns", "21000")
         kinds = [_common(a.kind, b.kind) for a, b in zip(left.columns, right.columns, strict=True)]
-        word = "UNION" if node.args.get("distinct") else "UNION ALL"
+        if not node.args.get("distinct"):
+            word += " ALL"
         columns = tuple(replace(one, kind=kind) for one, kind in zip(left.columns, kinds, strict=True))
         sql = f"SELECT * FROM ({left.sql}) {word} SELECT * FROM ({right.sql})"
         order = node.args.get("order")
@@ -174,33 +147,43 @@ class _Query(Expressions):
             parts.append(f"{place + 1}{direction(one)}")
         return f" ORDER BY {', '.join(parts)}"
 
-    def _select(self, node: exp.Expr, above: _SelectScope | None, outermost: bool) -> Translated:
+    def _select(self, node: exp.Expr, above: SelectScope | None, outermost: bool, scalar: bool) -> Translated:
         assert isinstance(node, exp.Select)
         modifiers = {str(one).upper() for one in node.args.get("operation_modifiers") or ()}
         if modifiers - {"SQL_NO_CACHE"}:
             raise refused(f"SELECT {' '.join(sorted(modifiers)):.60}")
-        _only(node, _SELECT_PARTS | {"operation_modifiers"})
-        scope = self._scope = _SelectScope(above)
+        only_parts(node, _SELECT_PARTS)
+        scope = self._scope = SelectScope(above)
+        scope.windows = {one.name.lower(): one for one in node.args.get("windows") or ()}
         source = self._from(node, scope)
-        where = self._where(node, scope)
-        items = self._items(node, scope)
-        scope.aliases = self._aliases(items, scope)
-        group = self._group(node, scope, [term for _, term in items])
-        having, aliased = node.args.get("having"), replace_scope(scope)
-        self._scope = aliased
-        having_sql = ""
+        where = self._where(node)
+        items = self._items(node)
+        scope.name_items(items)
+        group = self._group(node, [term for _, term in items])
+        having, having_sql = node.args.get("having"), ""
         if having is not None:
             condition = self.truth(having.this)
             if not group and not condition.aggregate:
                 raise refused("HAVING without GROUP BY")
+            if condition.window:
+                raise refused("a function of a window in HAVING")
             having_sql = f" HAVING {condition.sql}"
         grouped = bool(group) or any(term.aggregate for _, term in items) or bool(having_sql)
+        if grouped and any(term.window for _, term in items):
+            raise refused("a function of a window beside those of a group")
         order = self._order(node, items, grouped)
         distinct = self._distinct_of(node, items)
-        terms = [self._shown(term, outermost) for _, term in items]
-        listed = ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(terms))
+        if scalar:
+            items = [(name, exact(term)) for name, term in items]
+            if any(term.computed is not None for _, term in items) and (distinct or order or group):
+                raise refused("the result of / of a query in an expression, with GROUP BY, ORDER BY or DISTINCT")
+        sqls = [term.sql if scalar and term.computed else self._shown(term, outermost) for _, term in items]
+        listed = ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(sqls))
         sql = f"SELECT {distinct}{listed}{source}{where}{group}{having_sql}{order}{self._limit(node)}"
-        columns = tuple(ShownColumn(name, _kind_shown(term, outermost)) for name, term in items)
+        columns = tuple(
+            ShownColumn(name, _kind_shown(term, outermost or scalar), term.computed if scalar else None)
+            for name, term in items
+        )
         return Translated(sql, columns)
 
     def _shown(self, term: Term, outermost: bool) -> str:
@@ -215,7 +198,7 @@ class _Query(Expressions):
         if distinct.args.get("on"):
             raise refused("DISTINCT ON")
         for _, term in items:
-            if term.kind.base == "opaque" or term.kind.collation or term.quotient:
+            if term.kind.base == "opaque" or term.kind.collation or term.computed is not None:
                 raise refused(f"DISTINCT of a {term.kind.name or term.kind.collation or 'quotient'} column")
         return "DISTINCT "
 
@@ -230,13 +213,13 @@ class _Query(Expressions):
                 inner = inner.this
             if not isinstance(inner, exp.Literal) or inner.is_string or not inner.this.isdecimal():
                 raise refused(f"{name.upper()} of something else than a whole number")
-            _only(part, {"this", "expression"})
+            only_parts(part, {"this", "expression"})
             sql += f" {name.upper()} {min(int(inner.this), 2**63 - 1)}"
         return sql
 
     # ---- FROM
 
-    def _from(self, node: exp.Select, scope: _SelectScope) -> str:
+    def _from(self, node: exp.Select, scope: SelectScope) -> str:
         from_, joins = node.args.get("from_"), node.args.get("joins") or []
         if from_ is None:
             return ""
@@ -245,7 +228,7 @@ class _Query(Expressions):
         if bare and any(one.args.get("side") for one in joins):
             raise refused("an outer join beside a table that is joined without a condition")
         for join in joins:
-            _only(join, {"this", "side", "kind", "on", "using"})
+            only_parts(join, {"this", "side", "kind", "on", "using"})
             side, kind = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
             if side not in ("", "LEFT", "RIGHT") or kind not in ("", "INNER", "CROSS", "OUTER"):
                 raise refused(f"{side} {kind} JOIN".strip())
@@ -262,30 +245,30 @@ class _Query(Expressions):
             sql += f" {side or 'INNER'} JOIN {right} ON {condition}"
         return sql
 
-    def _using(self, names: Sequence[exp.Expr], scope: _SelectScope) -> str:
+    def _using(self, names: Sequence[exp.Expr], scope: SelectScope) -> str:
         scope.using, right, parts = True, scope.sources[-1], []
         for one in names:
             name = one.name.lower()
             left = [source for source in scope.sources[:-1] if name in source.columns and name not in source.hidden]
             if len(left) != 1 or name not in right.columns:
-                raise _unknown(one.name, "from clause")
+                raise unknown_column(one.name, "from clause")
             a, b = self.comparable(left[0].term(name), right.term(name), "USING")
             parts.append(f"{a} = {b}")
             right.hidden.add(name)
         return " AND ".join(parts)
 
-    def _source(self, node: exp.Expr, scope: _SelectScope) -> str:
+    def _source(self, node: exp.Expr, scope: SelectScope) -> str:
         inner = f"s{self._next()}"
         if isinstance(node, exp.Table):
             sql, source = self._table(node, inner)
         elif isinstance(node, exp.Subquery):
-            _only(node, {"this", "alias"})
+            only_parts(node, {"this", "alias"})
             if not node.alias:
                 raise StatementError(1248, "Every derived table must have its own alias", "42000")
             found = self.query(node.this, None)
             self._scope = scope
             names = [column.name for column in node.args["alias"].args.get("columns") or ()]
-            sql, source = f"({found.sql})", _derived(node.alias, inner, _renamed(found.columns, names))
+            sql, source = f"({found.sql})", Source.derived(node.alias, inner, renamed(found.columns, names))
         else:
             raise refused(f"{node.key.upper()} in FROM")
         if any((one.alias.lower(), one.database) == (source.alias.lower(), source.database) for one in scope.sources):
@@ -293,8 +276,8 @@ class _Query(Expressions):
         scope.sources.append(source)
         return f"{sql} AS {inner}"
 
-    def _table(self, node: exp.Table, inner: str) -> tuple[str, _Source]:
-        _only(node, {"this", "db", "alias", "joins"})
+    def _table(self, node: exp.Table, inner: str) -> tuple[str, Source]:
+        only_parts(node, {"this", "db", "alias", "joins"})
         if node.args.get("joins") or not isinstance(node.this, exp.Identifier) or node.args.get("catalog"):
             raise refused(f"{node.this.key.upper()} in FROM")
         name, point = split_mark(node.name)
@@ -309,53 +292,36 @@ class _Query(Expressions):
                     if point is not None:
                         raise refused("{…} behind the name of a WITH")
                     sql, columns = named[name.lower()]
-                    return sql, _derived(node.alias or name, inner, columns)
+                    return sql, Source.derived(node.alias or name, inner, columns)
         table = self._tables.table(node.db, name, point)
         columns = {one.lower(): (one, kind) for one, kind in table.kinds.items()}
-        return quoted(table.name), _Source(
+        return quoted(table.name), Source(
             node.alias or name, inner, columns, True, "" if node.alias else node.db.lower()
         )
 
     # ---- names
 
     def column(self, node: exp.Column) -> Term:
-        name, qualifier = node.name.lower(), split_mark(node.table)[0].lower()
-        if isinstance(node.this, exp.Star) or node.args.get("catalog"):
-            raise refused("* in an expression")
-        if not qualifier and name in self._scope.aliases:
-            found = self._scope.aliases[name]
-            if found is _AMBIGUOUS:
-                raise refused(f"the name {node.name:.60}, which is an alias and a column of a table")
-            return found
-        scope: _SelectScope | None = self._scope
-        while scope is not None:
-            there = [
-                source
-                for source in scope.sources
-                if name in source.columns
-                and (not qualifier or source.alias.lower() == qualifier)
-                and (not node.db or source.database in ("", node.db.lower()))
-                and (qualifier or name not in source.hidden)
-            ]
-            if len(there) > 1:
-                raise StatementError(1052, f"Column '{node.name}' is ambiguous", "23000")
-            if there:
-                if self.in_group and scope is not self._scope:
-                    raise refused("a function of a group with a column of the outer query")
-                return there[0].term(name)
-            scope = scope.above
-        raise _unknown(node.sql(dialect="mysql"), "field list")
+        return self._scope.column(node, in_group=self.in_group)
 
-    def _items(self, node: exp.Select, scope: _SelectScope) -> list[tuple[str, Term]]:
+    def window_named(self, name: str) -> exp.Expr:
+        found = self._scope.windows.get(name.lower())
+        if found is None:
+            raise StatementError(3579, f"Window name '{name:.60}' is not defined.", "HY000")
+        if found.args.get("alias"):
+            raise refused("a window that is named after another")
+        return found
+
+    def _items(self, node: exp.Select) -> list[tuple[str, Term]]:
         items = list[tuple[str, Term]]()
         for one in node.expressions:
             if isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
-                _only(one, {"this", "table"})
-                items += self._all(one.table.lower() if isinstance(one, exp.Column) else "", scope)
+                only_parts(one, {"this", "table"})
+                items += self._scope.all_columns(one.table.lower() if isinstance(one, exp.Column) else "")
                 continue
             name, inner = "", one
             if isinstance(one, exp.Alias):
-                _only(one, {"this", "alias"})
+                only_parts(one, {"this", "alias"})
                 name, inner = one.alias, one.this
                 if name.startswith(TEXT_MARK):
                     name = self.written_out(name)
@@ -364,43 +330,16 @@ class _Query(Expressions):
             items.append((name, self.term(inner)))
         return items
 
-    def _all(self, qualifier: str, scope: _SelectScope) -> list[tuple[str, Term]]:
-        sources = [one for one in scope.sources if not qualifier or one.alias.lower() == qualifier]
-        if not sources:
-            raise StatementError(1051, f"Unknown table '{qualifier}'", "42S02")
-        merged = [] if qualifier else [name for source in sources for name in source.hidden]
-        order = list(scope.sources[0].columns)
-        first = [
-            (name, source)
-            for name in sorted(merged, key=lambda one: order.index(one) if one in order else 0)
-            for source in sources
-            if name in source.columns and name not in source.hidden
-        ]
-        rest = [(name, source) for source in sources for name in source.columns if qualifier or name not in merged]
-        return [(source.columns[name][0], source.term(name)) for name, source in (*first, *rest)]
-
-    def _aliases(self, items: Sequence[tuple[str, Term]], scope: _SelectScope) -> dict[str, Term]:
-        found: dict[str, Term] = {}
-        for name, term in items:
-            key = name.lower()
-            if not key:
-                continue
-            columns = [source.term(key).sql for source in scope.sources if key in source.columns]
-            same = all(sql == term.sql for sql in columns) or (len(columns) > 1 and term.sql in columns)
-            other = key in found and found[key].sql != term.sql
-            found[key] = term if same and not other else _AMBIGUOUS
-        return found
-
-    def _where(self, node: exp.Select, scope: _SelectScope) -> str:
+    def _where(self, node: exp.Select) -> str:
         where = node.args.get("where")
         if where is None:
             return ""
         condition = self.truth(where.this)
-        if condition.aggregate:
+        if condition.aggregate or condition.window:
             raise StatementError(1111, "Invalid use of group function", "HY000")
         return f" WHERE {condition.sql}"
 
-    def _group(self, node: exp.Select, scope: _SelectScope, terms: Sequence[Term]) -> str:
+    def _group(self, node: exp.Select, terms: Sequence[Term]) -> str:
         group = node.args.get("group")
         if group is None:
             return ""
@@ -415,9 +354,9 @@ class _Query(Expressions):
                 found = self.term(one)
                 if found.is_literal:
                     raise refused("GROUP BY of a value that is written out")
-            if found.quotient or found.kind.base == "opaque" or found.kind.collation:
+            if found.computed is not None or found.kind.base == "opaque" or found.kind.collation:
                 raise refused(f"GROUP BY of a {found.kind.name or found.kind.collation or 'quotient'}")
-            if found.aggregate:
+            if found.aggregate or found.window:
                 raise StatementError(1056, "Can't group on a function of a group", "42000")
             parts.append(found.sql)
         return f" GROUP BY {', '.join(parts)}"
@@ -434,12 +373,10 @@ class _Query(Expressions):
                 found = items[_position(one.this, len(items))][1]
             else:
                 found = self.term(one.this)
-            if found.quotient:
-                raise refused("ORDER BY of the result of /", "MySQL orders by digits that it does not show")
             if node.args.get("distinct") is not None and found.sql not in sqls:
                 raise refused("ORDER BY of something that SELECT DISTINCT does not list")
-            if found.aggregate and not grouped:
-                raise refused("ORDER BY of a function of a group")
+            if (found.aggregate and not grouped) or (found.window and grouped):
+                raise refused("ORDER BY of a function of a group or window")
             _ordering(found.kind)
             sql = f"c{sqls.index(found.sql)}" if found.sql in sqls else shown(found)
             parts.append(sql + direction(one))
@@ -448,15 +385,15 @@ class _Query(Expressions):
     # ---- queries inside expressions
 
     def scalar(self, node: exp.Expr) -> Term:
-        found = self.query(node.this, self._scope)
+        found = self.query(node.this, self._scope, scalar=True)
         if len(found.columns) != 1:
             raise StatementError(1241, "Operand should contain 1 column(s)", "21000")
-        return Term(f"({found.sql})", found.columns[0].kind)
+        return Term(f"({found.sql})", found.columns[0].kind, computed=found.columns[0].computed)
 
     def rows_of(self, node: exp.Expr) -> tuple[str, list[ValueKind]]:
         inner = node.this if isinstance(node, exp.Subquery) else node
         if inner is not node:
-            _only(node, {"this"})
+            only_parts(node, {"this"})
         if not isinstance(inner, exp.Select | exp.SetOperation):
             raise refused(f"{inner.key.upper()} where a SELECT is due")
         if inner.args.get("limit") is not None:
@@ -467,23 +404,6 @@ class _Query(Expressions):
     def _next(self) -> int:
         self._count += 1
         return self._count - 1
-
-
-_AMBIGUOUS = Term("", NULL)
-
-
-def replace_scope(scope: _SelectScope) -> _SelectScope:
-    return _SelectScope(scope.above, scope.sources, scope.aliases, scope.using)
-
-
-def _only(node: exp.Expr, known: set[str] | frozenset[str]) -> None:
-    for name, value in node.args.items():
-        if name not in known and value not in (None, False, [], ""):
-            raise refused(f"{node.key.upper()} with {name.strip('_').upper()}")
-
-
-def _unknown(name: str, where: str) -> StatementError:
-    return StatementError(1054, f"Unknown column '{name:.100}' in '{where}'", "42S22")
 
 
 def _position(node: exp.Literal, count: int) -> int:
@@ -498,29 +418,9 @@ def _ordering(kind: ValueKind) -> None:
 
 
 def _kind_shown(term: Term, outermost: bool) -> ValueKind:
-    if term.quotient is not None and not outermost:
+    if term.computed is not None and not outermost:
         return ValueKind("opaque", term.kind.digits, "quotient")
     return INT if term.kind.base == "truth" else term.kind
-
-
-def _derived(alias: str, inner: str, columns: Sequence[ShownColumn]) -> _Source:
-    names = [one.name.lower() for one in columns]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise StatementError(1060, f"Duplicate column name '{twice}'", "42S21")
-    # A timestamp is a moment without a zone there, as expressions take it.
-    by_name = {one.name.lower(): (one.name, one.kind) for one in columns}
-    return _Source(alias, inner, by_name, False)
-
-
-def _renamed(columns: Sequence[ShownColumn], names: Sequence[str]) -> tuple[ShownColumn, ...]:
-    if names and len(names) != len(columns):
-        raise StatementError(1353, "the list of names has another length than the SELECT", "HY000")
-    if names:
-        return tuple(replace(one, name=name) for one, name in zip(columns, names, strict=True))
-    if any(not one.name for one in columns):
-        raise refused("an expression without a name in a SELECT that is read from")
-    return tuple(columns)
 
 
 def _common(one: ValueKind, other: ValueKind) -> ValueKind:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.server.answers import BIGINT, BLOB_TEXT, VAR_STRING, ResultColumn, StatementError
 from ccpr.matrixone.server.packets import MAX_FRAME
-from ccpr.mysql.select_rules import ShownColumn
+from ccpr.mysql.select_scope import ShownColumn
 from ccpr.mysql.statement_text import refused
 from ccpr.values.cells import LOAD_DATA, content, plain_floats, written
 from ccpr.values.times import date_text, time_text, utc_text

@@ -37,7 +37,8 @@ class Statements:
 
     def statement(self) -> str:
         return self._one(
-            self._plain, self._plain, self._grouped, self._joined, self._nested, self._union, self._constant
+            *(self._plain, self._plain, self._grouped, self._grouped, self._joined, self._nested, self._union),
+            *(self._constant, self._windows),
         )
 
     def _one(self, *ways: Callable[[], str]) -> str:
@@ -87,7 +88,12 @@ class Statements:
             if keys
             else ""
         )
-        having = self.random.choice(("", f" HAVING COUNT(*) > {self.random.randint(0, 3)}")) if keys else ""
+        havings = (
+            "",
+            f" HAVING COUNT(*) > {self.random.randint(0, 3)}",
+            f" HAVING AVG({self.exact(1)}) > {self.exact(0)}",
+        )
+        having = self.random.choice(havings) if keys else ""
         tail = self.random.choice(("", self._tail(len(items))))
         return f"SELECT {', '.join(items)} FROM t{where}{group}{having}{tail}"
 
@@ -113,16 +119,47 @@ class Statements:
             "SELECT t.id FROM t WHERE EXISTS (SELECT 1 FROM o WHERE o.a = t.a AND {c})",
             "SELECT t.id, (SELECT MAX(o.d) FROM o WHERE o.a = t.a) FROM t WHERE {c}",
             "SELECT t.id FROM t WHERE t.d > (SELECT AVG(o.d) FROM o)",
+            "SELECT t.id FROM t WHERE {x} > (SELECT 0.5 * AVG({y}) FROM o WHERE o.a = t.a)",
+            "SELECT t.id FROM t WHERE t.d IN (SELECT {y} FROM o)",
+            "SELECT t.id, (SELECT SUM({y}) / COUNT(*) FROM o WHERE o.id < t.id) FROM t",
             "SELECT q.v FROM (SELECT {v} AS v FROM t ORDER BY 1 LIMIT 3) q",
         )
         found = self.random.choice(ways)
-        return found.format(i=self.whole(1), v=self.value(1), x=self.exact(1), c=self.condition(2))
+        parts = {"i": self.whole(1), "v": self.value(1), "x": self.exact(1), "c": self.condition(2)}
+        self.sources = ("o",)
+        return found.format(**parts, y=self.exact(1))
+
+    def _windows(self) -> str:
+        """In an order of all rows, so that there is one answer."""
+        self.sources, r = ("t",), self.random
+        partition = r.choice(("", f"PARTITION BY {r.choice((self.whole, self.text, self.date))(1)} "))
+        order = f"ORDER BY {r.choice((self.value(1), 't.a DESC', 't.s'))}, t.id"
+        frames = ("", "", f" ROWS BETWEEN {r.randint(0, 2)} PRECEDING AND {r.randint(0, 2)} FOLLOWING")
+        frame = r.choice((*frames, " ROWS UNBOUNDED PRECEDING", " RANGE UNBOUNDED PRECEDING"))
+        values = (self.exact, self.exact, self.double, self.text, self.date)
+        ranked = f"{r.choice(('ROW_NUMBER', 'RANK', 'DENSE_RANK', 'PERCENT_RANK', 'CUME_DIST'))}()"
+        other = f"{r.choice(('LAG', 'LEAD'))}({r.choice(values)(1)}{r.choice(('', ', 2'))})"
+        edge = f"{r.choice(('FIRST_VALUE', 'LAST_VALUE', 'MIN', 'MAX'))}({r.choice(values)(1)})"
+        some = f"{r.choice(('SUM', 'AVG', 'COUNT'))}({self.exact(1)})"
+        ways = (
+            f"{ranked} OVER ({partition}ORDER BY {r.choice((self.value(1), 't.a', 't.id'))})"
+            if "ROW" not in ranked
+            else f"{ranked} OVER ({partition}{order})",
+            f"{other} OVER ({partition}{order})",
+            f"{r.choice((edge, some))} OVER ({partition}{order}{frame})",
+            f"{some} OVER ({partition})",
+            f"NTILE({r.randint(1, 4)}) OVER ({partition}{order})",
+            f"({some} OVER w + 1)",
+        )
+        items = r.sample(ways, r.randint(1, 3))
+        named = f" WINDOW w AS ({partition}{order})" if any(" w " in one for one in items) else ""
+        return f"SELECT t.id, {', '.join(items)} FROM t{named}"
 
     def _union(self) -> str:
         self.sources = ("t",)
         kind = self.random.choice((self.whole, self.text, self.date))
-        all_ = self.random.choice(("", " ALL"))
-        return f"SELECT {kind(2)} AS v FROM t UNION{all_} SELECT {kind(2)} FROM t ORDER BY 1"
+        word = self.random.choice(("UNION", "UNION ALL", "INTERSECT", "EXCEPT"))
+        return f"SELECT {kind(2)} AS v FROM t {word} SELECT {kind(2)} FROM t ORDER BY 1"
 
     # ---- values
 
@@ -192,6 +229,16 @@ class Statements:
             lambda: f"DATEDIFF({self.date(d)}, {r.choice((self.date, self.moment))(d)})",
             lambda: f"CAST({r.choice((w, self.decimal))(d)} AS SIGNED)",
             lambda: f"{r.choice(('ROUND', 'FLOOR', 'CEIL'))}({w(d)})",
+            lambda: f"SIGN({self.number(d)})",
+            lambda: f"{r.choice(('GREATEST', 'LEAST'))}({w(d)}, {w(d)})",
+            lambda: f"({self.exact(d)} DIV {self.exact(d)})",
+            lambda: f"{r.choice(('LOCATE', 'INSTR', 'STRCMP', 'FIELD'))}({self.text(d)}, {self.text(d)})",
+            lambda: f"FIELD({self.text(d)}, {self.text(d)}, {self.string()})",
+            lambda: f"{r.choice(_DAYS)}({r.choice((self.date, self.moment))(d)})",
+            lambda: f"EXTRACT({r.choice(_PARTS[:4])} FROM {r.choice((self.date, self.moment))(d)})",
+            lambda: f"MICROSECOND({self.moment(d)})",
+            lambda: f"TIMESTAMPDIFF({r.choice(_UNITS)}, {self.date(d)}, {r.choice((self.date, self.moment))(d)})",
+            lambda: f"OCTET_LENGTH({self.text(d)})",
         )
         return r.choice(ways)()
 
@@ -207,6 +254,11 @@ class Statements:
             lambda: f"ABS({self.decimal(d)})",
             lambda: f"ROUND({r.choice((self.decimal, self.quotient))(d)}, {r.randint(0, 3)})",
             lambda: f"ROUND({self.decimal(d)})",
+            lambda: f"TRUNCATE({self.decimal(d)}, {r.randint(0, 2)})",
+            lambda: f"{r.choice(('GREATEST', 'LEAST'))}({self.exact(d)}, {self.decimal(d)})",
+            lambda: f"({self.decimal(d)} {r.choice(('MOD', '%'))} {self.exact(d)})",
+            lambda: f"(({self.quotient(d)}) {r.choice('+-*/')} {self.exact(d)})",
+            lambda: f"COALESCE({self.quotient(d)}, {self.exact(d)})",
             lambda: f"{r.choice(('FLOOR', 'CEIL'))}({self.decimal(d)})",
             lambda: f"IFNULL({self.decimal(d)}, {self.exact(d)})",
             lambda: f"IF({self.condition(d)}, {self.decimal(d)}, {self.decimal(d)})",
@@ -230,6 +282,10 @@ class Statements:
             lambda: f"(-{self.double(d)})",
             lambda: f"ABS({self.double(d)})",
             lambda: f"IFNULL({self.double(d)}, {self.number(d)})",
+            lambda: f"SQRT({self.number(d)})",
+            lambda: f"{r.choice(('FLOOR', 'CEIL'))}({self.double(d)})",
+            lambda: f"CAST({self.exact(d)} AS DOUBLE)",
+            lambda: f"({self.double(d)} % {self.number(d)})",
         )
         return r.choice(ways)()
 
@@ -246,7 +302,14 @@ class Statements:
             lambda: f"{r.choice(('TRIM', 'LTRIM', 'RTRIM'))}({t(d)})",
             lambda: f"{r.choice(('LEFT', 'RIGHT'))}({t(d)}, {r.randint(0, 4)})",
             lambda: f"SUBSTRING({t(d)}, {r.randint(-4, 4)}{r.choice(('', f', {r.randint(-1, 4)}'))})",
-            lambda: f"REPLACE({t(d)}, {self.string()}, {t(d)})",
+            lambda: f"REPLACE({t(d)}, {r.choice((self.string(), t(d)))}, {t(d)})",
+            lambda: f"CONCAT_WS({self.string()}, {t(d)}, {r.choice((t, self.whole))(d)}, {t(d)})",
+            lambda: f"{r.choice(('LPAD', 'RPAD'))}({t(d)}, {r.randint(0, 5)}, {r.choice(_FILLING)})",
+            lambda: f"REPEAT({t(d)}, {r.randint(-1, 3)})",
+            lambda: f"SUBSTRING_INDEX({t(d)}, '{r.choice('a.1')}', {r.choice((-2, -1, 1, 2))})",
+            lambda: f"MID({t(d)}, {r.randint(1, 3)}, 2)",
+            lambda: f"{r.choice(('GREATEST', 'LEAST'))}({t(d)}, {t(d)})",
+            lambda: f"{r.choice(('DAYNAME', 'MONTHNAME'))}({r.choice((self.date, self.moment))(d)})",
             lambda: f"IFNULL({t(d)}, {t(d)})",
             lambda: f"NULLIF({t(d)}, {t(d)})",
             lambda: f"IF({self.condition(d)}, {t(d)}, {t(d)})",
@@ -268,6 +331,13 @@ class Statements:
             lambda: f"DATE_{r.choice(('ADD', 'SUB'))}({self.date(d)}, INTERVAL {count} {unit})",
             lambda: f"({self.date(d)} {r.choice('+-')} INTERVAL {count} {unit})",
             lambda: f"DATE({self.moment(d)})",
+            lambda: f"LAST_DAY({r.choice((self.date, self.moment))(d)})",
+            lambda: (
+                f"DATE_ADD({self.date(d)}, INTERVAL {r.choice((self._name(('id', 'b')), 't.id'))} DAY)"
+                if self.sources
+                else self.date(d)
+            ),
+            lambda: f"{r.choice(('GREATEST', 'LEAST'))}({self.date(d)}, {self.date(d)})",
             lambda: f"IFNULL({self.date(d)}, {self.date(d)})",
         )
         return r.choice(ways)()
@@ -275,6 +345,8 @@ class Statements:
     def moment(self, depth: int) -> str:
         if depth <= 0 or not self.sources or self.random.random() < 0.5:
             return self._name(MOMENTS) if self.sources else "CAST(NULL AS DATETIME)"
+        if self.random.random() < 0.1:
+            return f"CAST({self.date(depth - 1)} AS DATETIME)"
         count, unit = self.random.randint(-90, 90), self.random.choice(("DAY", "HOUR", "MINUTE", "SECOND", "MONTH"))
         return f"DATE_ADD({self.moment(depth - 1)}, INTERVAL {count} {unit})"
 
@@ -289,7 +361,7 @@ class Statements:
         ways = (
             lambda: f"({same(d)} {sign} {same(d)})",
             lambda: f"({same(d)} {sign} {same(d)})",
-            lambda: f"({self.condition(d)} {r.choice(('AND', 'OR', '&&', '||'))} {self.condition(d)})",
+            lambda: f"({self.condition(d)} {r.choice(('AND', 'OR', '&&', '||', 'XOR'))} {self.condition(d)})",
             lambda: f"(NOT {self.condition(d)})",
             lambda: f"({self.value(d)} IS {r.choice(('', 'NOT '))}NULL)",
             lambda: f"({self.condition(d)} IS {r.choice(('', 'NOT '))}{r.choice(('TRUE', 'FALSE'))})",
@@ -308,6 +380,7 @@ class Statements:
         ways = (
             lambda: "COUNT(*)",
             lambda: f"COUNT({distinct}{self.value(1)})",
+            lambda: f"COUNT(DISTINCT {self.value(1)}, {self.value(1)})",
             lambda: f"SUM({distinct}{self.exact(2)})",
             lambda: f"SUM({self.double(1)})",
             lambda: f"AVG({distinct}{self.exact(1)})",
@@ -324,7 +397,21 @@ class Statements:
 
 
 _PARTS = ("YEAR", "MONTH", "DAY", "QUARTER", "DAYOFMONTH")
-_FORMATS = ("%Y-%m", "%d.%m.%y", "%H:%i:%s", "%j %%", "%Y%m%d", "%M")
+_DAYS = ("DAYOFWEEK", "WEEKDAY", "DAYOFYEAR")
+_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+_FORMATS = (
+    "%Y-%m",
+    "%d.%m.%y",
+    "%H:%i:%s",
+    "%j %%",
+    "%Y%m%d",
+    "%M",
+    "%a %W %b %w",
+    "%c/%e %k:%l %p",
+    "%r %T",
+    "%h %I %f",
+)
+_FILLING = ("'x'", "' '", "'äb'")
 _SEPARATORS = ("", " SEPARATOR '; '")
 _PATTERNS = (
     "'a%'",

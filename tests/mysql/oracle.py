@@ -16,9 +16,10 @@ import pymysql
 
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.mysql.expression_rules import MACROS
-from ccpr.mysql.select_rules import ReadTable, translated
+from ccpr.mysql.select_rules import translated
+from ccpr.mysql.select_scope import ReadTable
 from ccpr.mysql.statement_text import understood
+from ccpr.mysql.terms import MACROS
 from ccpr.mysql.value_kinds import DATE, DOUBLE, INT, TEXT, UINT, ValueKind
 from ccpr.mysql.wire_values import text_of
 from tests.mysql.generated_statements import STRINGS

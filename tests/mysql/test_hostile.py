@@ -9,7 +9,8 @@ import pytest
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.mysql.query_runner import MOST_AT_ONCE, QueryLimits, QueryRunner
-from ccpr.mysql.select_rules import ReadTable, translated
+from ccpr.mysql.select_rules import translated
+from ccpr.mysql.select_scope import ReadTable
 from ccpr.mysql.statement_text import understood
 from ccpr.mysql.value_kinds import INT, ValueKind
 from tests.mysql.conftest import Served

@@ -15,8 +15,7 @@ from sqlglot import exp, parse_one
 
 from ccpr.matrixone.errors import CcprError
 from ccpr.mysql.errors import StatementRefused
-from ccpr.mysql.expression_rules import RULES
-from ccpr.mysql.select_rules import translated
+from ccpr.mysql.select_rules import RULES, translated
 from ccpr.mysql.statement_text import understood
 from tests.docs.pages import DOCS
 from tests.mysql.generated_statements import Statements

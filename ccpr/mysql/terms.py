@@ -1,0 +1,209 @@
+"""A part of a statement: DuckDB's SQL of it, and what MySQL's rules have to know of its value."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from ccpr.mirror.duckdb_rows import quoted
+from ccpr.mysql.statement_text import refused
+from ccpr.mysql.value_kinds import WHOLE, ValueKind
+
+_DIGITS_OF_WORD = 9  # in which MySQL keeps decimals
+DIVISION_DIGITS = 4  # more behind the point than the dividend has
+MOST_DIGITS = 30
+# Macros of each connection: to divide whole numbers, half away from zero or cut; a moment that MySQL has.
+MACROS = (
+    "CREATE TEMP MACRO ccpr_divided(n, d) AS CASE WHEN d = 0 THEN NULL ELSE "
+    "sign(n) * sign(d) * ((2 * abs(n) + abs(d)) // (2 * abs(d))) END",
+    "CREATE TEMP MACRO ccpr_cut(n, d) AS CASE WHEN d = 0 THEN NULL ELSE sign(n) * sign(d) * (abs(n) // abs(d)) END",
+    "CREATE TEMP MACRO ccpr_finite(x) AS CASE WHEN isinf(x) OR isnan(x) "
+    "THEN error('DOUBLE value is out of range') ELSE x END",
+    "CREATE TEMP MACRO ccpr_moment(t) AS CASE WHEN t > TIMESTAMP '9999-12-31 23:59:59.999999' THEN NULL "
+    "WHEN t < TIMESTAMP '0001-01-01 00:00:00' THEN error('a date before the year 1') ELSE t END",
+    "CREATE TEMP MACRO ccpr_cased(t) AS CASE WHEN strlen(t) = length(t) THEN t "
+    "ELSE error('LOWER or UPPER of text beyond ASCII') END",
+    "CREATE TEMP MACRO ccpr_short(t) AS CASE WHEN strlen(t) > 1024 "
+    "THEN error('GROUP_CONCAT of more than 1024 bytes, which MySQL would cut') ELSE t END",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    dividend: "Term"
+    divisor: "Term"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """
+    Attributes
+    ----------
+    value : of a literal.
+    aggregate, window : whether it contains a function of a group, of a window.
+    computed : the digits behind the point of a decimal that shows fewer (`kind.digits`).
+    quotient : of `a / b`, whose `sql` has the digits that are shown: `exact` gives it with those that MySQL computes.
+    loose : whether the digits of a decimal depend on the row, in MySQL: they do where one of several values is taken.
+        1 = only those of 0 do, which matters for no quotient; 2 = others do.
+    """
+
+    sql: str
+    kind: ValueKind
+    value: str | int | Decimal | float | None = None
+    aggregate: bool = False
+    window: bool = False
+    computed: int | None = None
+    quotient: Quotient | None = None
+    loose: int = 0
+
+    @property
+    def is_literal(self) -> bool:
+        return self.value is not None or self.kind.base == "null"
+
+    @property
+    def digits(self) -> int:
+        """Behind the point, of `sql`."""
+        return self.kind.digits if self.computed is None or self.quotient else self.computed
+
+
+def made(sql: str, kind: ValueKind, *parts: Term, computed: int | None = None) -> Term:
+    """One that is computed of others."""
+    return Term(
+        sql,
+        kind,
+        aggregate=any(one.aggregate for one in parts),
+        window=any(one.window for one in parts),
+        computed=None if computed == kind.digits else computed,
+        loose=max((one.loose for one in parts), default=0) if kind.base == "decimal" else 0,
+    )
+
+
+# ---- decimals
+
+
+def quotient_of(left: Term, right: Term) -> Term:
+    """`a / b` of exact numbers. MySQL computes whole words of digits, cuts the rest, and shows fewer."""
+    quotient = Quotient(left, right)
+    digits = left.kind.digits + DIVISION_DIGITS
+    shown_ = rounded_quotient(quotient, digits)
+    computed = _computed_digits(left.digits, right.digits)
+    return Term(
+        shown_.sql, shown_.kind, None, shown_.aggregate, shown_.window, computed, quotient, max(left.loose, right.loose)
+    )
+
+
+def rounded_quotient(quotient: Quotient, digits: int) -> Term:
+    """With so many digits behind the point, as MySQL rounds what it has computed."""
+    left, right = quotient.dividend, quotient.divisor
+    computed = _computed_digits(left.digits, right.digits)
+    least = min(
+        _computed_digits(a, b)
+        for a in {left.digits, 0 if left.loose > 1 else left.digits}
+        for b in {right.digits, 0 if right.loose > 1 else right.digits}
+    )
+    if digits > least or digits > 18 or (digits == least and least != computed):
+        raise refused(f"a quotient with {digits} digits behind the point")
+    # a / b with so many digits = a * 10**digits / b, as whole numbers of the units of each
+    macro = "ccpr_cut" if digits == computed else "ccpr_divided"
+    dividend = f"{units(left)} * CAST({10 ** (digits + right.digits)} AS HUGEINT)"
+    divisor = f"{units(right)} * CAST({10**left.digits} AS HUGEINT)"
+    return made(scaled(f"{macro}({dividend}, {divisor})", digits), ValueKind("decimal", digits), left, right)
+
+
+def exact(term: Term) -> Term:
+    """A quotient with all digits that MySQL computes with."""
+    if term.quotient is None:
+        return term
+    if term.loose > 1:
+        raise refused("the result of / inside another expression", "how many digits MySQL computes depends on the row")
+    assert term.computed is not None
+    found = rounded_quotient(term.quotient, term.computed)
+    return made(found.sql, term.kind, found, computed=term.computed)
+
+
+def _computed_digits(a: int, b: int) -> int:
+    words = [-(-one // _DIGITS_OF_WORD) * _DIGITS_OF_WORD for one in (a, b)]
+    more = max(0, DIVISION_DIGITS - (words[0] - a) - (words[1] - b))
+    return -(-(sum(words) + more) // _DIGITS_OF_WORD) * _DIGITS_OF_WORD
+
+
+def units(term: Term) -> str:
+    """How many units of its last digit it is."""
+    if term.kind.base in WHOLE:
+        return huge(term)
+    digits = term.digits
+    return f"CAST({term.sql} * CAST({10**digits} AS DECIMAL({digits + 1},0)) AS HUGEINT)"
+
+
+def scaled(number: str, digits: int) -> str:
+    """So many units of the last of some digits behind the point."""
+    if digits == 0:
+        return f"CAST({number} AS DECIMAL(38,0))"
+    unit = f"CAST('0.{'0' * (digits - 1)}1' AS DECIMAL({digits + 1},{digits}))"
+    return f"CAST({number} AS DECIMAL({37 - digits},0)) * {unit}"
+
+
+def decimal_sql(term: Term, digits: int = 0) -> str:
+    """With so many digits behind the point, if it has fewer. DuckDB itself would give values of several kinds a common
+    one that has fewer digits, where one of them is wide."""
+    if isinstance(term.value, int):
+        return f"CAST({term.value} AS DECIMAL({min(38, len(str(abs(term.value))) + digits)},{digits}))"
+    if term.kind.base in WHOLE:
+        return f"CAST({huge(term)} AS DECIMAL({min(38, 20 + digits)},{digits}))"
+    if term.digits >= digits or term.kind.base == "null":
+        return term.sql
+    return f"CAST({term.sql} AS DECIMAL(38,{digits}))"
+
+
+# ---- as DuckDB takes it
+
+
+def shown(term: Term) -> str:
+    """As a column of a result."""
+    if term.kind.base == "truth":
+        return f"CAST({term.sql} AS BIGINT)"
+    if term.computed is not None and term.quotient is None:
+        return f"round({term.sql}, {term.kind.digits})"
+    return term.sql
+
+
+def huge(term: Term, width: str = "HUGEINT") -> str:
+    if isinstance(term.value, int):
+        return f"CAST({term.value} AS {width})"
+    return f"CAST({term.sql} AS {width})"
+
+
+def double(term: Term) -> str:
+    return f"CAST({term.sql} AS DOUBLE)"
+
+
+def plain(term: Term) -> str:
+    """Of a number that is compared: a literal without a cast, so that filters see it."""
+    if isinstance(term.value, int):
+        return str(term.value)
+    return huge(term) if term.kind.base == "truth" else term.sql
+
+
+def text_sql(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def column_sql(source: str, name: str, kind: ValueKind) -> str:
+    """A stored column as expressions take it."""
+    sql = f"{quoted(source)}.{quoted(name)}"
+    if kind.name == "timestamp":
+        return f"timezone('UTC', {sql})"
+    return f"CAST({sql} AS TINYINT)" if kind.name == "bool" else sql
+
+
+# ---- what is looked at
+
+
+def whole_number(term: Term, what: str) -> int:
+    if not isinstance(term.value, int):
+        raise refused(f"{what} with a place that is not written out")
+    return term.value
+
+
+def not_nested(term: Term) -> None:
+    """What a function of a group is about."""
+    if term.aggregate or term.window:
+        raise refused("a function of a group or window in another one")
