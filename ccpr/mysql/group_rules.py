@@ -112,13 +112,7 @@ def _distinct(node: exp.Expr) -> tuple[str, exp.Expr]:
 
 # ---- of a window
 
-_RANKS = {
-    exp.RowNumber: ("row_number", INT),
-    exp.Rank: ("rank", INT),
-    exp.DenseRank: ("dense_rank", INT),
-    exp.PercentRank: ("percent_rank", DOUBLE),
-    exp.CumeDist: ("cume_dist", DOUBLE),
-}
+_RANKS = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
 _OF_OTHER_ROWS = {
     exp.Lag: "lag",
     exp.Lead: "lead",
@@ -168,7 +162,7 @@ def _frame(spec: exp.Expr | None) -> str:
 
 def _over(rules: Expressions, node: exp.Expr, over: str) -> Term:
     if found := _RANKS.get(type(node)):
-        return Term(f"{found[0]}(){over}", found[1], window=True)
+        return Term(f"{found}(){over}", INT, window=True)
     if isinstance(node, exp.Ntile):
         buckets = whole_number(rules.value(node.this), "NTILE")
         if buckets < 1:

@@ -19,7 +19,6 @@ from ccpr.mysql.terms import (
     quotient_of,
     rounded_quotient,
     scaled,
-    shown,
     units,
     whole_number,
 )
@@ -164,8 +163,6 @@ def _floor(rules: Expressions, node: exp.Floor | exp.Ceil) -> Term:
     found = rules.value(node.this)
     if found.kind.base in WHOLE:
         return made(huge(found, "BIGINT"), INT, found) if found.kind.base == "truth" else found
-    if found.kind.base == "double":
-        return made(f"({node.key}({found.sql}) + CAST(0 AS DOUBLE))", DOUBLE, found)
     if found.kind.base != "decimal":
         raise refused(f"{node.key.upper()} of a {found.kind.base}")
     return made(f"CAST({node.key}({found.sql}) AS DECIMAL(38,0))", ValueKind("decimal"), found)
@@ -202,7 +199,7 @@ def _cast_number(found: Term, kind: exp.DType, sizes: Sequence[int], to: exp.Exp
     if kind == exp.DType.BIGINT and not sizes and base in ("int", "decimal", "truth", "null"):
         return made(f"CAST({found.sql} AS BIGINT)", INT, found)
     if kind == exp.DType.DOUBLE and not sizes and base in (*EXACT, "double"):
-        return made(f"CAST({shown(found)} AS DOUBLE)", DOUBLE, found)
+        return made(f"CAST({huge(found) if base == 'truth' else found.sql} AS DOUBLE)", DOUBLE, found)
     if kind == exp.DType.DECIMAL and base in EXACT:
         precision, digits = (*sizes, 0)[:2] if sizes else (10, 0)
         if precision <= 38 and digits <= precision:

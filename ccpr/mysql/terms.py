@@ -10,6 +10,12 @@ from ccpr.mysql.value_kinds import WHOLE, ValueKind
 _DIGITS_OF_WORD = 9  # in which MySQL keeps decimals
 DIVISION_DIGITS = 4  # more behind the point than the dividend has
 MOST_DIGITS = 30
+# Latin, Greek, Cyrillic and what has no case: of all others it depends on a server's version of Unicode.
+_SAME_CASES = (
+    r"\x00-\xB4\xB6-\xDE\xE0-\xFE\x{100}-\x{12F}\x{132}-\x{148}\x{14A}-\x{17E}\x{386}-\x{38F}\x{391}-\x{3AF}"
+    r"\x{3B1}-\x{3CE}\x{400}-\x{45F}\x{900}-\x{109F}\x{1100}-\x{139F}\x{2000}-\x{2125}\x{2200}-\x{24B5}"
+    r"\x{3000}-\x{A63F}\x{AC00}-\x{FAFF}\x{1F000}-\x{1FAFF}"
+)
 # Macros of each connection: to divide whole numbers, half away from zero or cut; a moment that MySQL has.
 MACROS = (
     "CREATE TEMP MACRO ccpr_divided(n, d) AS CASE WHEN d = 0 THEN NULL ELSE "
@@ -19,8 +25,8 @@ MACROS = (
     "THEN error('DOUBLE value is out of range') ELSE x END",
     "CREATE TEMP MACRO ccpr_moment(t) AS CASE WHEN t > TIMESTAMP '9999-12-31 23:59:59.999999' THEN NULL "
     "WHEN t < TIMESTAMP '0001-01-01 00:00:00' THEN error('a date before the year 1') ELSE t END",
-    "CREATE TEMP MACRO ccpr_cased(t) AS CASE WHEN strlen(t) = length(t) THEN t "
-    "ELSE error('LOWER or UPPER of text beyond ASCII') END",
+    f"CREATE TEMP MACRO ccpr_cased(t) AS CASE WHEN regexp_matches(t, '[^{_SAME_CASES}]') "
+    "THEN error('LOWER or UPPER of letters whose other case servers differ in') ELSE t END",
     "CREATE TEMP MACRO ccpr_short(t) AS CASE WHEN strlen(t) > 1024 "
     "THEN error('GROUP_CONCAT of more than 1024 bytes, which MySQL would cut') ELSE t END",
 )
