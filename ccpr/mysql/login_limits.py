@@ -26,7 +26,8 @@ from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.duckdb_rows import quoted
 from ccpr.mirror.errors import QueryFailed
 from ccpr.mirror.sql import PointTable
-from ccpr.mysql.select_rules import ReadTable, translated
+from ccpr.mysql.select_rules import translated
+from ccpr.mysql.select_scope import ReadTable
 from ccpr.mysql.statement_text import refused, understood
 from ccpr.mysql.value_kinds import ValueKind, kinds_of
 from ccpr.service.workspace import Workspace
@@ -178,7 +179,7 @@ class _FilteredRows(ds.Dataset):
 
 @dataclass(frozen=True, slots=True)
 class _OneTable:
-    """What a condition may name (`ccpr.mysql.select_rules.Tables`)."""
+    """What a condition may name (`ccpr.mysql.select_scope.Tables`)."""
 
     kinds: Mapping[str, ValueKind]
     name: str
