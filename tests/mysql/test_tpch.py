@@ -8,8 +8,9 @@ import pytest
 
 from ccpr.matrixone.server.guesses import password_digest
 from ccpr.mysql.replica_server import ReplicaServer
-from ccpr.relay.relay_server import Listen
+from ccpr.relay.client_port import Listen
 from ccpr.service.workspace import Workspace
+from ccpr.state.logins import LoginRole, PortLogin, PortLogins
 from tests.support.mariadb import MariaDb
 from tests.support.replica import command
 from tests.support.tpch import DATABASE, QUERIES, generated, load_mysql, published
@@ -26,7 +27,8 @@ def test_each_query_of_tpch_answers_as_a_mariadb(home: Path, mariadb: MariaDb, s
         source.subscribe()
         command("run", "s")
         server = ReplicaServer(workspace, Listen(port=0))
-        server._replicas.users.add("reader", password_digest("a-password"), workspace.now(), None)
+        logins = PortLogins(workspace.log.engine, workspace.vault)
+        logins.add(PortLogin("reader", workspace.now(), LoginRole.READER), password_digest("a-password"))
         server.start()
         ours_at = {"host": "127.0.0.1", "port": server.port, "user": "reader", "password": "a-password"}
         try:
