@@ -96,6 +96,7 @@ class PointBuilder:
             or self.redefined
             or self._gone(listed)
             or self._to_write(listed)
+            or listed.reads
             or self._late(listed) != self.last.behind
         ):
             return False

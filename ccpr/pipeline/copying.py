@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +64,7 @@ COPY_OUTPUT = pa.schema(
 )
 # Failures of one object alone.
 OBJECT_FAILURES = (ObjectGone, ObjectSizeMismatch, ObjectDamaged, ObjectMismatch, ObjectUnsupported)
+T = TypeVar("T")
 _REPORT_SECONDS = 0.1  # between reports: one for each small object would cost more than its check
 TIMEOUT_SECONDS = 120.0  # fits a chunk of 100 MiB over a slow line
 
@@ -187,9 +188,9 @@ class Pace:
         self._rate, self._clock, self._sleep = bytes_per_second, clock, sleep
         self._started, self._bytes = clock(), 0
 
-    def slow_down(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    def slow_down(self, chunks: Iterable[T], size: Callable[[T], int] = len) -> Iterator[T]:
         for chunk in chunks:
-            self._bytes += len(chunk)
+            self._bytes += size(chunk)
             yield chunk
             del chunk  # a chunk is large: it must not be held while the next one arrives
             if self._rate:

@@ -16,6 +16,8 @@ from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.copying import CopyEngine, copy_in_process
 from ccpr.pipeline.errors import NoOpenIteration, StepMissing, TableChangedMeanwhile
 from ccpr.pipeline.iteration import Iteration, IterationRecord
+from ccpr.pipeline.logical.reading import read_tables
+from ccpr.pipeline.logical.table_reads import list_reads
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Stage, Step
 from ccpr.pipeline.steps.apply import apply, apply_if_idle
@@ -131,7 +133,8 @@ def listed_of(iteration: Iteration, *, keep: bool = True) -> Listed:
     record = resume(iteration)
     iteration.enter(Step.OBJECT_LIST)
     if record.listed is None:
-        record.listed = record.results.listed() or list_objects(iteration, record, catalog_of(iteration))
+        ask = list_reads if iteration.subscription.is_logical else list_objects
+        record.listed = record.results.listed() or ask(iteration, record, catalog_of(iteration))
     if keep:
         record.results.keep_listed(record.listed)
     return record.listed
@@ -167,8 +170,12 @@ def _copy(iteration: Iteration, record: IterationRecord, engine: CopyEngine) -> 
     if not record.results.is_listed():
         raise StepMissing("object_diffs has not run for this iteration", subject=iteration.subject)
     listed = _allowed(iteration)
-    objects, started = objects_to_copy(iteration.subscription, catalog_of(iteration), listed), time.monotonic()
-    record.copied = copy_objects(iteration, record, listed, objects, engine)
+    catalog, started = catalog_of(iteration), time.monotonic()
+    if iteration.subscription.is_logical:
+        record.listed, record.copied = read_tables(iteration, record, catalog, listed)
+    else:
+        objects = objects_to_copy(iteration.subscription, catalog, listed)
+        record.copied = copy_objects(iteration, record, listed, objects, engine)
     record.copy_seconds = time.monotonic() - started
 
 

@@ -25,6 +25,26 @@ class StepMissing(Terminal):
     )
 
 
+class ColumnNotCarried(Terminal):
+    """In logical mode rows come as the upstream prints them, and a column of the table has a type that it does not
+    print exactly."""
+
+    code = "COLUMN_NOT_CARRIED"
+    about = "column"
+    default_remedy = (
+        "Leave the table out (--exclude-tables), or subscribe with a login of account sys, which copies object files."
+    )
+
+
+class RowsDisagree(Transient):
+    """In logical mode the rows that were read of a table are not as many as the upstream counts at the same
+    snapshot."""
+
+    code = "ROWS_DISAGREE"
+    about = "table"
+    default_remedy = "Nothing: the table is read again as a whole. If it stays, report it with this text."
+
+
 class ObjectsNotStored(MirrorDamaged):
     """Copied objects are missing from the store, or have another size there.
 

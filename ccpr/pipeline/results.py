@@ -5,6 +5,7 @@ from there, in whatever process takes it up (docs/architecture.md, "The way of t
     added.arrow      LISTED_SCHEMA, see `Listed`; likewise refetched.arrow and, as the last of step 2, removed.arrow
     copier.txt       who copies in step 3 and why, for people
     copied.arrow     COPY_OUTPUT, all of step 3
+    read-<id>.arrow  CHANGED_SCHEMA, of one table in step 3 of logical mode
 """
 
 import json
@@ -31,7 +32,22 @@ _FORMAT = 1
 # "missing" there too.
 PAST_UNREAD = (HistoryUnreadable, DatabaseMissing)
 _ABOUT = "about.json"
+_WRITER = "writer-"
 _WITHOUT_SUMS = 7  # columns of COPY_OUTPUT in files of 0.2.0 that its earlier commits wrote
+
+
+@dataclass(frozen=True, slots=True)
+class RowRead:
+    """How the rows of a table are read in logical mode.
+
+    Attributes
+    ----------
+    whole : why all of them are; empty if only those that differ from the last point's.
+    rows : how many that are, as the upstream counts them.
+    """
+
+    whole: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,7 @@ class Listed:
     base_lost : the upstream no longer had the snapshot of the last point, or could not read back to it, so all of it
         is from a full list; the reason with the code of the error behind it, else empty.
     sequences : names, without databases, of those whose value may be another one.
+    reads : in logical mode, by table id, how tables are read that have changed; `diff` is known when that is done.
     """
 
     diff: ObjectDiff
@@ -56,6 +73,7 @@ class Listed:
     failures: Mapping[int, Failure] = field(default_factory=dict)
     base_lost: str = ""
     sequences: frozenset[str] = frozenset()
+    reads: Mapping[int, RowRead] = field(default_factory=dict)
 
     @property
     def base_is_there(self) -> bool:
@@ -82,6 +100,7 @@ class Listed:
             {**self.failures, **failures},
             self.base_lost,
             self.sequences,
+            self.reads,
         )
 
 
@@ -109,11 +128,16 @@ class StepResults:
             sequences = frozenset(
                 map(text_of, about.get("sequences", ()))
             )  # of before: a point follows, for which all are read
+            reads = {
+                int(number): RowRead(text_of(why), integer_of(rows))
+                for number, (why, rows) in about.get("reads", {}).items()
+            }
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             message = f"results of an open iteration cannot be read: {error!s:.200}"
             raise MirrorDamaged(message, subject=subject) from error
         added, refetched, removed = (self._read(name) for name in ("added.arrow", "refetched.arrow", LISTED))
-        self._is_there = Listed(ObjectDiff(added, removed), refetched, rebuilt, failures, base_lost, sequences)
+        diff = ObjectDiff(added, removed)
+        self._is_there = Listed(diff, refetched, rebuilt, failures, base_lost, sequences, reads)
         return self._is_there
 
     def keep_listed(self, listed: Listed) -> None:
@@ -129,6 +153,11 @@ class StepResults:
             "rebuilt": sorted(listed.rebuilt),
             "base_lost": listed.base_lost,
             "sequences": sorted(listed.sequences),
+            **(
+                {"reads": {str(key): [read.whole, read.rows] for key, read in listed.reads.items()}}
+                if listed.reads
+                else {}
+            ),
         }
         store.replace(self._path(_ABOUT), json.dumps(about, ensure_ascii=False).encode())
         store.replace(self._path("added.arrow"), arrow_file(listed.diff.added))
@@ -166,6 +195,24 @@ class StepResults:
 
     def keep_copied(self, report: CopyReport) -> None:
         self._mirror.store.replace(self._path(COPIED), arrow_file(pa.concat_tables([report.rows, report.failed])))
+
+    def note_writer(self, fence: int) -> None:
+        """Who holds the lease by this fence is about to write objects in logical mode."""
+        self._mirror.store.replace(self._path(f"{_WRITER}{fence}"), b"")
+
+    @property
+    def had_writers(self) -> bool:
+        """Whether several did: one that was killed may have left objects that nothing names."""
+        names = self._mirror.store.names(self._ref.work)
+        return sum(name.rpartition("/")[2].startswith(_WRITER) for name in names) > 1
+
+    def changed(self, table_id: int, schema: pa.Schema) -> pa.Table | None:
+        """What `keep_changed` has kept of a table."""
+        name = self._path(f"read-{table_id}.arrow")
+        return None if self._mirror.store.size(name) is None else self._mirror.files.read_arrow(name, schema)
+
+    def keep_changed(self, table_id: int, rows: pa.Table) -> None:
+        self._mirror.store.replace(self._path(f"read-{table_id}.arrow"), arrow_file(rows))
 
     def clear(self) -> None:
         self._is_there = None

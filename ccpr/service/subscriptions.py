@@ -14,10 +14,11 @@ import sqlalchemy as sa
 
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
-from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
-from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
-from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint, format_uri, parse_uri
+from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone, UpstreamTooOld
+from ccpr.matrixone.client.publication import AUTO, EVERYTHING, LOGICAL
 from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
+from ccpr.matrixone.client.table_catalog import present_tables
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.schema import SYSTEM_DATABASES
 from ccpr.mirror.encryption_keys import IN_CLEAR, absolute_reference, with_key, without_key
@@ -76,6 +77,8 @@ class SettingsChange:
     settings: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 
 
+_ONE_DATABASE = "Name it: --database DATABASE; another subscription for each further one."
+
 # ---- create
 
 
@@ -112,7 +115,9 @@ def checked(workspace: Workspace, wanted: Wanted, vault: Vault) -> tuple[Subscri
         check_interface(session)
         database, table, publisher = wanted.database, wanted.table, wanted.publisher
         with similar_names(session, database, table, publisher):
-            publication = choose_publication(session, database, table, wanted.publication, publisher)
+            publication = choose_publication(
+                session, database, table, wanted.publication, publisher, mode=settings.mode
+            )
             check_admission(session, publication, database, table, listed=wanted.publication is not None)
         capabilities = probe(session)
         subscription = Subscription.new(
@@ -127,9 +132,34 @@ def checked(workspace: Workspace, wanted: Wanted, vault: Vault) -> tuple[Subscri
         )
         if subscription.of_account:
             check_databases(session, subscription)
+        check_logical(session, subscription, capabilities)
     check_writable(workspace, subscription)
     _check_overlap(subscription, rows)
     return subscription, capabilities
+
+
+def check_logical(session: Session, subscription: Subscription, capabilities: Capabilities) -> None:
+    """What a subscription in logical mode cannot have. Raises UpstreamTooOld, BadSetting, ColumnNotCarried."""
+    if not subscription.is_logical:
+        return
+    subject = f"subscription {subscription.name}"
+    if not capabilities.branch_diffs:
+        raise UpstreamTooOld(
+            "in logical mode DATA BRANCH DIFF of 4.2 or later is needed, and this MatrixOne is an earlier release",
+            subject=f"upstream {session.endpoint.masked()}",
+            remedy="Subscribe with a login of account sys, which copies object files.",
+        )
+    if subscription.of_account:
+        raise BadSetting("in logical mode a subscription is to one database", subject=subject, remedy=_ONE_DATABASE)
+    if subscription.settings.with_indexes:
+        raise BadSetting(
+            "in logical mode index tables are not copied", subject="with_indexes", remedy="Leave out --with-indexes."
+        )
+    from ccpr.pipeline.logical.own_objects import check_carried
+
+    for table in present_tables(session, subscription.publication, subscription.database):
+        if subscription.replicates(table) and subscription.patterns.match(table.name):
+            check_carried(table)
 
 
 def check_settings(settings: Settings, database: str, table: str | None) -> None:
@@ -277,6 +307,7 @@ def checked_change(workspace: Workspace, name: str, change: SettingsChange) -> t
         after, [one for one in workspace.log.rows() if overlapping(before, readable_subscriptions([one])) is None]
     )
     reroute = change.endpoint is not None or change.publication is not None
+    reroute = reroute or after.settings.mode not in (AUTO, before.mode)
     if bool(after.settings.encrypt) != bool(before.settings.encrypt) and row.iteration_lsn:
         raise BadSetting(
             "a mirror is encrypted from its first file on, or not at all",
@@ -323,12 +354,15 @@ def _rerouted(workspace: Workspace, subscription: Subscription, change: Settings
     known = subscription.publication
     with Session(endpoint, password) as session:
         check_interface(session)
-        publication = choose_publication(
-            session, subscription.database, subscription.table, change.publication or known.name, known.publisher
-        )
-        check_admission(session, publication, subscription.database, subscription.table, listed=True)
-        _check_same_cluster(session, publication, subscription, Context.from_text(row.context))
-    after = replace(subscription, endpoint=endpoint, sealed_password=sealed, publication=publication)
+        mode, place = subscription.settings.mode, (subscription.database, subscription.table)
+        stays = mode != LOGICAL and endpoint.account.lower() == SYS_ACCOUNT
+        name = change.publication or (known.name or None if stays else None)
+        publication = choose_publication(session, *place, name, known.publisher, mode=mode)
+        check_admission(session, publication, *place, listed=True)
+        context = Context.from_text(row.context)
+        _check_same_cluster(session, publication, subscription, context)
+        after = replace(subscription, endpoint=endpoint, sealed_password=sealed, publication=publication)
+        check_logical(session, after, probe(session, context.capabilities))
     if _source(after) != _source(subscription):
         _check_overlap(after, workspace.log.rows())
     return after

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+from ccpr.matrixone.client.publication import AUTO, LOGICAL, PHYSICAL
 from ccpr.matrixone.schema import InvalidText, Reading, ZeroDates, integer_of, text_of
 from ccpr.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.state.keep_rules import KeepRules
@@ -219,6 +220,13 @@ class Settings:
         "It may have tables that another subscription has, too.",
         part=FilePart.SUBSCRIPTION,
         negative="--no-overlap",
+    )
+
+    mode: str = setting(  # decision logical-mode
+        AUTO,
+        Choice((AUTO, PHYSICAL, LOGICAL)),
+        "physical: copy object files, with a login of account sys; logical: read rows, with a login of the database's "
+        "own account; auto: as the login allows.",
     )
 
     @property

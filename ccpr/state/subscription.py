@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri
-from ccpr.matrixone.client.publication import EVERYTHING, Publication
+from ccpr.matrixone.client.publication import EVERYTHING, LOGICAL, PHYSICAL, Publication
 from ccpr.matrixone.schema import SYSTEM_DATABASES, Kind, Table
 from ccpr.mirror.errors import BadName
 from ccpr.mirror.points import TableRef
@@ -55,6 +55,15 @@ class Subscription:
     def of_account(self) -> bool:
         """Whether it is to several databases, those of an account."""
         return self.database == EVERYTHING
+
+    @property
+    def is_logical(self) -> bool:
+        """Whether rows are read, and not object files (decision logical-mode)."""
+        return self.publication.is_own
+
+    @property
+    def mode(self) -> str:
+        return LOGICAL if self.is_logical else PHYSICAL
 
     @property
     def level(self) -> str:

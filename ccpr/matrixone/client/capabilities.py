@@ -63,6 +63,12 @@ class Capabilities:
         4.2"). No statement asks for it; it came with the zero dates."""
         return bool(self.zero_dates)
 
+    @property
+    def branch_diffs(self) -> bool:
+        """Whether a DATA BRANCH DIFF between two snapshots may be believed (docs/upstream.md, "A tenant's login"). No
+        statement asks for it; it came with the zero dates."""
+        return bool(self.zero_dates)
+
     def seen_in(self, file: "ObjectFile", created: "Timestamp") -> "Capabilities":
         """With what an appendable data object says that was created by the TN. Raises ObjectDamaged."""
         from ccpr.matrixone.objects.reader import NEVER

@@ -34,7 +34,6 @@ from ccpr.matrixone.sql.errors import DdlUnreadable
 
 VIEW, SEQUENCE = "v", "S"  # relkind
 OF_ANOTHER_ACCOUNT = "it is of another account, whose rows the login cannot read"
-SYS = 0  # the account whose rows the login can read
 _OBJECT = upstream_sql.GRANT_COLUMNS.index("obj_id")
 _TYPES = {
     types.INT8: "tinyint",
@@ -73,7 +72,7 @@ class RowRules:
 
 def read_row_rules(session: Session, publication: Publication, at: Timestamp | None = None) -> RowRules:
     """At a time, or now. Whatever the server answers is no error: a release that knows no rules has none."""
-    if publication.publisher_id != SYS:
+    if not publication.is_readable:
         return RowRules({}, (Unreadable(RowRule.kind, "", OF_ANOTHER_ACCOUNT),))
     problems: list[Unreadable] = []
     found = _or_note(problems, RowRule.kind, "", partial(_row_rules, session, None if at is None else at.physical))
@@ -140,7 +139,7 @@ def _of_database(
         texts = partial(_views, session, publication, database, at)
         for name, row in (_or_note(unreadable, "view", "", texts) or {}).items():
             views += _list(_or_note(unreadable, "view", name, partial(_view, name, *row)))
-    if publication.publisher_id != SYS:
+    if not publication.is_readable:
         unreadable += [Unreadable("sequence", name, OF_ANOTHER_ACCOUNT) for name in sorted(named[SEQUENCE])]
         unreadable.append(Unreadable("function", "", OF_ANOTHER_ACCOUNT))
         return Definitions(database, tuple(views), unreadable=tuple(unreadable))
@@ -162,7 +161,7 @@ def _granted(
 ) -> tuple[dict[int, list[Row]], list[Unreadable]]:
     """What the roles of the account may do, by the object on which they may, or why that is not known."""
     problems: list[Unreadable] = []
-    if publication.publisher_id != SYS:
+    if not publication.is_readable:
         return {}, [Unreadable("grant", "", OF_ANOTHER_ACCOUNT)]
     rows = partial(_rows, session, upstream_sql.select_grants(at.physical), upstream_sql.GRANT_COLUMNS)
     found: dict[int, list[Row]] = {}

@@ -21,7 +21,7 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
     UnsupportedTable,
 )
-from ccpr.matrixone.client.publication import EVERYTHING, Publication
+from ccpr.matrixone.client.publication import AUTO, EVERYTHING, LOGICAL, Publication
 from ccpr.matrixone.client.upstream_session import Answer, Session, integer, text
 from ccpr.matrixone.objects.timestamp import Timestamp
 
@@ -95,10 +95,18 @@ def all_offers(session: Session) -> list[Offer]:
 
 
 def choose_publication(
-    session: Session, database: str, table: str | None, name: str | None = None, publisher: str | None = None
+    session: Session,
+    database: str,
+    table: str | None,
+    name: str | None = None,
+    publisher: str | None = None,
+    *,
+    mode: str = AUTO,
 ) -> Publication:
     """The publication to use for the database (table None) or table: the one named, or the narrowest that admits the
-    login and covers it, if all such are of one account.
+    login and covers it, if all such are of one account. In logical mode none, as the login is of the account that has
+    the database: so it is if LOGICAL is asked for, or if no publication is named and the login is not of account sys
+    (decision logical-mode).
 
     A name without a publisher is searched in all accounts; if none has it, account sys is assumed. Whether it covers
     the database is not checked here but by `check_admission`. Raises NotPermitted for a login that is not of account
@@ -106,7 +114,10 @@ def choose_publication(
     the statements to run upstream.
     """
     account = session.endpoint.account
-    if account.lower() != SYS_ACCOUNT:
+    is_sys = account.lower() == SYS_ACCOUNT
+    if mode == LOGICAL or (mode == AUTO and name is None and not is_sys):
+        return _own(session, publisher)
+    if not is_sys:
         raise _no_sys_login(session, database, table, name, publisher)
     if name is not None and publisher is not None:
         return Publication(name, publisher, account_id(session, publisher))
@@ -128,14 +139,32 @@ def choose_publication(
     raise _none(session, database, table, publisher)
 
 
+def _own(session: Session, publisher: str | None) -> Publication:
+    """Raises NotPermitted for a login that is not of the account that is named as the publisher."""
+    rows = session.read(upstream_sql.own_account()).rows
+    if len(rows) != 1 or len(rows[0]) != len(("name", "id")):
+        raise BadAnswer(f"it has {len(rows)} rows", subject="account of the login")
+    account = text(rows[0][0], "account of the login")
+    if publisher is not None and publisher.lower() != account.lower():
+        raise NotPermitted(
+            f"in logical mode tables are read by a login of their own account, and this one is of {account}",
+            subject=f"login {session.endpoint.login}",
+            remedy=f"Log in as administrator of {publisher}: mysql://{publisher}#<administrator>:<password>@"
+            f"{session.endpoint.address}; or with account sys in physical mode.",
+        )
+    return Publication("", account, integer(rows[0][1], "id of the login's account"))
+
+
 def _width(offer: Offer) -> tuple[bool, bool, str]:
     """Orders offers: those of tables before those of a database, and these before those of an account."""
     return offer.database == EVERYTHING, not offer.lists_tables, offer.publication.name
 
 
 def read_offer(session: Session, publication: Publication, at: Timestamp) -> Offer | None:
-    """What the publication offered at a time; None if the server does not have such a table. Raises
-    PublicationMissing."""
+    """What the publication offered at a time; None if the server does not have such a table, or nothing goes through
+    one. Raises PublicationMissing."""
+    if publication.is_own:
+        return None
     try:
         answer = session.read(upstream_sql.select_publication(publication.publisher, publication.name, at.physical))
     except (StatementUnknown, TableMissing) as error:
@@ -162,11 +191,12 @@ def check_admission(
     All statements only read. One that the server cannot answer is no reason to stop: the later statements report their
     own errors. Raises PublicationMissing, NotCovered, NotPermitted, DatabaseMissing, TableMissing, UnsupportedTable.
     """
-    seen = session.endpoint.account.lower() == SYS_ACCOUNT  # others do not see the databases of the publisher
+    seen = publication.is_own or session.endpoint.account.lower() == SYS_ACCOUNT  # others do not see the databases
     if seen and database != EVERYTHING:
         _check_database(session, publication, database)  # first: no advice about the publication of what is not there
-    _check_offer(session, publication, database, table, listed=listed)
-    _check_internal_commands(session, publication, database)
+    if not publication.is_own:
+        _check_offer(session, publication, database, table, listed=listed)
+        _check_internal_commands(session, publication, database)
     _check_role(session)
     if table is not None:
         _check_table(session, publication, database, table)

@@ -22,7 +22,7 @@ from ccpr.matrixone.client.errors import (
 )
 from ccpr.matrixone.client.publication import EVERYTHING, Publication
 from ccpr.matrixone.client.table_partitions import Owners, with_partitions
-from ccpr.matrixone.client.upstream_session import Answer, Session, integer, text
+from ccpr.matrixone.client.upstream_session import Answer, Row, Session, integer, text
 from ccpr.matrixone.ddl.definition import enum_members
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import TEXT_TYPES
@@ -82,6 +82,9 @@ def read_catalog(
     catalog = tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, created_rows, at=at, with_ddl=with_ddl)
     if not catalog.partitioned:
         return catalog
+    if publication.is_own:
+        parted = {table.id: table.name for table in catalog.tables if table.name in catalog.partitioned}
+        return replace(catalog, unlisted=dict.fromkeys(parted, "a partitioned table is read by its objects only"))
     owners = _read_owners(session, publication, database, at)
     tables, unknown = with_partitions(catalog.tables, catalog.partitioned, owners)
     names = {table.id: table.name for table in tables}
@@ -110,6 +113,14 @@ def table_ids(session: Session, publication: Publication, database: str, at: Tim
     physical = None if at is None else at.physical
     answer = session.read(upstream_sql.select_tables(publication.publisher_id, database, physical))
     return {text(name, "relname"): integer(number, "rel_id") for name, number in answer.select("relname", "rel_id")}
+
+
+def present_tables(session: Session, publication: Publication, database: str) -> list[Table]:
+    """What has columns in the database at present, without texts. Raises BadCatalog, BadAnswer."""
+    owner = publication.publisher_id
+    tables, columns = (ask(owner, database) for ask in (upstream_sql.select_tables, upstream_sql.select_columns))
+    found = _tables(session.read(tables), _columns_by_id(session.read(columns), {}), {}, ())
+    return [table for table, _, _ in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +389,8 @@ def _read_ddl(
     Their text is derived from the statement that created them, where that is possible (`ddl_from_created`). Types and
     columns come from the catalog in any case.
     """
+    if publication.is_own:
+        return _read_own_ddl(session, database, snapshot, table_rows)
     passable = upstream_sql.can_be_word(database)
     ask = (snapshot, publication.publisher, publication.name)
     try:
@@ -387,10 +400,8 @@ def _read_ddl(
     if not passable:
         return None
     answers = []
-    for relname, relkind in table_rows.select("relname", "relkind"):
-        name = text(relname, "relname")
-        has_ddl = kind_of(name, text(relkind, "relkind")) in _WITH_DDL
-        if not has_ddl or not upstream_sql.can_be_table_word(name):
+    for name, _ in _with_ddl(table_rows):
+        if not upstream_sql.can_be_table_word(name):
             continue
         try:
             answers.append(session.read(upstream_sql.ddl(*ask, database, name)))
@@ -399,3 +410,22 @@ def _read_ddl(
     if not answers:
         return None
     return Answer(answers[0].columns, answers[0].types, [row for answer in answers for row in answer.rows])
+
+
+def _with_ddl(table_rows: Answer) -> list[tuple[str, bytes | None]]:
+    """Name and id of what has a CREATE TABLE statement."""
+    rows = table_rows.select("relname", "relkind", "rel_id")
+    named = [(text(name, "relname"), text(kind, "relkind"), number) for name, kind, number in rows]
+    return [(name, number) for name, kind, number in named if kind_of(name, kind) in _WITH_DDL]
+
+
+def _read_own_ddl(session: Session, database: str, snapshot: str, table_rows: Answer) -> Answer:
+    """As `_read_ddl`, of a database of the login's own account, table by table."""
+    rows: list[Row] = []
+    for name, number in _with_ddl(table_rows):
+        try:
+            shown = session.read(upstream_sql.show_create_table(database, name, snapshot))
+            rows += [(number, shown_text) for (shown_text,) in shown.select("Create Table")]
+        except (UnsupportedTable, TableMissing, StatementFailed) as error:
+            _log.info("table %s has no DDL text: %s", name, error.text)
+    return Answer(("tableid", "tablesql"), (), rows)

@@ -89,7 +89,7 @@ def drop_snapshot(session: Session, name: str, publication: Publication) -> None
 def drop_statements(name: str, publication: Publication, *, published: bool = True) -> tuple[str, ...]:
     """What drops the snapshot by hand; without the publication its account has to do it."""
     own = (f"{upstream_sql.drop_own_snapshot(name)}; -- as account {SYS_ACCOUNT}",) if is_of_account(name) else ()
-    if not published:
+    if not published or publication.is_own:
         return (*own, f"{upstream_sql.drop_own_snapshot(marker_of(name))}; -- as account {publication.publisher}")
     return (*own, upstream_sql.drop_snapshot(marker_of(name), publication.publisher, publication.name) + ";")
 
@@ -117,13 +117,19 @@ def snapshot_age(session: Session, name: str, publication: Publication) -> float
 
 def account_snapshot_timestamp(session: Session, name: str) -> Timestamp:
     """The time of an account's snapshot. Raises SnapshotGone."""
+    return _own_timestamp(session, name, SYS_ACCOUNT)
+
+
+def _own_timestamp(session: Session, name: str, account: str) -> Timestamp:
     rows = session.read(upstream_sql.own_snapshot_timestamp(name)).rows
     if not rows:
-        raise SnapshotGone("account sys has no such snapshot", subject=f"snapshot {name}")
+        raise SnapshotGone(f"account {account} has no such snapshot", subject=f"snapshot {name}")
     return _timestamp(rows, name)
 
 
 def _published_timestamp(session: Session, name: str, publication: Publication) -> Timestamp:
+    if publication.is_own:
+        return _own_timestamp(session, name, publication.publisher)
     answer = session.read(upstream_sql.snapshot_timestamp(name, publication.publisher, publication.name))
     return _timestamp(answer.rows, name)
 

@@ -119,17 +119,19 @@ def _snapshot(name: str) -> str:
 
 
 def _from(publisher: str, publication: str) -> str:
+    if not publication:
+        return ""
     owner, name = identifier(stored_word(publisher, "publisher")), identifier(stored_word(publication, "publication"))
-    return f"FROM {owner} PUBLICATION {name}"
+    return f" FROM {owner} PUBLICATION {name}"
 
 
 # -- snapshots
 
 
 def create_snapshot(snapshot: str, database: str, publisher: str, publication: str, table: str | None = None) -> str:
-    """Of the whole database, or of one table of it."""
+    """Of the whole database, or of one table of it. Without a publication the login's account has it."""
     scope = f"DATABASE {identifier(database)}" if table is None else f"TABLE {identifier(database)} {identifier(table)}"
-    return f"CREATE SNAPSHOT IF NOT EXISTS {_snapshot(snapshot)} FOR {scope} {_from(publisher, publication)}"
+    return f"CREATE SNAPSHOT IF NOT EXISTS {_snapshot(snapshot)} FOR {scope}{_from(publisher, publication)}"
 
 
 def create_account_snapshot(snapshot: str, account: str) -> str:
@@ -140,7 +142,7 @@ def create_account_snapshot(snapshot: str, account: str) -> str:
 
 
 def drop_snapshot(snapshot: str, publisher: str, publication: str) -> str:
-    return f"DROP SNAPSHOT IF EXISTS {_snapshot(snapshot)} {_from(publisher, publication)}"
+    return f"DROP SNAPSHOT IF EXISTS {_snapshot(snapshot)}{_from(publisher, publication)}"
 
 
 def drop_own_snapshot(snapshot: str) -> str:
@@ -226,6 +228,15 @@ def ddl(snapshot: str, publisher: str, publication: str, database: str | None, t
         raise BadWord("the table name cannot be passed to the upstream", subject=f"table {table!r}")
     single = NOTHING if table is None else table
     return f"__++__internal_get_ddl {_shown_by(snapshot, publisher, publication)} {level} {scope} {single}"
+
+
+def show_create_table(database: str, table: str, snapshot: str) -> str:
+    """For a login of the account that has the database."""
+    return f"SHOW CREATE TABLE {identifier(database)}.{identifier(table)} {{snapshot = {string(snapshot)}}}"
+
+
+def own_account() -> str:
+    return "SELECT current_account_name(), current_account_id()"
 
 
 def indexes(table_id: int, publisher: str, publication: str, snapshot: str) -> str:
@@ -338,7 +349,7 @@ def select_extra(account_id: int, database: str, physical: int) -> str:
     return _select(EXTRA_COLUMNS, "mo_tables", physical, _of(account_id, database))
 
 
-def select_columns(account_id: int, database: str, physical: int, column: str | None = None) -> str:
+def select_columns(account_id: int, database: str, physical: int | None = None, column: str | None = None) -> str:
     """Of all tables of the database; with `column` those of this name."""
     single = "" if column is None else f" AND attname = {string(column)}"
     return _select(COLUMN_COLUMNS, "mo_columns", physical, _of(account_id, database, "att_database") + single)

@@ -141,10 +141,11 @@ def partners(before: Sequence[pa.Array], after: Sequence[pa.Array], column: Colu
 
 def key_codes(pieces: Sequence[pa.Array], column: Column, subject: str) -> np.ndarray:
     """A number for each key of all pieces; equal keys have equal numbers. Raises ObjectMismatch for a null key."""
-    return _codes(pa.concat_arrays([_hashable(piece, column, subject) for piece in pieces]))
+    return _codes(pa.concat_arrays([hashable(piece, column, subject) for piece in pieces]))
 
 
-def _hashable(keys: pa.Array, column: Column, subject: str) -> pa.Array:
+def hashable(keys: pa.Array, column: Column, subject: str) -> pa.Array:
+    """The keys in a form that Arrow can look up. Raises ObjectMismatch for a null key."""
     if keys.null_count:
         raise ObjectMismatch(f"{keys.null_count} keys are null", subject=f"{subject}, column {column.name}")
     if column.type.oid in (types.UINT64, types.BIT) and pa.types.is_decimal(keys.type):
@@ -208,6 +209,14 @@ class Zone:
 
     low: Any
     high: Any
+
+    def those_within(self, keys: pa.Array, column: Column) -> pa.Array:
+        """Those of the keys (texts as they are stored) that the zone may have."""
+        inside = KeyRange(low=self.low).mask(keys, column)
+        if self.high is not None:
+            high = _scalar(self.high, keys.type, column)
+            inside &= pc.less_equal(keys, high).to_numpy(zero_copy_only=False)
+        return keys.filter(pa.array(inside))
 
 
 ALL_KEYS = KeyRange()

@@ -10,7 +10,6 @@ from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.client.database_definitions import (
     SEQUENCE,
-    SYS,
     RowRules,
     read_definitions,
     read_row_rules,
@@ -74,7 +73,7 @@ def _sequences_moved(iteration: Iteration, ref: SnapshotRef, catalog: CatalogDif
     """Whether a sequence of these names has another value than at the last point. A merge of its objects names it,
     too."""
     subscription, last = iteration.subscription, iteration.last.point
-    if not named or last is None or subscription.publication.publisher_id != SYS:
+    if not named or last is None or not subscription.publication.is_readable:
         return False
     try:
         found = iteration.mirror.definitions_in(iteration.committer.history.definitions_of(last.lsn))
@@ -133,9 +132,10 @@ def _end(
     iteration.record = None
     committer.publish_pending()
     iteration.enter(Step.RELEASE)
+    orphans = before.attempts > 1 or record.results.had_writers
     record.results.clear()
     drop_due_snapshots(iteration)
-    sweep(iteration, orphans=before.attempts > 1)
+    sweep(iteration, orphans=orphans)
     return _outcome(iteration, record.snapshot, result, settled)
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import NotWritable
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, ROWID_SIZE
+from ccpr.matrixone.objects.invalid_text import stored_bytes
 from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.stats import ObjectStats, object_id_of
 from ccpr.matrixone.objects.writing.column_encoding import encode
@@ -265,7 +266,9 @@ def _ordered(column: Column, values: pa.Array) -> pa.Array:
     if types.is_decimal_text(column):
         return values.cast(pa.decimal256(types.MAX_PRECISION[types.DECIMAL256], column.type.scale))
     if column.type.oid != types.ENUM and not types.is_set(column):
-        return values
+        return (
+            stored_bytes(values) if column.type.oid in types.TEXT_TYPES and pa.types.is_string(values.type) else values
+        )
     encoded = encode(values, column)
     return pa.array(encoded.slots, mask=encoded.null)
 

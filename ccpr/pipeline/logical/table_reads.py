@@ -1,0 +1,165 @@
+"""Step 2 of logical mode: which tables have changed since the last point, and how their rows are read. A DIFF between
+the two snapshots is asked for its length only; where it must not be believed the whole table is read (decision
+logical-mode; docs/upstream.md, "A tenant's login")."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client import upstream_snapshots, upstream_sql
+from ccpr.matrixone.client.errors import BadAnswer, ConnectionLost, SnapshotGone, StatementFailed
+from ccpr.matrixone.client.upstream_session import Session, integer
+from ccpr.matrixone.objects.errors import NotWritable, ObjectMismatch, ObjectUnsupported, ValueRefused
+from ccpr.matrixone.schema import Kind, Table
+from ccpr.matrixone.sql.errors import DdlUnreadable
+from ccpr.mirror.errors import TableMissingInMirror, TableWithoutKey
+from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
+from ccpr.pipeline.building import fail_alone
+from ccpr.pipeline.catalog_diff import CatalogDiff
+from ccpr.pipeline.copying import CopyJob
+from ccpr.pipeline.errors import ColumnNotCarried, RowsDisagree
+from ccpr.pipeline.iteration import Iteration, IterationRecord
+from ccpr.pipeline.logical.own_objects import StoredTable
+from ccpr.pipeline.results import Listed, RowRead
+from ccpr.pipeline.table_lists import TableFailures
+from ccpr.schema.ddl_diff import same_definition
+from ccpr.state.point_rows import TablePoint
+
+# Errors of one table's rows alone.
+OF_ROWS = (
+    BadAnswer,
+    ColumnNotCarried,
+    DdlUnreadable,
+    NotWritable,
+    ObjectMismatch,
+    ObjectUnsupported,
+    RowsDisagree,
+    StatementFailed,
+    TableWithoutKey,
+    ValueRefused,
+)
+MOST_ROWS = 2_000_000  # of a difference, which is in memory as a whole
+T, R = TypeVar("T"), TypeVar("R")
+_log = logging.getLogger(__name__)
+
+
+def list_reads(iteration: Iteration, record: IterationRecord, catalog: CatalogDiff) -> Listed:
+    """Raises TableMissingInMirror for a table to resync that is not there, and what the upstream raises."""
+    subscription, resync = iteration.subscription, iteration.options.resync
+    asked = None if resync is None else resync.table
+    names = {table.qualified_name: number for number, table in catalog.named.items() if table.kind is Kind.TABLE}
+    if asked not in {None, *names}:
+        raise TableMissingInMirror(
+            "there is no such table at the snapshot", subject=f"table {asked}", remedy="Check the spelling."
+        )
+    every = "" if resync is None or asked is not None else "all tables are asked for again"
+    base, lost = _base(iteration)
+    failures: TableFailures = dict(catalog.failures)
+    reads = dict[int, RowRead]()
+
+    def look(session: Session, item: tuple[Table, TablePoint | None]) -> None:
+        iteration.lease.check()
+        table, before = item
+        number = table.id
+        try:
+            StoredTable.of(table)
+            whole = every or lost or ("it is asked for again" if table.qualified_name == asked else "")
+            if before is not None and number in iteration.last.behind:
+                whole = whole or "it was left behind"
+            read = _read_of(session, table, before, record.snapshot, base, whole)
+        except OF_ROWS as error:
+            fail_alone(number, failures, error, isolated=subscription.settings.isolated)
+        else:
+            if read is not None:
+                reads[number] = read
+
+    job = CopyJob.of(subscription, iteration.mirror.store.url, iteration.key_file)
+    tables = [catalog.tables[number] for number in names.values() if number not in failures]
+    in_sessions(job, [(table, iteration.last.tables.get(table.id)) for table in tables], look)
+    nothing = ObjectDiff(LISTED_SCHEMA.empty_table(), LISTED_SCHEMA.empty_table())
+    return Listed(nothing, failures=failures, sequences=catalog.sequences(), reads=dict(sorted(reads.items())))
+
+
+def in_sessions(job: CopyJob, items: Iterable[T], action: Callable[[Session, T], R]) -> list[R]:
+    """What an action gives for each item, by as many threads as the subscription may have sessions, each with one. An
+    error of one ends the others with the item that they are at."""
+    left, lock, ended = list(items)[::-1], threading.Lock(), threading.Event()
+
+    def work(_: int) -> list[R]:
+        done = list[R]()
+        try:
+            with job.connect() as session:
+                while not ended.is_set():
+                    with lock:
+                        if not left:
+                            break
+                        item = left.pop()
+                    done.append(action(session, item))
+        except BaseException:
+            ended.set()
+            raise
+        return done
+
+    threads = min(job.budget.sessions, len(left))
+    if not threads:
+        return []
+    with ThreadPoolExecutor(threads, "rows") as pool:
+        return [one for share in list(pool.map(work, range(threads))) for one in share]
+
+
+def changed_rows(table: Table, before: TablePoint, now: str, then: str, *, count: bool = False) -> str:
+    """The statement for what differs between two snapshots."""
+    return upstream_sql.branch_diff(table.database, table.name, now, then, before=before.table.name, count=count)
+
+
+def count_at(session: Session, table: Table, snapshot: str) -> int:
+    return _number(session, upstream_sql.count_rows(table.database, table.name, snapshot), table)
+
+
+def _base(iteration: Iteration) -> tuple[SnapshotRef | None, str]:
+    """The last point's snapshot, if the upstream still has it; else why not."""
+    base, publication = iteration.memory.context.current, iteration.subscription.publication
+    if base is None or iteration.last.point is None:
+        return None, "there is no point before"
+    try:
+        at = upstream_snapshots.snapshot_timestamp(iteration.sessions.session, base.name, publication)
+    except SnapshotGone:
+        at = None
+    if at == base.at:
+        return base, ""
+    _log.warning("%s: snapshot %s of the last point is gone, all tables are read", iteration.subject, base.name)
+    return None, f"snapshot {base.name} of the last point is gone"
+
+
+def _read_of(
+    session: Session,
+    table: Table,
+    before: TablePoint | None,
+    ref: SnapshotRef,
+    base: SnapshotRef | None,
+    whole: str,
+) -> RowRead | None:
+    """None if the table has the rows that it had."""
+    if base is None or before is None or before.ref is None or whole:
+        return RowRead(whole or "it is new", count_at(session, table, ref.name))
+    if not same_definition(before.table, table):
+        return RowRead("it is defined differently", count_at(session, table, ref.name))
+    try:
+        rows = _number(session, changed_rows(table, before, ref.name, base.name, count=True), table)
+    except (StatementFailed, ConnectionLost) as error:
+        _log.warning("table %s: its difference is not given, all of it is read: %s", table.qualified_name, error)
+        return RowRead(f"its difference is not given ({error.code})", count_at(session, table, ref.name))
+    if rows > MOST_ROWS:
+        return RowRead(f"{rows} rows of it differ", count_at(session, table, ref.name))
+    return RowRead("", rows) if rows or before.appendable else None
+
+
+def _number(session: Session, statement: str, table: Table) -> int:
+    answer = session.query(statement, answers=(StatementFailed,))
+    what = f"rows of table {table.qualified_name}"
+    if len(answer.rows) != 1 or len(answer.rows[0]) != 1:
+        raise BadAnswer("it is not one number", subject=what)
+    return integer(answer.rows[0][0], what, least=0)
