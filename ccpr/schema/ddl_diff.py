@@ -18,6 +18,7 @@ from ccpr.matrixone.sql.errors import DdlUnreadable
 CONTEXT_LINES = 2
 _END = "\n)"  # of the columns; the table's options follow
 _BY_BYTES = " COLLATE=utf8mb4_bin"
+_PUBLISHED = "from_publication"  # a property that only texts have which came through a publication
 _PROPERTY, _LATER_PROPERTY = ' PROPERTIES("from_publication" = "true")', " PROPERTIES('from_publication' = 'true')"
 BY_BYTES = "utf8mb4_bin"  # what a text without a word of it has
 _TEXTS = frozenset(("char", "varchar", "text", "tinytext", "mediumtext", "longtext"))
@@ -84,6 +85,7 @@ def comparable(table: CreateTable) -> CreateTable:
         table,
         columns=tuple(_comparable(column, given) for column in table.columns),
         options=(*others, *((("COLLATE", given),) if given else ())),
+        properties=tuple(one for one in table.properties if one[0] != _PUBLISHED),
     )
 
 

@@ -91,6 +91,7 @@ class Context:
         since 1970 on our clock: it may make such a snapshot later (docs/upstream.md 4.3).
     row_rules : tables of the last point with row rules of a role upstream, as they were known last; the first
         MOST_UNREPLICATED of them.
+    by_rows : whether the last iteration was in logical mode (decision logical-mode).
     """
 
     open: SnapshotRef | None = None
@@ -107,6 +108,7 @@ class Context:
     late: tuple[tuple[str, int], ...] = ()
     settled: Settled | None = None
     row_rules: tuple[str, ...] = ()
+    by_rows: bool = False
 
     def opened(self, uid: str, lsn: int, *, of_account: bool = False) -> "Context":
         """With an open snapshot under a new name. A random part keeps it new where the row was restored from a copy."""
@@ -193,6 +195,7 @@ class Context:
                 "late": self.late,
                 "settled": _flat(self.settled),
                 "row_rules": self.row_rules,
+                "by_rows": self.by_rows,
             }
         )
 
@@ -219,6 +222,7 @@ class Context:
                 late=tuple((text_of(name), integer_of(asked)) for name, asked in value.get("late", ())),
                 settled=None if settled is None else Settled.from_json(settled),
                 row_rules=tuple(map(text_of, value.get("row_rules", ()))),
+                by_rows=value.get("by_rows") is True,
             )
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             raise StateUnreadable(

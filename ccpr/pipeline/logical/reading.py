@@ -20,13 +20,10 @@ from ccpr.matrixone.client.errors import BadAnswer, ConnectionLost, StatementFai
 from ccpr.matrixone.client.table_rows import FLAG, read_differences, read_rows
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch
-from ccpr.matrixone.objects.writing.writer import WrittenObject
 from ccpr.matrixone.schema import FAKE_KEY, Table
 from ccpr.mirror.errors import MirrorDamaged
-from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
-from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.applying import known_objects
 from ccpr.pipeline.building import fail_alone
 from ccpr.pipeline.catalog_diff import CatalogDiff
@@ -40,8 +37,8 @@ from ccpr.pipeline.logical.own_objects import (
     commits_at,
     gone_rows,
     objects_of,
-    put_object,
 )
+from ccpr.pipeline.logical.table_objects import TableObjects
 from ccpr.pipeline.logical.table_reads import OF_ROWS, changed_rows, count_at, in_sessions
 from ccpr.pipeline.results import Listed, RowRead
 from ccpr.pipeline.step_names import Step
@@ -130,22 +127,24 @@ class TableReader:
 
     def read(self, session: Session) -> pa.Table:
         """What became of the table's objects (CHANGED_SCHEMA)."""
-        stored = StoredTable.of(self.table)
-        made = list[pa.RecordBatch]()
+        stored, known = StoredTable.of(self.table), LISTED_SCHEMA.empty_table()
+        objects = TableObjects(self._mirror, stored, self.record.snapshot.at, [])
+        if self.before is not None and self.before.ref is not None:
+            known = known_objects(self._mirror, self.before)
+            objects.live = self._mirror.manifest(self.before.ref).listed_objects()
         try:
-            gone = None
-            if not self.how.whole:
-                gone = self._difference(session, stored, made)
-            if gone is None:
-                gone = self._whole(session, stored, made)
-        except BaseException:  # nothing names what was written
-            for batch in made:
-                self._mirror.store.delete(object_path(batch.column("name")[0].as_py()))
+            if self.how.whole or not self._difference(session, stored, objects):
+                self._whole(session, stored, objects)
+            self.iteration.lease.check()
+        except BaseException:
+            objects.undo()
             raise
-        return pa.concat_tables([pa.Table.from_batches(made, CHANGED_SCHEMA), gone_rows(gone)])
+        gone = known.filter(pc.is_in(known.column("name"), pa.array(objects.gone, pa.string())))
+        return pa.concat_tables([pa.Table.from_batches(objects.made.values(), CHANGED_SCHEMA), gone_rows(gone)])
 
-    def _whole(self, session: Session, stored: StoredTable, made: list[pa.RecordBatch]) -> pa.Table:
-        """Write all rows; the objects whose place they take (LISTED_SCHEMA)."""
+    def _whole(self, session: Session, stored: StoredTable, objects: TableObjects) -> None:
+        """All rows, in the place of all that there is."""
+        objects.take_out(objects.live)
         ref, at = self.record.snapshot, self.record.snapshot.at
         columns = (*stored.columns, *(one for one in stored.table.columns if one.name == FAKE_KEY and one.hidden))
         names = [column.name for column in columns]
@@ -156,33 +155,37 @@ class TableReader:
         for rows in objects_of(stored, batches):
             self.iteration.lease.check()
             count += rows.num_rows
-            made.append(self._put(stored.data(rows, commits_at(at, rows.num_rows), at)))
+            objects.put_rows(rows, commits_at(at, rows.num_rows))
         self._check_count(session, count)
-        return LISTED_SCHEMA.empty_table() if self.before is None else known_objects(self._mirror, self.before)
 
-    def _difference(self, session: Session, stored: StoredTable, made: list[pa.RecordBatch]) -> pa.Table | None:
-        """Write what differs; as `_whole`. None, and nothing is written, if it is not believed."""
+    def _difference(self, session: Session, stored: StoredTable, objects: TableObjects) -> bool:
+        """What differs. False, and nothing is changed, if it is not believed."""
+        at, last = self.record.snapshot.at, self.iteration.last.point
+        assert last is not None
+        former = list(objects.live)
         try:
-            rows, came, located = self._proven(session, stored)
+            objects.settle(last.at)
+            rows, came, located = self._proven(session, stored, objects)
         except _DOUBTED as error:
             _log.warning("%s: its difference is not believed, all of it is read: %s", self._subject, error)
-            return None
-        at = self.record.snapshot.at
+            objects.undo()
+            objects.live, objects.gone = former, set()
+            return False
         if count := len(located.rowids):
-            deleted = stored.tombstones(located.rowids, located.keys, commits_at(at, count), at)
-            made.append(self._put(deleted, tombstone=True))
-        parts = objects_of(stored, [rows.filter(pa.array(came))], at.physical)
-        made.extend(self._put(stored.data(part, commits_at(at, part.num_rows), at)) for part in parts)
-        return LISTED_SCHEMA.empty_table()
+            objects.put(stored.tombstones(located.rowids, located.keys, commits_at(at, count), at), tombstone=True)
+        for part in objects_of(stored, [rows.filter(pa.array(came))], at.physical):
+            objects.put_rows(part, commits_at(at, part.num_rows))
+        objects.merge()
+        return True
 
-    def _proven(self, session: Session, stored: StoredTable) -> tuple[pa.RecordBatch, np.ndarray, LocatedRows]:
+    def _proven(
+        self, session: Session, stored: StoredTable, objects: TableObjects
+    ) -> tuple[pa.RecordBatch, np.ndarray, LocatedRows]:
         """The rows that differ, which of them are there now, and where those lie that are not any more."""
-        before, base, last = self.before, self.iteration.memory.context.current, self.iteration.last.point
-        assert before is not None
-        assert before.ref is not None
+        base = self.iteration.memory.context.current
+        assert self.before is not None
         assert base is not None
-        assert last is not None
-        statement = changed_rows(self.table, before, self.record.snapshot.name, base.name)
+        statement = changed_rows(self.table, self.before, self.record.snapshot.name, base.name)
         rows = self._in_memory(read_differences(session, statement, stored.columns))
         flags, rows = rows.column(FLAG), rows.remove_column(0)
         came, went = (pc.not_equal(flags, flag).to_numpy(zero_copy_only=False) for flag in ("DELETE", "INSERT"))
@@ -190,8 +193,7 @@ class TableReader:
             self._doubt(f"{rows.num_rows} rows differ, and {self.how.rows} were counted")
         if stored.key.hidden and (came & went).any():
             self._doubt("rows without a key were updated, and their former values are not told")
-        manifest = self._mirror.manifest(before.ref)
-        sought, located = locate(self._mirror, manifest.listed_objects(), last.at, stored, rows)
+        sought, located = locate(self._mirror, objects.live, objects.at, stored, rows)
         expected = np.bincount(sought[went], minlength=len(sought))
         if stored.key.hidden:
             located = located.first_of_each(expected)
@@ -200,7 +202,7 @@ class TableReader:
         wrong = int((np.bincount(located.which, minlength=len(expected)) != expected).sum())
         if wrong:
             self._doubt(f"{wrong} of the rows are not in the mirror, or should not be there")
-        self._check_count(session, count_rows(self._mirror, manifest, last.at) + int(came.sum()) - int(went.sum()))
+        self._check_count(session, objects.rows() + int(came.sum()) - int(went.sum()))
         return rows, came, located
 
     def _in_memory(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
@@ -217,6 +219,3 @@ class TableReader:
 
     def _doubt(self, text: str) -> NoReturn:
         raise RowsDisagree(text, subject=self._subject)
-
-    def _put(self, made: WrittenObject, *, tombstone: bool = False) -> pa.RecordBatch:
-        return put_object(self._mirror.store, self.table.id, made, self.record.snapshot.at, tombstone=tombstone)

@@ -118,7 +118,7 @@ def _end(
     iteration.enter(Step.OUTCOME)
     memory, committer, last = iteration.memory, iteration.committer, iteration.last
     before, definitions = memory.context, ()
-    context = _committed(before, catalog, result)
+    context = replace(_committed(before, catalog, result), by_rows=iteration.subscription.is_logical)
     settled = settled_by(iteration.subscription, iteration.lsn, context, catalog, last, result)
     context = replace(context, settled=settled)
     if result.points is not None:

@@ -45,7 +45,8 @@ def list_objects(iteration: Iteration, record: IterationRecord, catalog: Catalog
         listing = Listing(
             temporary, catalog, iteration.last, iteration.mirror, iteration.committer.ledger, later, one_by_one
         )
-        listed = listing.diff(record.snapshot, memory.context.current, resync)
+        base = None if memory.context.by_rows else memory.context.current  # no list names what we wrote
+        listed = listing.diff(record.snapshot, base, resync)
     memory.context = replace(memory.context, list_rows=later.full_list.rows)  # remembered with the commit
     return listed
 
