@@ -105,10 +105,15 @@ def show_plan(found: "IterationPlan", *, whole: bool = False, ddl: bool = False)
     )
     if found.resync:
         out.tell("resync:", "bold yellow", f"{found.resync}; everything is compared with a full list")
-    out.print(
-        f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, except what is there already",
-    )
-    _show_tables(found, whole=whole)
+    reads = [entry for entry in found.tables if entry.rows or entry.whole]
+    if reads:
+        cells = [(entry.table, f"{entry.rows:,}", entry.whole and f"all: {entry.whole}") for entry in reads]
+        show_table(("table", "rows to read", ""), cells, empty="", right=(1,))
+    else:
+        out.print(
+            f"{counted(found.objects, 'object')}, {size_text(found.bytes)} to copy, except what is there already",
+        )
+        _show_tables(found, whole=whole)
     _show_changes(found, whole=whole, ddl=ddl)
     for table, failure in found.failures.items():
         out.tell("lagging", "bold yellow", f"{table}: {failure}")

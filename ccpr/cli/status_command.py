@@ -270,7 +270,9 @@ def _add_work(details: _Details, status: "SubscriptionStatus", *, verbose: bool)
 
 
 def _add_upstream(details: _Details, status: "SubscriptionStatus") -> None:
-    details.add("objects from", _way(status))
+    details.add("mode", status.mode)
+    if status.publication:
+        details.add("objects from", _way(status))
     if status.watermark:
         details.add("watermark", f"{clock_text(Timestamp(status.watermark))} by the upstream's clock ({zone_text()})")
     if status.clock_skew_seconds is not None:

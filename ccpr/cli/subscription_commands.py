@@ -78,9 +78,11 @@ def subscribe(
         subscription = create(workspace, wanted)
     if as_json:
         ticket = {"publication": subscription.publication.name, "publisher": subscription.publication.publisher}
+        ticket["mode"] = subscription.mode
         show_json({"name": name, "task_id": subscription.task_id, **ticket, "home": str(workspace.home)})
     else:
         out.print(f"subscribed {name} to {subscription.scope} at {endpoint.address}; state in {workspace.home}")
+        out.print(subscription.way)
         report_interval(chosen.sync_interval)
         out.print(f"next: ccpr run {name}")
 
@@ -123,6 +125,8 @@ def alter(
         )
     else:
         out.print(f"altered {name}; its upstream is {subscription.endpoint.masked()}")
+        if source is not None or "mode" in settings:
+            out.print(subscription.way)
         if "sync_interval" in settings:
             report_interval(settings["sync_interval"])
 

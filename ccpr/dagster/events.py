@@ -141,6 +141,10 @@ def objects_listed(record: IterationRecord) -> StepEvent:
         **_rows(record),
         metadata.BY_TABLE: _by_table(diff, record.catalog.tables),
     }
+    if reads := record.listed.reads:
+        names = {number: record.catalog.named[number].qualified_name for number in reads}
+        rows = [{"table": names[number], "rows": one.rows, "whole": one.whole} for number, one in reads.items()]
+        shown[metadata.READS] = metadata.table(rows, {"table": "string", "rows": "int", "whole": "string"})
     return StepEvent(OBJECT_DIFFS, snapshot.lsn, snapshot.at, shown, [checks.object_list_accepted(diff)])
 
 

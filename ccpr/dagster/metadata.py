@@ -67,6 +67,7 @@ OBJECTS_REMOVED = "objects_removed"
 TOMBSTONES_ADDED = "tombstones_added"
 ADDED_MB = "added_mb"
 BY_TABLE = "by_table"
+READS = "rows_to_read"  # in logical mode, by table, and why all of one
 
 OBJECTS_COPIED = "objects_copied"
 OBJECTS_FOUND = "objects_found_in_store"

@@ -13,14 +13,14 @@ from ccpr.matrixone.client.database_definitions import read_row_rules
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint
 from ccpr.matrixone.client.errors import NotPermitted
 from ccpr.matrixone.client.inspection import DatabaseTables, current_role, read_clock, read_tables, server_version
-from ccpr.matrixone.client.publication_offers import check_admission, choose_publication
+from ccpr.matrixone.client.publication_offers import ADMIN_ROLE, check_admission, choose_publication
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import SHOWN_SKEW_SECONDS, clock_skew
 from ccpr.service.names_meant import similar_names
 from ccpr.service.status import LeftOut
-from ccpr.service.subscriptions import check_databases
+from ccpr.service.subscriptions import check_databases, check_logical
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.log_rows import LogRow
@@ -84,7 +84,7 @@ def check_upstream(upstream: CheckedUpstream, clock: Clock) -> Iterator[Check]:
             "encryption": partial(_encryption, session, upstream),
             "version": partial(_version, session),
             "capabilities": partial(_capabilities, session, upstream),
-            "role": partial(_role, session),
+            "role": partial(_role, session, upstream),
             "clock": partial(_clock, session, clock),
             "publication": partial(_scope, session, upstream),
         }
@@ -131,10 +131,13 @@ def _capabilities(session: Session, upstream: CheckedUpstream) -> Iterator[Check
     yield Check("upstream", "capabilities", Verdict.OK, ", ".join(probe(session, found).describe()))
 
 
-def _role(session: Session) -> Iterator[Check]:
+def _role(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
     account, role = session.endpoint.account.lower(), current_role(session)
     if account == SYS_ACCOUNT and (role or "").lower() == "moadmin":
         yield Check("upstream", "role", Verdict.OK, "moadmin of account sys")
+    elif not upstream.publication and (role or "").lower() == ADMIN_ROLE:
+        found = f"{role} of account {account}, which may read its own databases and take snapshots of them"
+        yield Check("upstream", "role", Verdict.OK, found)
     elif account == SYS_ACCOUNT and not role:
         yield Check("upstream", "role", Verdict.SKIPPED, "the server does not say")
     else:
@@ -166,7 +169,8 @@ def _scope(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
     try:
         database, table, publisher = upstream.database, upstream.table, upstream.publisher
         with similar_names(session, database, table, publisher):
-            publication = choose_publication(session, database, table, upstream.publication, publisher)
+            name, mode = upstream.publication or None, upstream.settings.mode
+            publication = choose_publication(session, database, table, name, publisher, mode=mode)
             check_admission(session, publication, database, table, listed=upstream.publication is not None)
     except CcprError as error:
         yield failed("upstream", "publication", error)
@@ -175,8 +179,13 @@ def _scope(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
     wanted = Subscription(
         "", "", upstream.endpoint, "", publication, upstream.database, upstream.table, upstream.settings
     )
-    found = f"{publication.publisher}.{publication.name} covers {wanted.scope} and admits the login"
-    yield Check("upstream", "publication", Verdict.OK, found)
+    if wanted.is_logical:
+        yield Check("upstream", "publication", Verdict.OK, "none is needed: the login's account has the database")
+        check_logical(session, wanted, probe(session, upstream.known))
+    else:
+        found = f"{publication.publisher}.{publication.name} covers {wanted.scope} and admits the login"
+        yield Check("upstream", "publication", Verdict.OK, found)
+    yield Check("upstream", "mode", Verdict.OK, wanted.way)
     databases: Sequence[str] = [upstream.database]
     if wanted.of_account:
         databases = check_databases(session, wanted)
@@ -249,7 +258,8 @@ def _tables(upstream: CheckedUpstream, wanted: Subscription, found: DatabaseTabl
         yield Check("upstream", "tables", Verdict.WARNING, f"{text}; not replicated: {names}", remedy)
     else:
         yield Check("upstream", "tables", Verdict.OK, text)
-    yield _flush(upstream, found.ids)
+    if not wanted.is_logical:
+        yield _flush(upstream, found.ids)
 
 
 def _flush(upstream: CheckedUpstream, table_ids: Sequence[int]) -> Check:

@@ -43,6 +43,7 @@ class PlannedTable:
     ----------
     kind : as in `ccpr.matrixone.schema.Kind`.
     copied : whether its objects are copied; those of index tables are only if the subscription says so.
+    rows, whole : in logical mode how many rows are read, and why all of them; empty if only those that changed.
     """
 
     table_id: int
@@ -52,6 +53,8 @@ class PlannedTable:
     bytes: int
     kind: str = Kind.TABLE.value
     copied: bool = True
+    rows: int = 0
+    whole: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +165,15 @@ def _tables(
     subscription: Subscription, listed: Listed, names: dict[int, str], catalog: CatalogDiff
 ) -> Iterable[PlannedTable]:
     added, removed = sums_by_table(listed.wanted), sums_by_table(listed.diff.removed)
+    if listed.reads:  # what was written for them is no part of the plan
+        added, removed = {}, {}
     for table_id in sorted(added.keys() | removed.keys(), key=lambda table_id: names[table_id]):
         count, size = added.get(table_id, (0, 0))
         table = catalog.tables[table_id]
         kind, copied = table.kind.value, subscription.copies(table)
         yield PlannedTable(table_id, names[table_id], count, removed.get(table_id, (0, 0))[0], size, kind, copied)
+    for table_id, read in listed.reads.items():
+        yield PlannedTable(table_id, names[table_id], 0, 0, 0, rows=read.rows, whole=read.whole)
 
 
 def sums_by_table(rows: pa.Table) -> dict[int, tuple[int, int]]:
@@ -214,8 +221,10 @@ def _digest(subscription: Subscription, ref: SnapshotRef, catalog: CatalogDiff, 
             {str(key): failure.code for key, failure in sorted(listed.failures.items())},
         ],
     ]
+    if listed.reads:
+        decides.append({str(number): [read.whole, read.rows] for number, read in listed.reads.items()})
     digest = hashlib.sha256(json.dumps(decides, ensure_ascii=False, sort_keys=True).encode())
-    for rows in (listed.diff.added, listed.diff.removed, listed.refetched):
+    for rows in () if listed.reads else (listed.diff.added, listed.diff.removed, listed.refetched):
         digest.update(f"|{rows.num_rows}|".encode())
         ordered = in_order(rows)
         for name in ("table_id", "name", "stats"):

@@ -185,6 +185,7 @@ class SubscriptionStatus:
     forgotten_pins : snapshots of the relay that are unused for long.
     relays : where relays of this state folder listen now that serve it, HOST:PORT.
     sql_ports : where MySQL clients are answered from it, HOST:PORT.
+    mode : how the upstream is read, why, and what it costs.
     objects_from : the storage that objects are read from; empty if the upstream is asked for them.
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
         storage.
@@ -227,6 +228,7 @@ class SubscriptionStatus:
     forgotten_pins: tuple[ForgottenPin, ...] = ()
     relays: tuple[str, ...] = ()
     sql_ports: tuple[str, ...] = ()
+    mode: str = ""
     objects_from: str = ""
     objects_copied: int = 0
     objects_direct: int = 0
@@ -305,6 +307,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         forgotten_pins=ForgottenPin.among(records.pins.all(), now),
         relays=() if read.subscription.of_account else addresses(workspace.home, RELAYS),
         sql_ports=addresses(workspace.home, SQL_PORTS),
+        mode=read.subscription.way,
         objects_from=read.subscription.settings.objects_from,
         objects_copied=copied,
         objects_direct=direct,

@@ -66,6 +66,17 @@ class Subscription:
         return LOGICAL if self.is_logical else PHYSICAL
 
     @property
+    def way(self) -> str:
+        """The mode, why, and what it costs, for people."""
+        account, name = self.publication.publisher, self.publication.name
+        if not self.is_logical:
+            return f"{PHYSICAL}: object files are copied, through publication {account}.{name}"
+        return (
+            f"{LOGICAL}: rows are read, as the login is of {account}, which has the database; all of a table that is "
+            "new or defined anew, else those that changed"
+        )
+
+    @property
     def level(self) -> str:
         return level_of(self.database, self.table)
 

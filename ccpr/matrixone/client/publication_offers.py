@@ -27,7 +27,7 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 
 _EVERYBODY, _ALL = "all", "ALL"  # as stored, as written in statements
 _ADMIN_ROLES = {SYS_ACCOUNT: "moadmin"}
-_ADMIN_ROLE = "accountadmin"
+ADMIN_ROLE = "accountadmin"
 _ORDINARY_TABLE = "r"
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,9 @@ def choose_publication(
     account = session.endpoint.account
     is_sys = account.lower() == SYS_ACCOUNT
     if mode == LOGICAL or (mode == AUTO and name is None and not is_sys):
-        return _own(session, publisher)
+        own = _own(session, publisher)
+        if own is not None:
+            return own
     if not is_sys:
         raise _no_sys_login(session, database, table, name, publisher)
     if name is not None and publisher is not None:
@@ -139,9 +141,15 @@ def choose_publication(
     raise _none(session, database, table, publisher)
 
 
-def _own(session: Session, publisher: str | None) -> Publication:
-    """Raises NotPermitted for a login that is not of the account that is named as the publisher."""
-    rows = session.read(upstream_sql.own_account()).rows
+def _own(session: Session, publisher: str | None) -> Publication | None:
+    """None for a login of another account than sys where the server does not say which. Raises NotPermitted for a login
+    that is not of the account that is named as the publisher."""
+    try:
+        rows = session.read(upstream_sql.own_account()).rows
+    except (StatementUnknown, StatementFailed):
+        if session.endpoint.account.lower() == SYS_ACCOUNT:
+            raise
+        return None
     if len(rows) != 1 or len(rows[0]) != len(("name", "id")):
         raise BadAnswer(f"it has {len(rows)} rows", subject="account of the login")
     account = text(rows[0][0], "account of the login")
@@ -422,7 +430,7 @@ def _check_role(session: Session) -> None:
     if answer is None or len(answer.rows) != 1 or len(answer.rows[0]) != 1:
         return
     account, role = session.endpoint.account.lower(), text(answer.rows[0][0], "current role").lower()
-    wanted = _ADMIN_ROLES.get(account, _ADMIN_ROLE)
+    wanted = _ADMIN_ROLES.get(account, ADMIN_ROLE)
     if role and role != wanted:
         # MatrixOne grants these roles only to the account's administrators.
         user, who = "<administrator>", f"administrator of {account}"
