@@ -53,7 +53,8 @@ def create_snapshot(
     server waits for a lock: it creates what was given up when the lock is free, with the time of then, and the last
     attempt finds that. SnapshotOutcomeUnknown and SnapshotWaits are raised only if no attempt was answered.
     """
-    _create(session, name, upstream_sql.create_snapshot(name, database, publication.publisher, publication.name, table))
+    through = publication.publisher, publication.name or None
+    _create(session, name, upstream_sql.create_snapshot(name, database, *through, table))
 
 
 def create_account_snapshot(session: Session, name: str, publication: Publication, database: str) -> None:
@@ -76,7 +77,7 @@ def drop_snapshot(session: Session, name: str, publication: Publication) -> None
     `create_snapshot` does; PublicationMissing."""
     if is_of_account(name):
         session.read(upstream_sql.drop_own_snapshot(name), also=(SnapshotOutcomeUnknown,))
-    statement = upstream_sql.drop_snapshot(marker_of(name), publication.publisher, publication.name)
+    statement = upstream_sql.drop_snapshot(marker_of(name), publication.publisher, publication.name or None)
     try:
         session.read(statement, also=(SnapshotOutcomeUnknown,))
     except PublicationMissing:

@@ -118,8 +118,8 @@ def _snapshot(name: str) -> str:
     return identifier(stored_word(name, "snapshot"))
 
 
-def _from(publisher: str, publication: str) -> str:
-    if not publication:
+def _from(publisher: str, publication: str | None) -> str:
+    if publication is None:  # the login's account has it
         return ""
     owner, name = identifier(stored_word(publisher, "publisher")), identifier(stored_word(publication, "publication"))
     return f" FROM {owner} PUBLICATION {name}"
@@ -128,8 +128,10 @@ def _from(publisher: str, publication: str) -> str:
 # -- snapshots
 
 
-def create_snapshot(snapshot: str, database: str, publisher: str, publication: str, table: str | None = None) -> str:
-    """Of the whole database, or of one table of it. Without a publication the login's account has it."""
+def create_snapshot(
+    snapshot: str, database: str, publisher: str, publication: str | None, table: str | None = None
+) -> str:
+    """Of the whole database, or of one table of it."""
     scope = f"DATABASE {identifier(database)}" if table is None else f"TABLE {identifier(database)} {identifier(table)}"
     return f"CREATE SNAPSHOT IF NOT EXISTS {_snapshot(snapshot)} FOR {scope}{_from(publisher, publication)}"
 
@@ -141,7 +143,7 @@ def create_account_snapshot(snapshot: str, account: str) -> str:
     return f"CREATE SNAPSHOT IF NOT EXISTS {_snapshot(snapshot)} FOR ACCOUNT {whose}"
 
 
-def drop_snapshot(snapshot: str, publisher: str, publication: str) -> str:
+def drop_snapshot(snapshot: str, publisher: str, publication: str | None) -> str:
     return f"DROP SNAPSHOT IF EXISTS {_snapshot(snapshot)}{_from(publisher, publication)}"
 
 
