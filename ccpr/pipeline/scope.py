@@ -149,6 +149,8 @@ class _Scope:
     def _hidden_tables(self, table: Table) -> Collection[str]:
         """Names of the index tables of a table that was chosen. Patterns may choose thousands of tables, and each
         costs a statement: then only if index tables are copied."""
+        if self._subscription.is_logical:
+            return ()
         if not self._subscription.patterns:
             return index_tables(self._session, self._subscription.publication, table.id, self._named[table.database])
         if not self._subscription.settings.with_indexes:

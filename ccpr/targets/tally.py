@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.sql.quoting import in_backquotes
+from ccpr.mirror.crc32 import crc32_sum
 from ccpr.mirror.row_sums import RowSum, Summing
 from ccpr.schema.choices import Dialect
-from ccpr.targets.crc32 import crc32_sum
 from ccpr.targets.encoding import LoadColumn, for_target
 from ccpr.values.cells import Form, cells, plain_floats
 

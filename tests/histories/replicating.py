@@ -78,11 +78,13 @@ def subscribed(
     table: str | None = None,
     publisher: tuple[str, int] = ("sys", 0),
     settings: Settings | None = None,
+    logical: bool = False,
 ) -> Workspace:
-    """A state folder with one subscription, `NAME`, to the publication `p` of an account."""
+    """A state folder with one subscription, `NAME`, to the publication `p` of an account; or, in logical mode, by a
+    login of that account."""
     workspace = Workspace(folder / "home")
-    endpoint, _ = parse_uri(f"mysql://sys#dump@127.0.0.1:{port}")
-    publication = Publication("p", *publisher)
+    endpoint, _ = parse_uri(f"mysql://{f'{publisher[0]}#admin' if logical else 'sys#dump'}@127.0.0.1:{port}")
+    publication = Publication("" if logical else "p", *publisher)
     subscription = Subscription.new(
         NAME, endpoint, "111", workspace.vault, publication, database, table, settings or Settings()
     )
@@ -272,8 +274,10 @@ def play(
     *,
     replica_of: type[Replica] = Replica,
     databases: str = "",
+    logical: bool = False,
 ) -> None:
-    """`replicate` for a history that was made. `databases`: see `Settings`."""
+    """`replicate` for a history that was made. `databases`: see `Settings`; `logical`: in that mode, of a MatrixOne
+    4.2."""
     circumstances, seed = history.circumstances, history.seed
     settings = Settings(
         with_indexes=circumstances.with_indexes,
@@ -286,10 +290,20 @@ def play(
         with (
             SimulatedUpstream(history.storage) as emulator,
             closing(
-                subscribed(emulator.port, folder, whole, table=table, publisher=publisher, settings=settings)
+                subscribed(
+                    emulator.port,
+                    folder,
+                    whole,
+                    table=table,
+                    publisher=publisher,
+                    settings=settings,
+                    logical=logical,
+                )
             ) as workspace,
             ExitStack() as stack,
         ):
+            if logical:
+                emulator.upgrade("4.2")
             replica = replica_of(history, emulator, workspace)
             if seed % 5 in _SECOND_SNAPSHOT:
                 stack.enter_context(mock.patch.object(appendable, "SHORT_LIST", -1))

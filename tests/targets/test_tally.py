@@ -9,9 +9,9 @@ import pytest
 
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.schema import FAKE_KEY
+from ccpr.mirror.crc32 import crc32_sum
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart
-from ccpr.targets.crc32 import crc32_sum
 from ccpr.targets.database_server import DatabaseServer
 from ccpr.targets.encoding import load_columns
 from ccpr.targets.tally import TableTally

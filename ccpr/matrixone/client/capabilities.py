@@ -65,8 +65,8 @@ class Capabilities:
 
     @property
     def branch_diffs(self) -> bool:
-        """Whether a DATA BRANCH DIFF between two snapshots may be believed (docs/upstream.md, "A tenant's login"). No
-        statement asks for it; it came with the zero dates."""
+        """Whether a DATA BRANCH DIFF between two snapshots answers for all types (docs/upstream.md, "Differences of
+        rows"). No statement asks for it; it came with the zero dates."""
         return bool(self.zero_dates)
 
     def seen_in(self, file: "ObjectFile", created: "Timestamp") -> "Capabilities":

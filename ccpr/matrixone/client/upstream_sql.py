@@ -188,6 +188,10 @@ def select_rows(database: str, table: str, columns: Iterable[str], snapshot: str
     return f"SELECT {names} FROM {_at(database, table, snapshot)}{where and f' WHERE {where}'}"
 
 
+def select_sums(database: str, table: str, expressions: Iterable[str], snapshot: str) -> str:
+    return f"SELECT {', '.join(expressions)} FROM {_at(database, table, snapshot)}"
+
+
 def count_rows(database: str, table: str, snapshot: str) -> str:
     return f"SELECT COUNT(*) FROM {_at(database, table, snapshot)}"
 

@@ -1,6 +1,6 @@
 """Step 2 of logical mode: which tables have changed since the last point, and how their rows are read. A DIFF between
 the two snapshots is asked for its length only; where it must not be believed the whole table is read (decision
-logical-mode; docs/upstream.md, "A tenant's login")."""
+logical-mode; docs/upstream.md, "Differences of rows")."""
 
 import logging
 import threading
@@ -25,6 +25,7 @@ from ccpr.pipeline.copying import CopyJob
 from ccpr.pipeline.errors import ColumnNotCarried, RowsDisagree
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.logical.own_objects import StoredTable
+from ccpr.pipeline.logical.proof import is_due, unproven
 from ccpr.pipeline.results import Listed, RowRead
 from ccpr.pipeline.table_lists import TableFailures
 from ccpr.schema.ddl_diff import same_definition
@@ -162,6 +163,11 @@ def _read_of(
         return RowRead(whole or "it is new", count_at(session, table, ref.name))
     if not same_definition(before.table, table):
         return RowRead("it is defined differently", count_at(session, table, ref.name))
+    if last is not None and is_due(table.id, iteration.lsn):
+        manifest = iteration.mirror.manifest(before.ref)
+        if wrong := unproven(session, iteration.mirror, manifest, last.at, before.table, base.name):
+            _log.warning("table %s: %s, all of it is read", table.qualified_name, wrong)
+            return RowRead(wrong, count_at(session, table, ref.name))
     try:
         rows = _number(session, changed_rows(table, before, ref.name, base.name, count=True), table)
     except (StatementFailed, ConnectionLost) as error:
@@ -177,8 +183,8 @@ def _read_of(
 
 
 def _tells_deleted_rows(stored: StoredTable) -> bool:
-    """Whether a difference has all rows that went; those that came it has (docs/upstream.md, "A tenant's login"). They
-    are looked up by their keys, whose fractions of seconds are cut; and in a table without a key by a number, as a
+    """Whether a difference has all rows that went; those that came it has (docs/upstream.md, "Differences of rows").
+    They are looked up by their keys, whose fractions of seconds are cut; and in a table without a key by a number, as a
     value of the first column's type: whole numbers and texts hold it, or make the statement fail."""
     if stored.key.hidden:
         return stored.columns[0].type.oid in _TELLING
