@@ -56,7 +56,8 @@ _TELLING = types.TEXT_TYPES | {
     types.UINT64,
 }
 MOST_ROWS = 2_000_000  # of a difference, which is in memory as a whole
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 
