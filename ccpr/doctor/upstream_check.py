@@ -179,13 +179,11 @@ def _scope(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
     wanted = Subscription(
         "", "", upstream.endpoint, "", publication, upstream.database, upstream.table, upstream.settings
     )
+    found = f"{publication.publisher}.{publication.name} covers {wanted.scope} and admits the login; {wanted.way}"
     if wanted.is_logical:
-        yield Check("upstream", "publication", Verdict.OK, "none is needed: the login's account has the database")
+        found = f"none is needed; {wanted.way}"
         check_logical(session, wanted, probe(session, upstream.known))
-    else:
-        found = f"{publication.publisher}.{publication.name} covers {wanted.scope} and admits the login"
-        yield Check("upstream", "publication", Verdict.OK, found)
-    yield Check("upstream", "mode", Verdict.OK, wanted.way)
+    yield Check("upstream", "publication", Verdict.OK, found)
     databases: Sequence[str] = [upstream.database]
     if wanted.of_account:
         databases = check_databases(session, wanted)

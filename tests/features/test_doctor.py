@@ -112,7 +112,7 @@ def test_an_upstream_that_is_not_there_is_one_failure(recordings: Path, home: Pa
 @pytest.mark.parametrize(
     ("login", "options", "what", "code"),
     [
-        ("acc1#admin", [], "role", "NOT_PERMITTED"),
+        ("acc1#admin", [], "publication", "NOT_PERMITTED"),
         ("sys#dump", ["--database", "nowhere"], "publication", "DATABASE_MISSING"),
         ("sys#dump", ["--publication", "none", "--publisher", "nobody"], "publication", "ACCOUNT_MISSING"),
         ("sys#dump", ["--table", "nothing"], "publication", "TABLE_MISSING"),
