@@ -201,8 +201,8 @@ def test_it_is_shown_as_what_it_is(source: Source) -> None:
     assert (schema["views"], schema["unreadable"]) == ([], [])
     doctor = {check["what"]: check["told"] for check in command("doctor", "s")["checks"]}
     assert doctor["publication"] == (
-        "acc1.p covers shop_*,crm of account acc1 (tables item) and admits the login; physical: object files are copied, "
-        "through publication acc1.p"
+        "acc1.p covers shop_*,crm of account acc1 (tables item) and admits the login; physical: object files are "
+        "copied, through publication acc1.p"
     )
     assert doctor["databases"] == "3: crm, shop_1, shop_2"
     assert doctor["tables"] == "6 tables, 3 of them match: tables item; not replicated: crm.v (view)"
