@@ -53,6 +53,11 @@ _COLUMNS: Mapping[str, str] = {
 }
 
 
+def columns_of(name: str) -> Sequence[str]:
+    """Of a table of `information_schema`; none of one that there is not."""
+    return [one.rstrip("#") for one in _COLUMNS.get(name.lower(), "").split()]
+
+
 def catalog_table(
     workspace: Workspace,
     databases: Sequence[Database],

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 256 << 20  # of one statement
 MOST_AT_ONCE = 4  # statements of all sessions; the others wait
 MOST_ROWS = 10_000_000  # of one result
+MOST_ROWS_KEPT = 200_000  # of one that is not streamed
 BATCH_ROWS = 2048
 _log = logging.getLogger(__name__)
 
@@ -122,6 +123,20 @@ class QueryRunner:
                         return
 
         return FramedRows(columns, frames, max(1.0, until - time.monotonic()) + 1.0)
+
+    def table_of(self, sql: str, tables: dict[str, PointTable | ConditionedRows | pa.Table]) -> pa.Table:
+        """All rows of a query that is known to have few. Raises StatementError 1104 for one that has not."""
+        self._held.close()
+        seconds, found, count = self._limits.seconds, list[pa.RecordBatch](), 0
+        with ExitStack() as held:
+            reader = self._start(sql, tables, held, time.monotonic() + seconds, seconds)
+            for batch in self._batches(reader, sql):
+                found.append(batch)
+                count += batch.num_rows
+                if count > MOST_ROWS_KEPT:
+                    text = f"the result has more than {MOST_ROWS_KEPT} rows: ask for fewer"
+                    raise StatementError(1104, text, "42000")
+            return pa.Table.from_batches(found, reader.schema)
 
     def _start(
         self,

@@ -20,13 +20,14 @@ from ccpr.matrixone.sql.lexer import Token
 from ccpr.mirror.points import FIRST_INSTANT, Point, TableRef
 from ccpr.mirror.sql import PointTable
 from ccpr.mysql import admin_statements
+from ccpr.mysql.catalog_queries import CatalogQuery, catalog_query
 from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, MO_CATALOG, catalog_table
 from ccpr.mysql.login_limits import ConditionedRows, condition_sql
 from ccpr.mysql.query_runner import QueryLimits, QueryRunner, connected, exact_reading, told
 from ccpr.mysql.replicas import Database, Replicas, ServedReplica
 from ccpr.mysql.select_rules import translated
 from ccpr.mysql.select_scope import ReadTable
-from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, show, texts
+from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, cells_of, show, texts
 from ccpr.mysql.sql_metrics import StatementCounts
 from ccpr.mysql.statement_text import (
     Parameter,
@@ -42,6 +43,7 @@ from ccpr.state.logins import LoginRole, ReadLimits
 
 _T = TypeVar("_T")
 MOST_KEPT = 200  # tables of a session whose manifests stay read
+_DUAL: Final = "dual"  # a table with a row, and no column that a statement could name
 _READ_ONLY: Final = (
     "this is a replica of MatrixOne, kept by ccpr: it answers SELECT, SHOW and statements about subscriptions. "
     "Change the tables upstream"
@@ -200,39 +202,11 @@ class ReplicaSession:
     # ---- SET
 
     def _set(self, tokens: Sequence[Token]) -> Done:
-        place, done = 1, list[tuple[str, str]]()
-        if tokens[place : place + 1] and tokens[place].is_word("NAMES"):
-            done.append(("names", tokens[place + 1].value if len(tokens) > place + 1 else ""))
-            if len(tokens) not in (3, 5):
-                raise refused("this SET NAMES")
-            place = len(tokens)
-        elif any(token.is_word("TRANSACTION") for token in tokens[1:3]):
+        if any(token.is_word("TRANSACTION") for token in tokens[1:3]):
             return Done()  # a reader sees one point, whatever the level
-        while place < len(tokens):
-            place = self._assignment(tokens, place, done)
-        for name, value in done:
+        for name, value in [_assigned(part) for part in _parts(tokens[1:])]:
             self._set_one(name, value)
         return Done(in_transaction=self._in_transaction, autocommit=self._autocommit)
-
-    def _assignment(self, tokens: Sequence[Token], place: int, done: list[tuple[str, str]]) -> int:
-        while place < len(tokens) and tokens[place].is_word("SESSION", "LOCAL", "GLOBAL"):
-            if tokens[place].is_word("GLOBAL"):
-                raise StatementError(1227, "Access denied; SET GLOBAL is not possible here", "42000")
-            place += 1
-        ends = [n for n in range(place, len(tokens)) if tokens[n].kind == "sign" and tokens[n].value == ","]
-        end = ends[0] if ends else len(tokens)
-        part = list(tokens[place:end])
-        if len(part) >= 2 and part[1].value == ":":
-            del part[1]
-        if len(part) not in (3, 4) or part[1].value != "=" or (len(part) == 4 and part[2].value not in "-+"):
-            raise refused("SET of something else than a value that is written out")
-        name = part[0].value.lower()
-        if name.startswith("@@"):
-            name = name.removeprefix("@@").removeprefix("session.").removeprefix("local.")
-        elif name.startswith("@"):
-            raise refused("a variable of the user (@name)")
-        done.append((name, "".join(token.value for token in part[2:])))
-        return end + 1
 
     def _set_one(self, name: str, value: str) -> None:
         plain = value.lower()
@@ -309,7 +283,10 @@ class ReplicaSession:
 
     # ---- SELECT
 
-    def _select(self, text: StatementText, *, binary: bool) -> FramedRows:
+    def _select(self, text: StatementText, *, binary: bool) -> FramedRows | ResultSet:
+        catalog = catalog_query(text, self.database, self._constant)
+        if catalog is not None:
+            return self._of_catalog(catalog, text.names)
         held = ExitStack()
         reader = _StatementTables(self, text, held)
         try:
@@ -320,6 +297,17 @@ class ReplicaSession:
         return self._runner.rows_of(
             found, reader.used, held, binary=binary, most=self._most_rows, seconds=self._seconds
         )
+
+    def _of_catalog(self, query: CatalogQuery, names: Sequence[str]) -> ResultSet:
+        tables = dict[str, PointTable | ConditionedRows | pa.Table]()
+        with ExitStack() as held:  # points are read while the tables are made
+            for name in query.tables:
+                found = self.catalog_table(INFORMATION_SCHEMA, name, held)
+                if found is None:
+                    raise StatementError(1109, f"Unknown table '{name:.100}' in {INFORMATION_SCHEMA}", "42S02")
+                tables[name] = found[0]
+        rows = self._runner.table_of(query.sql, tables)
+        return cells_of(rows if self._most_rows is None else rows.slice(0, self._most_rows), names)
 
     def read_table(self, database: Database, name: str, point: Point) -> tuple[PointTable | ConditionedRows, ReadTable]:
         """Raises StatementError 1146."""
@@ -400,6 +388,9 @@ class _StatementTables:
         self.used: dict[str, PointTable | ConditionedRows | pa.Table] = {}
 
     def table(self, database: str, name: str, point: int | None) -> ReadTable:
+        if not database and name.lower() == _DUAL and point is None:
+            self.used[_DUAL] = pa.table({_DUAL: [0]})
+            return ReadTable(_DUAL, {})
         database = database or self._session.database
         if database.lower() in (INFORMATION_SCHEMA, MO_CATALOG):
             found = self._session.catalog_table(database, name, self._held)
@@ -434,6 +425,40 @@ def _is_of_subscriptions(first: str, second: str, tokens: Sequence[Token]) -> bo
     if (second in ("DATABASE", "TABLE") and first == "CREATE") or second == "PUBLICATIONS":
         return any(one.is_word("FROM") for one in tokens)
     return second in ("SUBSCRIPTION", "SUBSCRIPTIONS", "LAKE", "LAKES")
+
+
+def _parts(tokens: Sequence[Token]) -> Sequence[Sequence[Token]]:
+    """What stands between the commas that are in no parentheses."""
+    parts, depth = [list[Token]()], 0
+    for token in tokens:
+        depth += token.is_sign("(") - token.is_sign(")")
+        if token.is_sign(",") and not depth:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _assigned(part: Sequence[Token]) -> tuple[str, str]:
+    """The variable's name and its value. Raises StatementError 1227, StatementRefused."""
+    words = [token for token in part if not token.is_word("SESSION", "LOCAL")]
+    if words and words[0].is_word("NAMES") and len(words) in (2, 4):
+        return "names", words[1].value
+    if words and words[0].is_word("GLOBAL"):
+        raise StatementError(1227, "Access denied; SET GLOBAL is not possible here", "42000")
+    if len(words) >= 2 and words[1].is_sign(":"):
+        del words[1]
+    name, values = words[0].value.lower() if words else "", words[2:]
+    if name.startswith("@@"):
+        name = name.removeprefix("@@").removeprefix("session.").removeprefix("local.")
+    elif name.startswith("@"):
+        raise refused("a variable of the user (@name)")
+    if name == "sql_mode" and len(values) == 6 and values[0].is_word("CONCAT"):  # CONCAT(@@sql_mode, ',…')
+        values = values[4:5]
+    is_signed = len(values) == 2 and values[0].value in ("-", "+")
+    if len(words) < 3 or not words[1].is_sign("=") or not (len(values) == 1 or is_signed):
+        raise refused("SET of something else than a value that is written out")
+    return name, "".join(token.value for token in values)
 
 
 def _decoded(text: bytes) -> str:

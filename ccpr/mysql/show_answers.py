@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from ccpr.matrixone.server.answers import VAR_STRING, ResultColumn, ResultSet, StatementError
+import pyarrow as pa
+
+from ccpr.matrixone.server.answers import BIGINT, VAR_STRING, ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.like import Like
 from ccpr.matrixone.server.select_values import variables_of
 from ccpr.matrixone.server.tokens import Tokens
@@ -13,7 +15,7 @@ from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, MO_CATALOG, column_row
 from ccpr.mysql.replicas import Database
 from ccpr.mysql.statement_text import refused
 
-_UTF8 = 45
+_UTF8, _BINARY = 45, 63
 _CHARSETS: Final = frozenset(("utf8", "utf8mb3", "utf8mb4"))
 VARIABLES: Final[Mapping[str, str | int]] = {
     **variables_of("ccpr"),
@@ -79,6 +81,21 @@ def texts(head: str | Sequence[str], rows: Iterable[Sequence[Any]]) -> ResultSet
     cells = [tuple(None if cell is None else str(cell) for cell in row) for row in rows]
     names = head.split(",") if isinstance(head, str) else head
     return ResultSet(tuple(ResultColumn(name, VAR_STRING, _UTF8) for name in names), cells)
+
+
+def cells_of(found: pa.Table, names: Sequence[str]) -> ResultSet:
+    """A small table: whole numbers and texts."""
+    kinds = [pa.types.is_integer(one.type) or pa.types.is_boolean(one.type) for one in found.schema]
+    named = names if len(names) == len(found.schema) and "*" not in names else found.schema.names
+    columns = tuple(
+        ResultColumn(name, BIGINT, _BINARY) if is_whole else ResultColumn(name, VAR_STRING, _UTF8)
+        for name, is_whole in zip(named, kinds, strict=True)
+    )
+    cells = [
+        [None if cell is None else int(cell) if is_whole else str(cell) for cell in column.to_pylist()]
+        for column, is_whole in zip(found.columns, kinds, strict=True)
+    ]
+    return ResultSet(columns, list(zip(*cells, strict=True)))
 
 
 def _databases(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:

@@ -147,7 +147,7 @@ def check(served: Served, seconds: float) -> None:
     served.server._replicas.let_go(at_once=True)
     row = served.workspace.log.row("s")
     assert served.workspace.of(row).pins.all() == []
-    assert command("verify", "s", "--deep", "--repair")["damage"] == []
+    assert command("verify", "s", "--deep", "--repair")["sound"]
     assert served.ask(f"SELECT {EACH.format(at='')}")[0][1:] == (len(readers.times), len(readers.times))
 
 

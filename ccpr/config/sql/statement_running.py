@@ -3,7 +3,7 @@ calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from ccpr.config.sql.statement_parser import READABLE
 from ccpr.config.sql.subscription_statements import (
@@ -16,6 +16,7 @@ from ccpr.config.sql.subscription_statements import (
     ShowPublications,
     ShowStatus,
     ShowSubscriptions,
+    SubscriptionStatement,
 )
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Offer, all_offers
@@ -27,17 +28,6 @@ from ccpr.service.status import SubscriptionStatus, read_status
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import SubscriptionExists, SubscriptionMissing
 
-SubscriptionStatement: TypeAlias = (
-    CreateSubscription
-    | AlterSubscription
-    | PauseSubscription
-    | ResumeSubscription
-    | DropSubscription
-    | ShowSubscriptions
-    | ShowStatus
-    | ShowPublications
-    | SelectSubscriptions
-)
 STATUS = (
     "subscription_name",
     "state",

@@ -148,7 +148,7 @@ class ShowLakes:
     subscription: str
 
 
-Statement: TypeAlias = (
+SubscriptionStatement: TypeAlias = (
     CreateSubscription
     | AlterSubscription
     | PauseSubscription
@@ -158,7 +158,6 @@ Statement: TypeAlias = (
     | ShowStatus
     | ShowPublications
     | SelectSubscriptions
-    | CreateLake
-    | DropLake
-    | ShowLakes
 )
+LakeStatement: TypeAlias = CreateLake | DropLake | ShowLakes
+Statement: TypeAlias = SubscriptionStatement | LakeStatement
