@@ -46,6 +46,12 @@ _COLUMNS: Mapping[str, str] = {
     "PARAMETER_NAME DATA_TYPE",
     "triggers": "TRIGGER_CATALOG TRIGGER_SCHEMA TRIGGER_NAME EVENT_MANIPULATION EVENT_OBJECT_SCHEMA EVENT_OBJECT_TABLE",
     "events": "EVENT_CATALOG EVENT_SCHEMA EVENT_NAME EVENT_TYPE STATUS",
+    "check_constraints": "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME CHECK_CLAUSE",
+    "user_privileges": "GRANTEE TABLE_CATALOG PRIVILEGE_TYPE IS_GRANTABLE",
+    "schema_privileges": "GRANTEE TABLE_CATALOG TABLE_SCHEMA PRIVILEGE_TYPE IS_GRANTABLE",
+    "table_privileges": "GRANTEE TABLE_CATALOG TABLE_SCHEMA TABLE_NAME PRIVILEGE_TYPE IS_GRANTABLE",
+    "column_privileges": "GRANTEE TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME PRIVILEGE_TYPE IS_GRANTABLE",
+    "keywords": "WORD RESERVED#",
     "partitions": "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME PARTITION_NAME",
     "engines": "ENGINE SUPPORT COMMENT TRANSACTIONS XA SAVEPOINTS",
     "character_sets": "CHARACTER_SET_NAME DEFAULT_COLLATE_NAME DESCRIPTION MAXLEN#",
@@ -115,7 +121,8 @@ def created_of(table: Table) -> CreateTable | None:
 
 def type_of(column: Column) -> str:
     try:
-        return str(ColumnType.of(column))
+        shown = str(ColumnType.of(column))
+        return "tinyint(1)" if shown == "bool" else shown  # as MySQL calls it, and tools know it
     except ValueError:
         return "unknown"
 

@@ -56,6 +56,9 @@ MODES_REFUSED: Final = frozenset(_MODES.split())
 class ShowingSession(Protocol):
     """What a session knows."""
 
+    user: str
+    number: int
+    address: str
     database: str
 
     def databases(self) -> Mapping[str, Database]: ...
@@ -197,6 +200,16 @@ def _variables(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet
     return texts("Variable_name,Value", [(name, VARIABLES[name]) for name in _liked(tokens, found, ignore_case=True)])
 
 
+def _grants(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
+    return texts(f"Grants for {session.user}@%", [(f"GRANT SELECT ON *.* TO `{session.user}`@`%`",)])
+
+
+def _processes(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
+    """Itself: others are nobody's business."""
+    row = session.number, session.user, session.address, session.database or None, "Query", 0, "", None
+    return texts("Id,User,Host,db,Command,Time,State,Info", [row])
+
+
 def _fixed(head: str, *row: str) -> Any:
     """What is the same for all, whatever is asked of it: one row, or none."""
     return lambda session, tokens, full: texts(head, [row] if row else [])
@@ -213,6 +226,8 @@ _SHOWN: Mapping[str, Any] = {
     **dict.fromkeys(("create database", "create schema"), _create_database),
     **dict.fromkeys(("variables", "session variables", "global variables"), _variables),
     **dict.fromkeys(("status", "session status", "global status"), _fixed("Variable_name,Value")),
+    "grants": _grants,
+    "processlist": _processes,
     "errors": _fixed("Level,Code,Message"),
     **dict.fromkeys(("procedure status", "function status"), _ROUTINES),
     "triggers": _fixed("Trigger,Event,Table,Statement,Timing,Created"),

@@ -39,7 +39,8 @@ MORE_RESULTS: Final = 8
 OK: Final = b"\x00\x00\x00" + AUTOCOMMIT.to_bytes(2, "little") + b"\x00\x00"
 EOF: Final = b"\xfe\x00\x00" + AUTOCOMMIT.to_bytes(2, "little")
 EOF_WITH_MORE: Final = b"\xfe\x00\x00" + (AUTOCOMMIT | MORE_RESULTS).to_bytes(2, "little")
-_DISPLAY_LENGTH = {TINY: 4, SMALL: 6, INT: 11, TIMESTAMP: 26, BIGINT: 20, BLOB_TEXT: 0xFFFFFFFF}
+_DECIMAL = 246
+_DISPLAY_LENGTH = {_DECIMAL: 39, TINY: 4, SMALL: 6, INT: 11, TIMESTAMP: 26, BIGINT: 20, BLOB_TEXT: 0xFFFFFFFF}
 
 
 class Hangup(ConnectionError):
@@ -262,6 +263,8 @@ def ok_of(done: Done, *, has_more: bool) -> bytes:
 def column_definition(column: ResultColumn) -> bytes:
     name = column.name.encode("utf-8", "replace")  # clients decode it
     length = _DISPLAY_LENGTH.get(column.type, 65535)
+    if column.type == _DECIMAL and column.decimals:  # clients compute its digits from this: 38, a sign, and a point
+        length += 1
     tail = column.charset.to_bytes(2, "little") + length.to_bytes(4, "little") + bytes((column.type,))
     tail += column.flags.to_bytes(2, "little") + bytes((column.decimals, 0, 0))
     return prefixed(b"def") + b"\0\0\0" + prefixed(name) + prefixed(name) + b"\x0c" + tail

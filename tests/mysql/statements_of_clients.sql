@@ -1,0 +1,105 @@
+-- What clients and tools ask when they connect, in their trees and for a first look at rows, in our own words: each
+-- is answered. `d` has the tables `a` and `orders` of tests/mysql/test_tools.py.
+-- at connect
+SELECT 1
+SELECT 1 FROM DUAL
+SELECT VERSION()
+SELECT DATABASE()
+SELECT CONNECTION_ID()
+SELECT CURRENT_USER()
+SELECT @@version_comment LIMIT 1
+SELECT @@session.autocommit
+SELECT @@transaction_isolation, @@tx_isolation
+SELECT @@lower_case_table_names
+SELECT @@character_set_server, @@collation_server
+SELECT @@max_allowed_packet, @@wait_timeout, @@net_write_timeout
+SELECT @@sql_mode
+SELECT @@system_time_zone, @@time_zone
+SHOW VARIABLES
+SHOW VARIABLES LIKE 'lower_case_%'
+SHOW SESSION VARIABLES LIKE 'sql_mode'
+SHOW VARIABLES WHERE Variable_name = 'version' OR Variable_name = 'time_zone'
+SHOW STATUS
+SHOW ENGINES
+SHOW CHARACTER SET
+SHOW COLLATION
+SHOW PLUGINS
+SHOW WARNINGS
+SHOW GRANTS
+SHOW FULL PROCESSLIST
+SET NAMES utf8mb4
+SET NAMES 'utf8mb4' COLLATE 'utf8mb4_bin'
+SET autocommit = 1, sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES'), NAMES utf8mb4
+SET character_set_results = NULL
+SET SESSION TRANSACTION READ ONLY
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED
+SET time_zone = '+00:00'
+SET SQL_SELECT_LIMIT = DEFAULT
+SET net_write_timeout = 600
+USE d
+-- trees
+SHOW DATABASES
+SHOW DATABASES LIKE 'd'
+SHOW TABLES
+SHOW FULL TABLES
+SHOW FULL TABLES FROM `d` LIKE 'orders'
+SHOW TABLE STATUS FROM d
+SHOW TABLE STATUS LIKE 'orders'
+SHOW COLUMNS FROM orders
+SHOW FULL COLUMNS FROM `orders` FROM `d`
+SHOW FULL FIELDS FROM `d`.`orders`
+DESCRIBE orders
+DESC d.orders
+SHOW INDEX FROM orders
+SHOW KEYS FROM `orders` FROM `d`
+SHOW CREATE TABLE `d`.`orders`
+SHOW CREATE DATABASE d
+SHOW TRIGGERS FROM d
+SHOW EVENTS FROM d
+SHOW PROCEDURE STATUS
+SHOW FUNCTION STATUS
+SELECT SCHEMA_NAME FROM information_schema.SCHEMATA
+SELECT SCHEMA_NAME AS `name`, DEFAULT_COLLATION_NAME FROM INFORMATION_SCHEMA.SCHEMATA ORDER BY 1
+SELECT table_schema, table_name, table_type FROM information_schema.tables WHERE table_schema NOT IN ('mysql', 'sys')
+SELECT * FROM information_schema.TABLES t WHERE t.TABLE_SCHEMA = 'd' AND t.TABLE_TYPE LIKE 'BASE%' ORDER BY t.TABLE_NAME
+SELECT TABLE_NAME, TABLE_ROWS, DATA_LENGTH + INDEX_LENGTH AS size FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd'
+SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()
+SELECT * FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'd' ORDER BY TABLE_NAME, ORDINAL_POSITION
+SELECT COLUMN_NAME, IF(IS_NULLABLE = 'YES', 1, 0) AS nullable FROM information_schema.COLUMNS WHERE TABLE_NAME = 'orders'
+SELECT c.COLUMN_NAME, c.ORDINAL_POSITION - 1 AS place, c.COLUMN_KEY = 'PRI' AS pk FROM information_schema.columns AS c
+SELECT GROUP_CONCAT(COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR ', ') FROM information_schema.COLUMNS GROUP BY TABLE_NAME
+SELECT UPPER(DATA_TYPE), LOCATE('unsigned', COLUMN_TYPE) FROM information_schema.COLUMNS WHERE EXTRA COLLATE utf8mb4_bin LIKE '%'
+SELECT TABLE_NAME AS TABLE_TYPE FROM information_schema.TABLES HAVING TABLE_TYPE IN ('orders', NULL) ORDER BY TABLE_TYPE
+SELECT INDEX_NAME, NOT NON_UNIQUE AS is_unique FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = 'd' AND SEQ_IN_INDEX = 1
+SELECT CONSTRAINT_NAME, CONSTRAINT_TYPE FROM information_schema.TABLE_CONSTRAINTS WHERE TABLE_SCHEMA = 'd'
+SELECT k.COLUMN_NAME FROM information_schema.TABLE_CONSTRAINTS t JOIN information_schema.KEY_COLUMN_USAGE k USING (CONSTRAINT_NAME, TABLE_SCHEMA, TABLE_NAME) WHERE t.CONSTRAINT_TYPE = 'PRIMARY KEY'
+SELECT a.TABLE_NAME, a.REFERENCED_TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE a WHERE a.REFERENCED_TABLE_SCHEMA IS NOT NULL
+SELECT CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = 'd'
+SELECT cc.CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS cc
+SELECT * FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = 'd' AND ROUTINE_TYPE IN ('PROCEDURE', 'FUNCTION')
+SELECT TABLE_NAME, VIEW_DEFINITION FROM information_schema.VIEWS WHERE TABLE_SCHEMA = 'd'
+SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = 'd'
+SELECT EVENT_NAME FROM information_schema.EVENTS
+SELECT PARTITION_NAME FROM information_schema.PARTITIONS WHERE TABLE_NAME = 'orders' AND PARTITION_NAME IS NOT NULL
+SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS
+SELECT COLLATION_NAME, IS_DEFAULT FROM information_schema.COLLATIONS
+SELECT ENGINE, SUPPORT FROM information_schema.ENGINES
+SELECT PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES
+SELECT WORD FROM INFORMATION_SCHEMA.KEYWORDS WHERE RESERVED = 1
+SELECT t.name, t.n FROM (SELECT TABLE_NAME AS name, COUNT(*) AS n FROM information_schema.COLUMNS GROUP BY TABLE_NAME) AS t
+-- rows
+SELECT * FROM orders LIMIT 200
+SELECT * FROM `d`.`orders` LIMIT 0, 200
+SELECT COUNT(*) FROM `orders`
+SELECT `orders`.`id` AS `id`, `orders`.`total` AS `total` FROM `orders` WHERE `orders`.`paid` = TRUE LIMIT 2000
+SELECT SUM(`total`) AS `sum`, `customer` FROM `d`.`orders` GROUP BY `customer` ORDER BY `customer` ASC
+SELECT DATE(`placed`) AS `day`, COUNT(*) AS `count` FROM `orders` GROUP BY DATE(`placed`) ORDER BY DATE(`placed`) ASC
+SELECT DATE_FORMAT(placed, '%Y-%m') AS month, AVG(total) FROM orders GROUP BY DATE_FORMAT(placed, '%Y-%m') ORDER BY 1
+SELECT COUNT(DISTINCT customer), MIN(placed), MAX(placed) FROM orders
+SELECT customer FROM orders WHERE placed >= '2026-01-02' AND placed < '2026-02-01' ORDER BY placed DESC LIMIT 5
+SELECT id FROM orders WHERE customer IN ('c1', 'c2') AND total BETWEEN 1 AND 100 ORDER BY id
+SELECT o.id, a.v FROM orders o LEFT JOIN a ON a.n = o.id ORDER BY o.id LIMIT 10
+SELECT q.customer, q.n FROM (SELECT customer, COUNT(*) AS n FROM orders GROUP BY customer) AS q WHERE q.n > 1
+WITH t AS (SELECT customer, total FROM orders WHERE paid) SELECT customer, MAX(total) FROM t GROUP BY customer
+SELECT CASE WHEN total > 100 THEN 'big' ELSE 'small' END AS size, COUNT(*) FROM orders GROUP BY 1
+SELECT id FROM orders WHERE customer LIKE 'c%' AND born IS NOT NULL ORDER BY total DESC, id LIMIT 3 OFFSET 2
