@@ -124,10 +124,12 @@ class QueryRunner:
 
         return FramedRows(columns, frames, max(1.0, until - time.monotonic()) + 1.0)
 
-    def table_of(self, sql: str, tables: dict[str, PointTable | ConditionedRows | pa.Table]) -> pa.Table:
+    def table_of(
+        self, sql: str, tables: dict[str, PointTable | ConditionedRows | pa.Table], seconds: float | None = None
+    ) -> pa.Table:
         """All rows of a query that is known to have few. Raises StatementError 1104 for one that has not."""
         self._held.close()
-        seconds, found, count = self._limits.seconds, list[pa.RecordBatch](), 0
+        seconds, found, count = seconds or self._limits.seconds, list[pa.RecordBatch](), 0
         with ExitStack() as held:
             reader = self._start(sql, tables, held, time.monotonic() + seconds, seconds)
             for batch in self._batches(reader, sql):

@@ -306,7 +306,7 @@ class ReplicaSession:
                 if found is None:
                     raise StatementError(1109, f"Unknown table '{name:.100}' in {INFORMATION_SCHEMA}", "42S02")
                 tables[name] = found[0]
-        rows = self._runner.table_of(query.sql, tables)
+        rows = self._runner.table_of(query.sql, tables, self._seconds)
         return cells_of(rows if self._most_rows is None else rows.slice(0, self._most_rows), names)
 
     def read_table(self, database: Database, name: str, point: Point) -> tuple[PointTable | ConditionedRows, ReadTable]:
