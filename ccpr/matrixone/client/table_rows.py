@@ -4,6 +4,7 @@ record batches: what is in memory is one block of the answer. docs/upstream.md, 
 
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NoReturn
 
 import pyarrow as pa
@@ -13,12 +14,17 @@ from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.cell_values import cell_values
 from ccpr.matrixone.client.column_stream import AnswerColumns
 from ccpr.matrixone.client.errors import BadAnswer
-from ccpr.matrixone.client.upstream_session import Session
+from ccpr.matrixone.client.upstream_session import Session, integer
 from ccpr.matrixone.objects import types
-from ccpr.matrixone.schema import Column
+from ccpr.matrixone.schema import Column, Table
 
 FLAG = "flag"  # of a difference: INSERT, UPDATE (with the new values) or DELETE (with the old ones)
 _FLAGS = pa.array(["INSERT", "UPDATE", "DELETE"])
+RANGE_ROWS = 500_000  # that are worth a statement of their own
+_WHOLE_NUMBERS = (
+    *(types.INT8, types.INT16, types.INT32, types.INT64),
+    *(types.UINT8, types.UINT16, types.UINT32, types.UINT64),
+)
 _BEFORE_DIFFERENCES = 2  # columns of a difference: what is compared, the flag
 
 
@@ -53,6 +59,28 @@ def read_differences(
         cells = zip(block.arrays[_BEFORE_DIFFERENCES:], columns, strict=True)
         arrays = [cell_values(found, column, numbered=True) for found, column in cells]
         yield pa.RecordBatch.from_arrays([flags, *arrays], schema=schema)
+
+
+def key_ranges(session: Session, table: Table, column: Column, snapshot: str, rows: int, most: int) -> tuple[str, ...]:
+    """Conditions by which a whole read is divided, each row in one of them: as many as the rows are worth, at most so
+    many; one, without a condition, where the column of the key is no whole number. All read the same snapshot, so each
+    can be read in a session of its own, and again if it is cut off.
+
+    `column` is the first one of the key, or the hidden number of a row without one: none of them is NULL. What a range
+    has is found by the zone maps; how many rows that are is not known before.
+    """
+    parts = min(rows // RANGE_ROWS, most)
+    if column.type.oid not in _WHOLE_NUMBERS or column.labels or parts < 2:
+        return ("",)
+    answer = session.read(upstream_sql.select_ends(table.database, table.name, column.name, snapshot))
+    if len(answer.rows) != 1 or len(answer.rows[0]) != 2:
+        raise BadAnswer("it is not two numbers", subject=f"column {column.name} of table {table.qualified_name}")
+    low, high = (
+        integer(cell, f"{column.name} of table {table.qualified_name}", greatest=2**64 - 1) for cell in answer.rows[0]
+    )
+    cuts = sorted({low + (high + 1 - low) * part // parts for part in range(1, parts)} - {low})
+    bounds = [None, *cuts, None]
+    return tuple(upstream_sql.in_range(column.name, *pair) for pair in pairwise(bounds))
 
 
 def _blocks(session: Session, statement: str, columns: Sequence[Column], longest: int) -> Iterator[AnswerColumns]:

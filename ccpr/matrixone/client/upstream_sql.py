@@ -183,7 +183,7 @@ def checkpoint() -> str:
 
 
 def select_rows(database: str, table: str, columns: Iterable[str], snapshot: str, where: str = "") -> str:
-    """`where`: a condition; empty for all rows."""
+    """`where`: a condition, of `in_range` for example; empty for all rows."""
     names = ", ".join(map(identifier, columns))
     return f"SELECT {names} FROM {_at(database, table, snapshot)}{where and f' WHERE {where}'}"
 
@@ -194,6 +194,17 @@ def select_sums(database: str, table: str, expressions: Iterable[str], snapshot:
 
 def count_rows(database: str, table: str, snapshot: str) -> str:
     return f"SELECT COUNT(*) FROM {_at(database, table, snapshot)}"
+
+
+def select_ends(database: str, table: str, column: str, snapshot: str) -> str:
+    """The least and the greatest value of a column."""
+    return f"SELECT MIN({identifier(column)}), MAX({identifier(column)}) FROM {_at(database, table, snapshot)}"
+
+
+def in_range(column: str, first: int | None, stop: int | None) -> str:
+    """The condition that a whole number is at least `first` and below `stop`; None: no such limit."""
+    limits = ((">=", first), ("<", stop))
+    return " AND ".join(f"{identifier(column)} {sign} {limit:d}" for sign, limit in limits if limit is not None)
 
 
 def branch_diff(
