@@ -13,8 +13,11 @@ from ccpr.matrixone.client.object_answers import get_object, object_list
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.retry import Retry
 from ccpr.matrixone.client.table_catalog import read_catalog
+from ccpr.matrixone.client.table_rows import read_differences
 from ccpr.matrixone.client.upstream_session import Session
+from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.schema import Column, SqlType
 from tests.hostile.mutate import boundary, mutated, packed, unpacked
 
 SECONDS = 0.3
@@ -98,6 +101,33 @@ def _ask_list(session: Session) -> None:
         batch.validate(full=True)
 
 
+_KINDS = {
+    "i": (types.INT32, 32, -1), "u": (types.UINT64, 64, -1), "b": (types.BIT, 10, -1), "d": (types.DECIMAL64, 9, 2),
+    "t": (types.TIME, 6, 6), "m": (types.DATETIME, 6, 6), "x": (types.TEXT, 0, 0), "v": (types.VECF32, 2, 0),
+    "f": (types.FLOAT64, 0, -1), "e": (types.ENUM, 0, 0),
+}  # fmt: skip
+_ROW = (
+    b"t",
+    b"UPDATE",
+    b"1",
+    b"2",
+    b"\0\5",
+    b"1.50",
+    b"-10:00:00.500000",
+    b"2026-01-01 10:00:00",
+    b"x",
+    b"[1, 2]",
+    b"NaN",
+    b"2",
+)
+
+
+def _ask_difference(session: Session) -> None:
+    columns = [Column(name, place, SqlType(*kind)) for place, (name, kind) in enumerate(_KINDS.items())]
+    for batch in read_differences(session, "DATA BRANCH DIFF", columns):
+        batch.validate(full=True)
+
+
 _ASKS: tuple[Callable[[Session], Any], ...] = (
     lambda session: session.query("SELECT 1"),
     lambda session: list(session.stream("SELECT 1")),
@@ -106,6 +136,7 @@ _ASKS: tuple[Callable[[Session], Any], ...] = (
     lambda session: upstream_snapshots.snapshot_timestamp(session, "xr_1", _PUBLICATION),
     lambda session: read_catalog(session, _PUBLICATION, "db", "xr_1", Timestamp(5)),
     lambda session: upstream_snapshots.drop_snapshot(session, "xr_1", _PUBLICATION),
+    _ask_difference,
 )
 _COLUMNS: tuple[tuple[bytes, ...], ...] = (
     (b"a",),
@@ -115,6 +146,7 @@ _COLUMNS: tuple[tuple[bytes, ...], ...] = (
     (b"snapshotts",),
     (b"dat_id", b"datname"),
     (),
+    (b"diff t against t", b"flag", *(name.encode() for name in _KINDS)),
 )
 
 
@@ -132,6 +164,11 @@ def _good(ask: int, chance: random.Random) -> bytes:
         rows = [(b"db", b"t", bytes(154), b"1-0", b"0-0", b"1"), (b"db", None, bytes(154), b"1-0", b"0-0", b"0")]
     elif ask == 4:
         rows = [(chance.choice((b"17", b"-1", b"9" * 19, None)),)]
+    elif ask == 7:
+        rows = [
+            _ROW,
+            *([(*_ROW[:2], *chance.choices((*_ROW, None, b""), k=len(_KINDS)))] if chance.random() < 0.5 else []),
+        ]
     return result_set(columns, rows)
 
 

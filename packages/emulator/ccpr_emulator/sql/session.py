@@ -444,6 +444,7 @@ class SqlSession:
             "current_role_name": lambda: self.login.role,
             "current_user_name": lambda: self.login.user,
             "current_account_name": lambda: self.login.account,
+            "current_account_id": lambda: self.storage.accounts[self.login.account],
             "connection_id": lambda: self.number,
             "last_insert_id": lambda: self._last.insert_id,
             "row_count": lambda: self._last.rows,
