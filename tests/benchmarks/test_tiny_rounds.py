@@ -65,7 +65,7 @@ TINY = {
     "two_services": ("--subscriptions", "2", "--interval", "1", "--minutes", "0.1", "--down", "1"),
     "workers": (
         *("--rounds", "1", "--workers", "2", "--copies", "2", "--rows", "5000", "--mbs", "100"),
-        *("--loaded", "40000", "--target-mbs", "100"),
+        *("--loaded", "70000", "--share", "1"),
     ),
 }
 WITH_SPARK = {"engines", "spark_read", "workers"}
@@ -83,6 +83,8 @@ def test_a_tiny_round_ends_with_a_line_of_figures(name: str, recordings: Path, t
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
     if "needs the full recordings" in done.stderr:
         pytest.skip("the sample of recordings has not all that this benchmark needs")
+    if "needs control groups" in done.stderr:
+        pytest.skip("control groups are for root")
     assert done.returncode == 0, done.stderr[-3000:]
     last = done.stdout.splitlines()[-1]
     assert LAST_LINE.fullmatch(last), last
