@@ -22,7 +22,7 @@ QUERIES = tuple(Path(__file__).with_suffix(".sql").read_text().strip().removesuf
 DATABASE = "tpch"
 _OBJECT_ROWS = 16 * 8192
 _MONEY = "decimal(15,2) not null"
-_TEXT = "varchar(160) not null"
+_TEXT = "varchar(200) not null"
 _INT = "int not null"
 TABLES: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {  # columns, primary key
     "region": ({"r_regionkey": _INT, "r_name": _TEXT, "r_comment": _TEXT}, ("r_regionkey",)),
