@@ -1,12 +1,14 @@
 """Functions of dates and moments."""
 
 import re
+from calendar import monthrange
+from datetime import date, datetime, timedelta
 
 from sqlglot import exp
 
 from ccpr.mysql.expression_rules import Expressions, Rules, rule
 from ccpr.mysql.statement_text import TEXT_MARK, refused
-from ccpr.mysql.terms import Term, made, text_sql
+from ccpr.mysql.terms import Term, made, moment_literal, text_sql
 from ccpr.mysql.value_kinds import DATE, INT, TEXT, WHOLE, ValueKind
 
 _PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
@@ -61,6 +63,9 @@ def _microseconds(rules: Expressions, node: exp.Anonymous) -> Term:
 
 def as_date(rules: Expressions, node: exp.Expr) -> Term:
     found = rules.moment(node.this, "DATE")
+    if isinstance(found.value, date):
+        value = found.value
+        return moment_literal(value.date() if isinstance(value, datetime) else value)
     return made(f"CAST({found.sql} AS DATE)", DATE, found)
 
 
@@ -132,10 +137,29 @@ def moved(rules: Expressions, node: exp.Expr, interval: exp.Interval, sign: str)
     count = _interval_count(rules, interval.this)
     if found.kind.base == "null":
         return found
+    if isinstance(found.value, date) and isinstance(count.value, int):
+        value = _moved_literal(found.value, unit, -count.value if sign == "-" else count.value)
+        if value is not None:
+            return moment_literal(value, found.kind.digits)
     sql = f"ccpr_moment(CAST({found.sql} AS TIMESTAMP) {sign} to_{unit.lower()}s({count.sql}))"
     if found.kind.base == "date" and unit not in _CLOCK:
         return made(f"CAST({sql} AS DATE)", DATE, found, count)
     return made(sql, ValueKind("datetime", found.kind.digits), found, count)
+
+
+def _moved_literal(value: date, unit: str, count: int) -> date | None:
+    """None if it is none that Python has."""
+    try:
+        if unit in ("DAY", "WEEK"):
+            return value + timedelta(days=count * (7 if unit == "WEEK" else 1))
+        if unit in _CLOCK:
+            at = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+            return at + timedelta(seconds=count * {"HOUR": 3600, "MINUTE": 60, "SECOND": 1}[unit])
+        months = value.year * 12 + value.month - 1 + count * {"MONTH": 1, "QUARTER": 3, "YEAR": 12}[unit]
+        year, month = divmod(months, 12)
+        return value.replace(year=year, month=month + 1, day=min(value.day, monthrange(year, month + 1)[1]))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _interval_count(rules: Expressions, node: exp.Expr) -> Term:

@@ -14,7 +14,19 @@ from decimal import Decimal
 from sqlglot import exp
 
 from ccpr.mysql.statement_text import TEXT_MARK, refused
-from ccpr.mysql.terms import MOST_DIGITS, Term, decimal_sql, double, exact, huge, made, plain, shown, text_sql
+from ccpr.mysql.terms import (
+    MOST_DIGITS,
+    Term,
+    decimal_sql,
+    double,
+    exact,
+    huge,
+    made,
+    moment_literal,
+    plain,
+    shown,
+    text_sql,
+)
 from ccpr.mysql.value_kinds import DATE, DOUBLE, EXACT, INT, NULL, NUMBERS, TEXT, TRUTH, UINT, WHOLE, ValueKind
 
 MOST_INT = 2**63 - 1
@@ -139,8 +151,7 @@ class Expressions:
             node = node.this
         found = self.value(node)
         if found.kind.base == "text" and found.is_literal:
-            sql = written_moment(found)
-            return Term(sql, DATE if sql.startswith("DATE") else ValueKind("datetime", 6 if "." in sql else 0))
+            return written_moment(found)
         if found.kind.base not in ("date", "datetime", "null"):
             raise refused(f"{what} of a {found.kind.base}")
         return found
@@ -220,7 +231,7 @@ class Expressions:
         if bases == {"text"} or len(bases) == 1 or bases <= {"date", "datetime"}:
             return left.sql, right.sql
         if bases in ({"date", "text"}, {"datetime", "text"}):
-            return written_moment(left), written_moment(right)
+            return written_moment(left).sql, written_moment(right).sql
         raise refused(f"{what} of {' and '.join(sorted(bases))}", "MySQL would convert one of them")
 
     def unified(self, terms: Sequence[Term], what: str) -> tuple[list[str], Term]:
@@ -253,14 +264,15 @@ class Expressions:
         return sqls, replace(found, loose=max(found.loose, loose))
 
 
-def written_moment(term: Term) -> str:
+def written_moment(term: Term) -> Term:
+    """A text beside a date or a moment, as one. Raises StatementRefused."""
     if term.kind.base != "text":
-        return term.sql
+        return term
     if isinstance(term.value, str) and _MOMENT.fullmatch(term.value):
         try:
             if len(term.value) == 10:
-                return f"DATE '{date.fromisoformat(term.value)}'"
-            return f"TIMESTAMP '{datetime.fromisoformat(term.value).isoformat(' ')}'"
+                return moment_literal(date.fromisoformat(term.value))
+            return moment_literal(datetime.fromisoformat(term.value), 6 if "." in term.value else 0)
         except ValueError:
             pass
     raise refused("a date compared with text", "only with one written out: '2026-01-31' or '2026-01-31 09:30:00'")

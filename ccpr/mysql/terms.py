@@ -1,11 +1,12 @@
 """A part of a statement: DuckDB's SQL of it, and what MySQL's rules have to know of its value."""
 
 from dataclasses import dataclass
+from datetime import date, datetime
 from decimal import Decimal
 
 from ccpr.mirror.duckdb_rows import quoted
 from ccpr.mysql.statement_text import refused
-from ccpr.mysql.value_kinds import WHOLE, ValueKind
+from ccpr.mysql.value_kinds import DATE, WHOLE, ValueKind
 
 _DIGITS_OF_WORD = 9  # in which MySQL keeps decimals
 DIVISION_DIGITS = 4  # more behind the point than the dividend has
@@ -53,7 +54,7 @@ class Term:
 
     sql: str
     kind: ValueKind
-    value: str | int | Decimal | float | None = None
+    value: str | int | Decimal | float | date | None = None
     aggregate: bool = False
     window: bool = False
     computed: int | None = None
@@ -186,6 +187,13 @@ def plain(term: Term) -> str:
     if isinstance(term.value, int):
         return str(term.value)
     return huge(term) if term.kind.base == "truth" else term.sql
+
+
+def moment_literal(value: date, digits: int = 0) -> Term:
+    """A date, or a date with a time."""
+    if isinstance(value, datetime):
+        return Term(f"TIMESTAMP '{value.isoformat(' ')}'", ValueKind("datetime", digits), value)
+    return Term(f"DATE '{value.isoformat()}'", DATE, value)
 
 
 def text_sql(text: str) -> str:
