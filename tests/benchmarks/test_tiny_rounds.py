@@ -61,6 +61,7 @@ TINY = {
     "soak": ("--minutes", "0.05", "--rate", "10", "--sample", "1"),
     "source": ("--rounds", "1", "--copies", "1"),
     "spark_read": ("--rounds", "1", "--rows", "10000"),
+    "sql_server": ("--rounds", "1", "--scale", "0.001", "--mariadb", "0"),
     "startup": ("--repeat", "1", "--helps", "1", "--no-dagster"),
     "two_services": ("--subscriptions", "2", "--interval", "1", "--minutes", "0.1", "--down", "1"),
     "workers": (
