@@ -97,6 +97,9 @@ fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=100
 histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others; CREATE_AT=commit or prepare (as MatrixOne 4.2) for one kind
 	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(if $(CREATE_AT),CREATE_AT=$(CREATE_AT)) $(BIN)/python -m pytest -q tests/histories
 
+logical-histories: $(INSTALLED) ## random statements of an account's administrator, replicated in logical mode with kills; N=60 SEED=1, CCPR_ACCOUNT=mysql://account#admin:… of a real MatrixOne
+	LOGICAL_HISTORIES=$(or $(N),60) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s --timeout 0 tests/histories/test_account_histories.py
+
 several-histories: $(INSTALLED) ## random histories of several databases of an account, with events between the statements; N=300 SEED=1
 	SEVERAL_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_several.py
 
@@ -161,4 +164,4 @@ clean: ## remove the environment, the demo's state and caches
 	rm -rf .venv demo-run .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench scale service-hour soak dagster-day fuzz histories several-histories several-kills relay-histories disasters histories-database sql-histories lake-histories lake-kills test-cluster target-kills relay-kills restarts reference bounds docs docs-serve rooms kill-matrix value-matrix sample-objects clean
+.PHONY: help install demo demo-recorded demo-lake test tests unit integration slow lint format ui screenshots bench scale service-hour soak dagster-day fuzz histories logical-histories several-histories several-kills relay-histories disasters histories-database sql-histories lake-histories lake-kills test-cluster target-kills relay-kills restarts reference bounds docs docs-serve rooms kill-matrix value-matrix sample-objects clean

@@ -25,6 +25,7 @@ TINY = {
     "lake": ("--rounds", "1", "--rows", "5000", "--no-spark"),
     "large_object": ("--mb", "8"),
     "latency": ("--commits", "2", "--runs", "1"),
+    "logical": ("--rows", "2000"),
     "many_databases": ("--databases", "2", "--tables", "2"),
     "many_objects": ("--objects", "3000", "--tables", "3"),
     "many_tables": ("--tables", "5"),
