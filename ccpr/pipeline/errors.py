@@ -36,6 +36,14 @@ class ColumnNotCarried(Terminal):
     )
 
 
+class DifferenceHangs(Transient):
+    """In logical mode the upstream does not answer what differs in a table; all of it is read."""
+
+    code = "DIFFERENCE_HANGS"
+    about = "statement"
+    default_remedy = "Nothing: the table is read as a whole."
+
+
 class RowsDisagree(Transient):
     """In logical mode the rows that were read of a table are not as many as the upstream counts at the same
     snapshot."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.matrixone.client import upstream_sql
-from ccpr.matrixone.client.errors import BadAnswer, ConnectionLost, StatementFailed
+from ccpr.matrixone.client.errors import BadAnswer, StatementFailed
 from ccpr.matrixone.client.table_rows import FLAG, read_differences, read_rows
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch
@@ -28,7 +28,7 @@ from ccpr.pipeline.applying import known_objects
 from ccpr.pipeline.building import fail_alone
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.copying import COPY_OUTPUT, CopyJob, CopyReport, Pace
-from ccpr.pipeline.errors import RowsDisagree
+from ccpr.pipeline.errors import DifferenceHangs, RowsDisagree
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.logical.located_rows import LocatedRows, locate
 from ccpr.pipeline.logical.own_objects import (
@@ -39,14 +39,14 @@ from ccpr.pipeline.logical.own_objects import (
     objects_of,
 )
 from ccpr.pipeline.logical.table_objects import TableObjects
-from ccpr.pipeline.logical.table_reads import OF_ROWS, changed_rows, count_at, in_sessions
+from ccpr.pipeline.logical.table_reads import OF_ROWS, changed_rows, count_at, given_up_if_it_hangs, in_sessions
 from ccpr.pipeline.results import Listed, RowRead
 from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.steps.copy import check_stored
 from ccpr.pipeline.table_lists import TableFailures
 from ccpr.state.point_rows import TablePoint
 
-_DOUBTED = (BadAnswer, ConnectionLost, MirrorDamaged, ObjectDamaged, ObjectMismatch, RowsDisagree, StatementFailed)
+_DOUBTED = (BadAnswer, DifferenceHangs, MirrorDamaged, ObjectDamaged, ObjectMismatch, RowsDisagree, StatementFailed)
 _log = logging.getLogger(__name__)
 
 
@@ -186,7 +186,8 @@ class TableReader:
         assert self.before is not None
         assert base is not None
         statement = changed_rows(self.table, self.before, self.record.snapshot.name, base.name)
-        rows = self._in_memory(read_differences(session, statement, stored.columns))
+        with given_up_if_it_hangs():
+            rows = self._in_memory(read_differences(session, statement, stored.columns))
         flags, rows = rows.column(FLAG), rows.remove_column(0)
         came, went = (pc.not_equal(flags, flag).to_numpy(zero_copy_only=False) for flag in ("DELETE", "INSERT"))
         if rows.num_rows != self.how.rows:

@@ -4,8 +4,10 @@ logical-mode; docs/upstream.md, "Differences of rows")."""
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from ccpr.base.snapshot_ref import SnapshotRef
@@ -21,8 +23,8 @@ from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
 from ccpr.mirror.visible_rows import count_rows
 from ccpr.pipeline.building import fail_alone
 from ccpr.pipeline.catalog_diff import CatalogDiff
-from ccpr.pipeline.copying import CopyJob
-from ccpr.pipeline.errors import ColumnNotCarried, RowsDisagree
+from ccpr.pipeline.copying import TIMEOUT_SECONDS, CopyJob
+from ccpr.pipeline.errors import ColumnNotCarried, DifferenceHangs, RowsDisagree
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.logical.own_objects import StoredTable
 from ccpr.pipeline.logical.proof import is_due, unproven
@@ -55,6 +57,7 @@ _TELLING = types.TEXT_TYPES | {
     types.UINT32,
     types.UINT64,
 }
+_SILENCE = 0.9  # of the longest wait for the next bytes
 MOST_ROWS = 2_000_000  # of a difference, which is in memory as a whole
 T = TypeVar("T")
 R = TypeVar("R")
@@ -125,6 +128,19 @@ def in_sessions(job: CopyJob, items: Iterable[T], action: Callable[[Session, T],
         return [one for share in list(pool.map(work, range(threads))) for one in share]
 
 
+@contextmanager
+def given_up_if_it_hangs() -> Iterator[None]:
+    """A connection that is lost after a long silence is a difference that is never given, which some are
+    (docs/upstream.md, "Differences of rows"): DifferenceHangs. One that is lost sooner is an upstream that is away."""
+    started = time.monotonic()
+    try:
+        yield
+    except ConnectionLost as error:
+        if time.monotonic() - started < _SILENCE * TIMEOUT_SECONDS:
+            raise
+        raise DifferenceHangs(error.message, subject=error.subject) from error
+
+
 def changed_rows(table: Table, before: TablePoint, now: str, then: str, *, count: bool = False) -> str:
     """The statement for what differs between two snapshots."""
     return upstream_sql.branch_diff(table.database, table.name, now, then, before=before.table.name, count=count)
@@ -170,8 +186,9 @@ def _read_of(
             _log.warning("table %s: %s, all of it is read", table.qualified_name, wrong)
             return RowRead(wrong, count_at(session, table, ref.name))
     try:
-        rows = _number(session, changed_rows(table, before, ref.name, base.name, count=True), table)
-    except (StatementFailed, ConnectionLost) as error:
+        with given_up_if_it_hangs():
+            rows = _number(session, changed_rows(table, before, ref.name, base.name, count=True), table)
+    except (StatementFailed, DifferenceHangs) as error:
         _log.warning("table %s: its difference is not given, all of it is read: %s", table.qualified_name, error)
         return RowRead(f"its difference is not given ({error.code})", count_at(session, table, ref.name))
     if not _tells_deleted_rows(stored):
