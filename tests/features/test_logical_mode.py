@@ -1,0 +1,149 @@
+"""A login that is not of account sys: rows are read, and the mirror is as any other."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+import ccpr
+from ccpr.pipeline import driver
+from ccpr.pipeline.logical import proof
+from ccpr.pipeline.logical.table_reads import list_reads
+from ccpr.pipeline.step_names import Stage
+from ccpr.service.workspace import Workspace
+from ccpr_emulator.simulated_upstream import SimulatedUpstream
+from tests.support.replica import command
+
+pytestmark = pytest.mark.integration
+
+TABLES = (
+    "create table d.t (id int primary key, v varchar(20), n decimal(10,2))",
+    "create table d.heap (a int, b varchar(5))",
+    "create table d.pair (a int, b varchar(5), v int, primary key(b, a))",
+    "insert into d.t values (1,'a',1.5),(2,'b',null),(3,'c',3)",
+    "insert into d.heap values (1,'x'),(1,'x'),(2,null)",
+    "insert into d.pair values (1,'a',1),(2,'a',2)",
+)
+
+
+@pytest.fixture
+def upstream(home: Path) -> Iterator[SimulatedUpstream]:
+    with SimulatedUpstream() as emulator:
+        ask(emulator, "create account acc admin_name 'admin' identified by '111'", user="dump")
+        emulator.upgrade("4.2")
+        ask(emulator, "create database d", *TABLES)
+        yield emulator
+
+
+def ask(emulator: SimulatedUpstream, *statements: str, user: str = "acc#admin") -> list[Any]:
+    login = {"user": user, "password": "111"}
+    with (
+        closing(pymysql.connect(host="127.0.0.1", port=emulator.port, autocommit=True, **login)) as connection,
+        connection.cursor() as cursor,
+    ):
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def subscribe(emulator: SimulatedUpstream, *options: str, code: int | None = None) -> Any:
+    uri = f"mysql://acc#admin:env:UPSTREAM_PASSWORD@127.0.0.1:{emulator.port}"
+    return command("subscribe", "s", "--from", uri, "--database", "d", *options, code=code)
+
+
+def mirror(home: Path) -> ccpr.Mirror:
+    return ccpr.open_mirror(home / "home" / "mirrors" / "s")
+
+
+def assert_equal(home: Path, emulator: SimulatedUpstream, *tables: str) -> None:
+    for table in tables:
+        expected = Counter(ask(emulator, f"select * from d.{table}"))
+        assert Counter(tuple(row.values()) for row in mirror(home).table(f"d.{table}").to_pylist()) == expected, table
+
+
+def test_what_changed_is_read_and_all_of_what_cannot_be_told(home: Path, upstream: SimulatedUpstream):
+    assert subscribe(upstream)["mode"] == "logical"
+    assert {table["whole"] for table in command("plan", "s")["tables"]} == {"there is no point before"}
+    command("run", "s")
+    assert_equal(home, upstream, "t", "heap", "pair")
+    ask(
+        upstream,
+        "update d.t set v='B' where id=2",
+        "delete from d.t where id=1",
+        "insert into d.t values (9,'i',9)",
+        "delete from d.heap where b is null",
+        "insert into d.heap values (1,'x')",
+        "update d.pair set a=7 where a=1",
+        "create table d.late (k int primary key)",
+    )
+    planned = {table["table"]: (table["rows"], table["whole"]) for table in command("plan", "s")["tables"]}
+    assert planned == {"d.t": (3, ""), "d.heap": (2, ""), "d.pair": (2, ""), "d.late": (0, "it is new")}
+    command("run", "s")
+    assert_equal(home, upstream, "t", "heap", "pair", "late")
+    ask(upstream, "update d.heap set b='y' where a=1", "alter table d.t rename to d.u", "truncate table d.pair")
+    command("run", "s")
+    assert_equal(home, upstream, "heap", "u", "pair")
+    assert not command("run", "s")["point"]
+    assert len(ask(upstream, "show snapshots")) == 2
+    assert command("status", "s")["mode"].startswith("logical")
+
+
+def test_many_small_changes_are_merged_and_change_nothing(home: Path, upstream: SimulatedUpstream):
+    subscribe(upstream)
+    command("run", "s")
+    for number in range(20):
+        ask(upstream, f"update d.t set n={number} where id=2", f"insert into d.t values ({100 + number},'n',0)")
+        command("run", "s")
+    assert_equal(home, upstream, "t")
+    assert len(list((home / "home" / "mirrors" / "s" / "objects").iterdir())) > 20
+    newest = command("tables", "s")["tables"]
+    assert next(table["objects"] for table in newest if table["table"] == "d.t") < 20
+    for lsn in range(1, 21):
+        changes = mirror(home).table("d.t").changes(lsn - 1, lsn)
+        assert sorted(changes.to_arrow().column("id").to_pylist()) == [2, 99 + lsn]
+
+
+def test_an_iteration_that_was_left_while_rows_are_read_goes_on(home: Path, upstream: SimulatedUpstream):
+    subscribe(upstream)
+    with closing(Workspace(home / "home")) as workspace:
+        with workspace.iteration("s") as iteration:
+            driver.drive(iteration, until=Stage.COPY)
+        objects = home / "home" / "mirrors" / "s" / "objects"
+        written = {path.name for path in objects.iterdir()}
+        (lost,) = (home / "home" / "mirrors" / "s" / "work").glob("*/copied.arrow")
+        lost.unlink()
+        with workspace.iteration("s") as iteration:
+            driver.drive(iteration)
+    assert {path.name for path in objects.iterdir()} == written
+    assert_equal(home, upstream, "t", "heap", "pair")
+
+
+def test_a_table_whose_sums_differ_is_read_as_a_whole(
+    home: Path, upstream: SimulatedUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    subscribe(upstream)
+    command("run", "s")
+    monkeypatch.setattr(proof, "PROVEN_EVERY", 1)
+    assert not command("run", "s")[
+        "point"
+    ]  # the emulator has no CRC32(), and what cannot be proven is no reason to stop
+    monkeypatch.setattr(proof, "_BYTES", frozenset())
+    assert not command("run", "s")["point"]
+    monkeypatch.setattr(proof._ColumnSums, "of", lambda self, values: [0] * len(self.expressions))
+    with closing(Workspace(home / "home")) as workspace, workspace.iteration("s") as iteration:
+        record = driver.drive(iteration, until=Stage.CATALOG)
+        reads = list_reads(iteration, record, driver.catalog_of(iteration)).reads
+    assert {read.whole for read in reads.values()} == {
+        f"column {name} has other values than upstream" for name in ("id", "a")
+    }
+
+
+def test_what_logical_mode_does_not_have_is_refused(upstream: SimulatedUpstream):
+    assert subscribe(upstream, "--with-indexes", code=2)["error"]["code"] == "BAD_SETTING"
+    assert subscribe(upstream, "--publication", "p")["error"]["code"] == "NOT_PERMITTED"
+    upstream.upgrade("4.1")
+    assert subscribe(upstream)["error"]["code"] == "UPSTREAM_TOO_OLD"
