@@ -64,6 +64,7 @@ def main() -> None:
         outcomes = [iterate(number) for number in range(1, len(HAPPENED) + 1)]
     show(outcomes)
     read_with_spark(before=2, after=5)
+    pause(NAME)
     out.print(f"\n[bold green]Done[/] in {time.monotonic() - started:.0f} s. What you can do now:")
     ccpr_here = f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr"
     for command, what in (
@@ -75,6 +76,12 @@ def main() -> None:
         (f"{ccpr_here} export {NAME} {TABLE} --at 1 --out acc.parquet", "export the table as it was after iteration 2"),
     ):
         out.print(f"  [bold]{command}[/]\n      [dim]{what}[/]", soft_wrap=True)
+
+
+def pause(name: str) -> None:
+    """Else Dagster's UI would show a replica that fails."""
+    out.print("\n[bold]The simulated upstream has ended[/]")
+    ccpr("pause", name)
 
 
 def prepare_environment() -> None:

@@ -26,7 +26,7 @@ import ccpr
 from ccpr.cli.output import counted, size_text
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
-from demo.run import FOLDER, HOME, PASSWORD_VARIABLE, ROOT, emulator, out, prepare_environment
+from demo.run import FOLDER, HOME, PASSWORD_VARIABLE, ROOT, emulator, out, pause, prepare_environment
 from demo.run import ccpr as command
 from tests.support.mariadb import MariaDb, installed, running
 
@@ -118,6 +118,7 @@ def main() -> None:
         two_times()
         if database is not None:
             into(database)
+    pause(NAME)
     out.print(f"\n[bold green]Done[/] in {time.monotonic() - started:.0f} s. What you can do now:")
     here = f"CCPR_HOME={HOME.relative_to(ROOT)} .venv/bin/ccpr"
     for words, what in (
