@@ -21,7 +21,7 @@ from ccpr.dagster.inventory import KnownTarget
 from ccpr.dagster.keys import prefixed
 from ccpr.dagster.replica_health import DESCRIPTION, read_health
 from ccpr.dagster.replication import Replication, as_failure
-from ccpr.dagster.target_health import read_targets
+from ccpr.dagster.target_health import read_targets, with_last_change
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.state.errors import TargetMissing
@@ -89,9 +89,10 @@ def health_check(subscription: str, prefix: Sequence[str] = ()) -> dg.AssetCheck
 def target_check(subscription: str, target: str, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
     def read(replication: Replication) -> dg.AssetCheckResult:
         workspace = replication.workspace
-        for one in read_targets(workspace, workspace.log.row(subscription)):
-            if one.target == target:
-                return one.result()
+        row = workspace.log.row(subscription)
+        found = {one.target: one for one in read_targets(workspace, row) if one.target == target}
+        for one in with_last_change(workspace, row, found).values():
+            return one.result()
         raise TargetMissing("the subscription has no target of that name", subject=f"target {target}")
 
     return _check(health_key(subscription, target), TARGET_CURRENT, TARGET_DESCRIPTION, read, prefix)

@@ -5,7 +5,7 @@ Ticks, runs and iterations of the service report what has changed since it was r
 makes the subscription's partition of `target_databases` fail, too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,11 +105,14 @@ def targets_health(workspace: Workspace, read: ReadRow, lag: Lag) -> list[Target
     newest = records.history.newest()
     statuses = target_statuses(workspace, read, newest, lag, records.targets.all())
     lsn, now = None if newest is None else newest.lsn, workspace.clock()
-    found = [_health(read, one, lag, lsn, now) for one in statuses]
-    if not any(one.trouble for one in found):
-        return found
-    changed = changed_last(workspace, read.row)
-    return [replace(one, shown=one.shown | changed) if one.trouble else one for one in found]
+    return [_health(read, one, lag, lsn, now) for one in statuses]
+
+
+def with_last_change(workspace: Workspace, row: LogRow, found: Mapping[str, TargetHealth]) -> dict[str, TargetHealth]:
+    """With what the newest point changed, where somebody asks what there is all the same. Raises StateUnreadable,
+    StateUnavailable."""
+    changed = changed_last(workspace, row) if any(one.trouble for one in found.values()) else {}
+    return {key: replace(one, shown=one.shown | changed) if one.trouble else one for key, one in found.items()}
 
 
 def target_events(
@@ -129,7 +132,7 @@ def target_events(
         if row.task_id not in with_targets:
             continue
         with suppress(StateUnreadable, UnexpectedError), unexpected():  # its `replica_current` says so
-            events += _news(instance, row.subscription_name, read_targets(workspace, row), in_run=in_run)
+            events += _news(instance, workspace, row, in_run=in_run)
     return events
 
 
@@ -193,10 +196,11 @@ def synced_table(outcomes: Sequence[TargetOutcome]) -> dict[str, dg.TableMetadat
     return {metadata.TARGETS: metadata.table(rows, kinds, lines=["failures"])}
 
 
-def _news(instance: dg.DagsterInstance, subscription: str, found: list[TargetHealth], *, in_run: bool) -> list[Runless]:
+def _news(instance: dg.DagsterInstance, workspace: Workspace, row: LogRow, *, in_run: bool) -> list[Runless]:
+    subscription, found = row.subscription_name, read_targets(workspace, row)
     by_key = {_key(subscription, one.target): one for one in found}
     known = known_verdicts(instance, by_key)
-    news = news_of(known, by_key)
+    news = with_last_change(workspace, row, news_of(known, by_key))
     if not news:
         return []
     events: list[Runless] = [event for one in news.values() for event in one.events()]
