@@ -1,5 +1,6 @@
 """Each iteration that ends with a point, or fails, as an event of OpenLineage, to the endpoint that OPENLINEAGE_URL
-names: the tables upstream, the mirror's tables that they became, and from which column each column comes.
+names: the tables upstream, the mirror's tables that they became, and from which column each column comes. So is each
+sync of a target or a lake, from the mirror's tables to its own.
 
 It needs the extra `openlineage`. An endpoint that is away costs seconds now and then, never an iteration; the log says
 so once.
@@ -9,6 +10,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,8 +23,11 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import Iteration
 from ccpr.state.point_rows import TablePoint
+from ccpr.state.targets import Target
+from ccpr.targets.address import address_of
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
@@ -55,13 +60,40 @@ class LineageEvents:
 
     def failed(self, iteration: Iteration, error: CcprError) -> None:
         """Raises nothing."""
-        self._attempt(lambda: _emit(_event(iteration, "FAIL", self._clock(), error=error)))
+        subscription, text = iteration.subscription, f"{error.code}: {error.message} {error.remedy}"
+        run = f"{subscription.task_id}:{iteration.lsn}"
+        self._attempt(lambda: _emit(_event(subscription.name, run, "FAIL", self._clock(), error=text)))
+
+    def synced(self, name: str, mirror: Mirror, target: Target, points: Callable[[], Iterable[TablePoint]]) -> None:
+        """`name`: of the subscription. `points`: of the tables that the target has got. Raises nothing."""
+        self._attempt(lambda: self._synced(name, mirror, target, points()))
 
     def _complete(self, iteration: Iteration, changed: Iterable[TablePoint]) -> None:
-        shown = [one for one in changed if one.ref is not None and one.changed_lsn == iteration.lsn]
-        tables = [one.table for one in shown if one.table.kind is not Kind.INDEX]
-        if tables:
-            _emit(_event(iteration, "COMPLETE", self._clock(), tables[:MOST_TABLES]))
+        endpoint, mirror = iteration.subscription.endpoint, _place(iteration.mirror.store.url)
+        upstream = f"mysql://{endpoint.host}:{endpoint.port}"
+        tables = (one.table for one in changed if one.ref is not None and one.changed_lsn == iteration.lsn)
+        copies = [
+            _Copy(table, (upstream, table.qualified_name), (mirror, table.qualified_name))
+            for table in tables
+            if table.kind is not Kind.INDEX
+        ]
+        if copies:
+            subscription = iteration.subscription
+            run = f"{subscription.task_id}:{iteration.lsn}"
+            _emit(_event(subscription.name, run, "COMPLETE", self._clock(), copies[:MOST_TABLES]))
+
+    def _synced(self, name: str, mirror: Mirror, target: Target, points: Iterable[TablePoint]) -> None:
+        origin, lake, copies = _place(mirror.store.url), _place(target.uri), list[_Copy]()
+        for table in (one.table for one in points if one.ref is not None):
+            to = (lake, table.qualified_name)
+            if target.lake is None:
+                address = address_of(target)
+                place = f"mysql://{address.endpoint.host}:{address.endpoint.port}"
+                to = (place, f"{address.database}.{table.name}")
+            copies.append(_Copy(table, (origin, table.qualified_name), to))
+        if copies:
+            run = f"{target.task_id}:{target.name}"
+            _emit(_event(f"{name}.{target.name}", run, "COMPLETE", self._clock(), copies[:MOST_TABLES]))
 
     def _attempt(self, work: Callable[[], None]) -> None:
         if not os.environ.get(URL) or self._clock() < self._resumes:
@@ -89,10 +121,22 @@ def _emit(event: "RunEvent") -> None:
     HttpTransport(config).emit(event)
 
 
-def _event(
-    iteration: Iteration, state: str, at: float, tables: Iterable[Table] = (), error: CcprError | None = None
-) -> "RunEvent":
-    """`at`: seconds since 1970. Each attempt of an iteration is a run."""
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A table, from where it came, and where it is: namespaces and names."""
+
+    table: Table
+    source: tuple[str, str]
+    to: tuple[str, str]
+
+
+def _place(url: str) -> str:
+    """Of a mirror or a lake, without its options."""
+    return url.partition("?")[0]
+
+
+def _event(job: str, run: str, state: str, at: float, copies: Iterable[_Copy] = (), error: str = "") -> "RunEvent":
+    """`at`: seconds since 1970. `run`: of what; each attempt is a run."""
     from importlib.metadata import version
 
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
@@ -103,33 +147,28 @@ def _event(
         schema_dataset,
     )
 
-    subscription, inputs, outputs = iteration.subscription, [], []
-    upstream, mirror = (
-        f"mysql://{subscription.endpoint.host}:{subscription.endpoint.port}",
-        iteration.mirror.store.url.partition("?")[0],
-    )
-    for table in tables:
-        name, columns = table.qualified_name, _columns(table)
+    inputs, outputs = [], []
+    for copy in copies:
+        columns = _columns(copy.table)
         fields = [schema_dataset.SchemaDatasetFacetFields(*column) for column in columns]
         facets: dict[str, Any] = {"schema": schema_dataset.SchemaDatasetFacet(fields=fields)}
         origins = {
-            column: column_lineage_dataset.Fields([column_lineage_dataset.InputField(upstream, name, column)])
+            column: column_lineage_dataset.Fields([column_lineage_dataset.InputField(*copy.source, column)])
             for column, *_ in columns
         }
         lineage = {"columnLineage": column_lineage_dataset.ColumnLineageDatasetFacet(origins)}
-        inputs.append(InputDataset(upstream, name, facets=facets))
-        outputs.append(OutputDataset(mirror, name, facets={**facets, **lineage}))
+        inputs.append(InputDataset(*copy.source, facets=facets))
+        outputs.append(OutputDataset(*copy.to, facets={**facets, **lineage}))
     shown: dict[str, Any] = {
         "processing_engine": processing_engine_run.ProcessingEngineRunFacet(version("matrixone-ccpr"), name="ccpr")
     }
-    if error is not None:
-        text = printable(f"{error.code}: {error.message} {error.remedy}")
-        shown["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "PYTHON")
+    if error:
+        shown["errorMessage"] = error_message_run.ErrorMessageRunFacet(printable(error), "PYTHON")
     return RunEvent(
         eventTime=datetime.fromtimestamp(at, UTC).isoformat(),
         producer=PRODUCER,
-        run=Run(str(uuid.uuid5(uuid.NAMESPACE_URL, f"{subscription.task_id}:{iteration.lsn}:{at}")), facets=shown),
-        job=Job(os.environ.get(NAMESPACE) or "ccpr", subscription.name),
+        run=Run(str(uuid.uuid5(uuid.NAMESPACE_URL, f"{run}:{at}")), facets=shown),
+        job=Job(os.environ.get(NAMESPACE) or "ccpr", job),
         eventType=RunState(state),
         inputs=inputs,
         outputs=outputs,

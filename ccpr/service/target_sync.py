@@ -24,6 +24,7 @@ from ccpr.service.target_verifying import verify_target
 from ccpr.service.workspace import SyncedUnder, Workspace
 from ccpr.state.errors import LeaseLost
 from ccpr.state.history import GlobalPoint
+from ccpr.state.point_rows import TablePoint
 from ccpr.state.recorded_sums import MadeBy
 from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored
 from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetMoved, TargetTableUnknown
@@ -118,6 +119,12 @@ def sync_target(
     if result is not None:
         _record_result(workspace, records.targets, target, result)
         sums.record(workspace.now())
+        got = {one.table for one in result.tables}
+
+        def points() -> Iterator[TablePoint]:
+            return (one for one in records.history.tables(newest.lsn).values() if one.table.qualified_name in got)
+
+        workspace.lineage.synced(under.subscription.name, under.mirror, target, points)
     elif failure is not None:
         records.targets.record_failure(target, failure, workspace.now())
     return TargetOutcome(target.name, result, failure, time.monotonic() - started)

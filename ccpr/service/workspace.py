@@ -213,15 +213,15 @@ class Workspace:
             yield iteration
         except CcprError as error:
             fail(iteration, error)
-            self._lineage.failed(iteration, error)
+            self.lineage.failed(iteration, error)
             raise
         else:
-            self._lineage.ended(iteration, lambda: self.of(subscription).history.changed(iteration.lsn).values())
+            self.lineage.ended(iteration, lambda: self.of(subscription).history.changed(iteration.lsn).values())
         finally:
             sessions.close()
 
     @cached_property
-    def _lineage(self) -> "LineageEvents":
+    def lineage(self) -> "LineageEvents":
         from ccpr.service.open_lineage import LineageEvents
 
         return LineageEvents(self.clock)

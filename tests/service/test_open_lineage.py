@@ -122,6 +122,23 @@ def test_an_iteration_is_one_event_with_tables_columns_and_where_they_come_from(
     assert receiver.event()["run"]["runId"] != event["run"]["runId"]
 
 
+def test_a_sync_is_an_event_with_the_tables_of_the_target(receiver: Receiver, one_table: OneTable) -> None:
+    one_table.replicated(1)
+    replica = receiver.event()["outputs"][0]
+    lake = one_table.source.home / "lake"
+    command("target", "add", "s", "lake", "--to", lake.as_uri(), "--format", "delta")
+    command("run", "s")
+    event = receiver.event()
+    assert (event["eventType"], event["job"]["name"]) == ("COMPLETE", "s.lake")
+    (source,), (copy,) = event["inputs"], event["outputs"]
+    assert (source["namespace"], source["name"]) == (replica["namespace"], replica["name"])
+    assert (copy["namespace"].rstrip("/"), copy["name"]) == (lake.as_uri(), f"{DATABASE}.a")
+    (origin,) = copy["facets"]["columnLineage"]["fields"]["v"]["inputFields"]
+    assert (origin["namespace"], origin["name"], origin["field"]) == (source["namespace"], source["name"], "v")
+    command("run", "s")
+    assert receiver.requests == [], "it has got nothing"
+
+
 def test_a_failed_iteration_is_an_event_with_its_error(one_table: OneTable, receiver: Receiver) -> None:
     one_table.replicated(1)
     receiver.requests.clear()
