@@ -10,16 +10,17 @@ the log of the code location say what happened. `refresh-defs-state` says it too
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from difflib import get_close_matches
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster.components.utils.defs_state import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
-from pydantic import Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr, create_model, model_validator
 
 from ccpr.config.config_actions import perform
 from ccpr.config.config_plan import plan
@@ -133,6 +134,11 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
     defs_state: ResolvedDefsStateConfig = DefsStateConfigArgs.local_filesystem()
     _is_loading: bool = PrivateAttr(default=False)
 
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        """What Dagster validates a defs.yaml by. Its own error does not say what might be meant."""
+        return _with_checked_names(cls.model())
+
     @property
     def defs_state_config(self) -> DefsStateConfig:
         return DefsStateConfig.from_args(self.defs_state, default_key=f"CcprComponent[{self._prefix_text}]")
@@ -237,6 +243,21 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
             remedy = "Write package.module.Class of a subclass of ccpr.dagster.MirrorTranslator."
             raise BadSetting("it is no translator", subject=self.translator, remedy=remedy)
         return found(**self.translation.model_dump())
+
+
+@cache
+def _with_checked_names(model: type[BaseModel]) -> type[BaseModel]:
+    check: Any = model_validator(mode="before")(partial(_check_names, model.model_fields))
+    return create_model(model.__name__, __base__=model, __validators__={"names": check})
+
+
+def _check_names(known: Iterable[str], attributes: Any) -> Any:
+    """Raises ValueError for an attribute that there is not."""
+    for name in attributes if isinstance(attributes, Mapping) else ():
+        if name not in known:
+            near = get_close_matches(str(name), known, 1)
+            raise ValueError(f"there is no attribute {name}: {f'{near[0]}?' if near else ', '.join(known)}")
+    return attributes
 
 
 def _inventory_in(state_path: Path | None) -> Inventory:

@@ -277,4 +277,4 @@ def test_a_misspelt_attribute_is_named_with_its_line(project: Project) -> None:
     assert "defs.yaml:4" in said
     assert "Traceback" not in said
     with project.serving() as server:
-        assert "sensr" in server.load_error()
+        assert "there is no attribute sensr: sensor?" in server.load_error()
