@@ -3,7 +3,7 @@ followers, and its tables with their lineage: upstream table → replica → tab
 
 A table that came later has its events at once (`ccpr.dagster.tables`); the overview of its page and its lineage come
 when the definitions are loaded again. Loading a table takes about a millisecond, and the UI asks for all of them. So
-there is a limit for all subscriptions together. The process of a run loads none.
+there is a limit for all subscriptions together. The process of a run, which may check them, loads their keys.
 """
 
 import multiprocessing
@@ -68,8 +68,8 @@ class TableDefinitions:
 
 
 def load_subscriptions(workspace: Workspace | None = None, prefix: Sequence[str] = ()) -> TableDefinitions:
-    """What there is to define now, by keys with a prefix. No tables in the process of a run, which executes none."""
-    return define(read_inventory(workspace, room=0 if is_run() else most_tables()), prefix)
+    """What there is to define now, by keys with a prefix."""
+    return define(read_inventory(workspace, room=most_tables()), prefix)
 
 
 def define(found: Inventory, prefix: Sequence[str] = ()) -> TableDefinitions:

@@ -19,9 +19,14 @@ from dagster._serdes import serialize_value
 from ccpr.cli.main import app
 from ccpr.dagster import metadata, tables
 from ccpr.dagster.component import CcprComponent
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.table_checks import TABLE_CURRENT
 from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE, is_run, load_subscriptions, most_tables
 from ccpr.dagster.tables import report_tables
 from ccpr.service.workspace import Workspace
+from ccpr.state.database import transaction
+from ccpr.state.states import State
+from ccpr.state.tables import mo_ccpr_log
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 
@@ -229,6 +234,27 @@ def test_foreign_names_make_different_keys_that_storage_has_room_for() -> None:
     longest = metadata.asset_key(*["表" * 64] * 4)
     assert len(longest.to_string()) < 512
     assert all(part.isprintable() and "/" not in part for key in keys for part in key.path)
+
+
+def test_the_check_of_a_table_is_executed_in_the_process_of_a_run(
+    storage: Storage, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As "Execute" in the UI starts it."""
+    iterate(instance)
+    monkeypatch.setattr(sys, "argv", ["dagster", "api", "execute_run"])
+    loaded = load_subscriptions()
+    key = dg.AssetCheckKey(dg.AssetKey([NAME, DATABASE, "a"]), TABLE_CURRENT)
+    job = dg.define_asset_job("check", selection=dg.AssetSelection.checks(key))
+    resources = {"replication": Replication()}
+    ours = dg.Definitions(assets=loaded.assets, asset_checks=loaded.checks, jobs=[job], resources=resources)
+    for passes in (True, False):
+        run = ours.resolve_job_def("check").execute_in_process(instance=instance, raise_on_error=False)
+        assert run.success == passes, "to Dagster a blocking check that does not pass is a failed run"
+        (result,) = run.get_asset_check_evaluations()
+        assert (result.asset_check_key, result.passed, bool(result.description)) == (key, passes, not passes)
+        with closing(Workspace()) as workspace, transaction(workspace.log.engine) as connection:
+            gone = {"state": State.ERROR, "error_message": "N:1790000000:MIRROR_MISSING: gone [mirror] Mount the disk."}
+            connection.execute(mo_ccpr_log.update().values(**gone))
 
 
 def test_only_the_process_of_a_run_or_a_step_leaves_tables_out(monkeypatch: pytest.MonkeyPatch) -> None:
