@@ -5,7 +5,7 @@ from there, in whatever process takes it up (docs/architecture.md, "The way of t
     added.arrow      LISTED_SCHEMA, see `Listed`; likewise refetched.arrow and, as the last of step 2, removed.arrow
     copier.txt       who copies in step 3 and why, for people
     copied.arrow     COPY_OUTPUT, all of step 3
-    read-<id>.arrow  CHANGED_SCHEMA, of one table in step 3 of logical mode
+    read-<id>.arrow  CHANGED_SCHEMA, of one table in step 3 of logical mode; read-<id>-<n>.arrow of a range of its key
 """
 
 import json
@@ -206,13 +206,19 @@ class StepResults:
         names = self._mirror.store.names(self._ref.work)
         return sum(name.rpartition("/")[2].startswith(_WRITER) for name in names) > 1
 
-    def changed(self, table_id: int, schema: pa.Schema) -> pa.Table | None:
-        """What `keep_changed` has kept of a table."""
-        name = self._path(f"read-{table_id}.arrow")
+    def changed(self, read: str, schema: pa.Schema) -> pa.Table | None:
+        """What `keep_changed` has kept of a table, by its id, or of a range of it."""
+        name = self._path(f"read-{read}.arrow")
         return None if self._mirror.store.size(name) is None else self._mirror.files.read_arrow(name, schema)
 
-    def keep_changed(self, table_id: int, rows: pa.Table) -> None:
-        self._mirror.store.replace(self._path(f"read-{table_id}.arrow"), arrow_file(rows))
+    def keep_changed(self, read: str, rows: pa.Table) -> None:
+        self._mirror.store.replace(self._path(f"read-{read}.arrow"), arrow_file(rows))
+
+    def drop_ranges(self, table_id: int) -> None:
+        """What was kept of ranges of a table is void."""
+        for name in self._mirror.store.names(self._ref.work):
+            if name.rpartition("/")[2].startswith(f"read-{table_id}-"):
+                self._mirror.store.delete(name)
 
     def clear(self) -> None:
         self._is_there = None

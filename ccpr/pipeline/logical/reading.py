@@ -7,7 +7,7 @@ the one that the upstream counts at the snapshot. A difference that fails is rep
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -17,10 +17,12 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import BadAnswer, StatementFailed
-from ccpr.matrixone.client.table_rows import FLAG, read_differences, read_rows
+from ccpr.matrixone.client.retry import with_retry
+from ccpr.matrixone.client.table_rows import RANGE_ROWS, key_ranges, read_differences, read_rows
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch
-from ccpr.matrixone.schema import FAKE_KEY, Table
+from ccpr.matrixone.objects.visibility import ListedObject
+from ccpr.matrixone.schema import FAKE_KEY, Column, Table
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
@@ -46,6 +48,7 @@ from ccpr.pipeline.steps.copy import check_stored
 from ccpr.pipeline.table_lists import TableFailures
 from ccpr.state.point_rows import TablePoint
 
+_MOST_RANGES = 64  # of a table
 _DOUBTED = (BadAnswer, DifferenceHangs, MirrorDamaged, ObjectDamaged, ObjectMismatch, RowsDisagree, StatementFailed)
 _log = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ def read_tables(
     job = CopyJob.of(iteration.subscription, iteration.mirror.store.url, iteration.key_file)
     rows, todo = list[pa.Table](), list[TableReader]()
     for number, read in listed.reads.items():
-        known = record.results.changed(number, CHANGED_SCHEMA)
+        known = record.results.changed(str(number), CHANGED_SCHEMA)
         if known is not None:
             rows.append(known)
         elif number not in listed.failures:
@@ -72,12 +75,16 @@ def read_tables(
         iteration.lease.check()
         try:
             found = reader.read(session)
-            record.results.keep_changed(reader.table.id, found)
+            record.results.keep_changed(str(reader.table.id), found)
             rows.append(found)
         except OF_ROWS as error:
             fail_alone(reader.table.id, failures, error, isolated=iteration.subscription.settings.isolated)
 
-    in_sessions(job, todo, read_one)
+    in_sessions(job, [one for one in todo if not one.is_large], read_one)
+    for reader in todo:
+        if reader.is_large:  # all sessions share it
+            with job.connect() as session:
+                read_one(session, reader)
     iteration.mirror.store.sync("objects")
     whole = pa.concat_tables([CHANGED_SCHEMA.empty_table(), *rows])
     came = whole.filter(pc.invert(whole.column("gone")))
@@ -118,6 +125,11 @@ class TableReader:
     how: RowRead
 
     @property
+    def is_large(self) -> bool:
+        """Whether the table is read as a whole, by ranges of its key if it can be."""
+        return bool(self.how.whole) and self.how.rows >= 2 * RANGE_ROWS
+
+    @property
     def _mirror(self) -> Mirror:
         return self.iteration.mirror
 
@@ -136,8 +148,10 @@ class TableReader:
             if self.how.whole or not self._difference(session, stored, objects):
                 self._whole(session, stored, objects)
             self.iteration.lease.check()
-        except BaseException:
-            objects.undo()
+        except BaseException as error:
+            if not self.is_large or isinstance(error, OF_ROWS):  # else finished ranges stay for the next attempt
+                objects.undo()
+                self.record.results.drop_ranges(self.table.id)
             raise
         gone = known.filter(pc.is_in(known.column("name"), pa.array(objects.gone, pa.string())))
         return pa.concat_tables([pa.Table.from_batches(objects.made.values(), CHANGED_SCHEMA), gone_rows(gone)])
@@ -145,18 +159,49 @@ class TableReader:
     def _whole(self, session: Session, stored: StoredTable, objects: TableObjects) -> None:
         """All rows, in the place of all that there is."""
         objects.take_out(objects.live)
-        ref, at = self.record.snapshot, self.record.snapshot.at
         columns = (*stored.columns, *(one for one in stored.table.columns if one.name == FAKE_KEY and one.hidden))
-        names = [column.name for column in columns]
-        statement = upstream_sql.select_rows(self.table.database, self.table.name, names, ref.name)
+        number = columns[-1] if stored.key.hidden else stored.key.columns[0]
+        ranges = key_ranges(session, self.table, number, self.record.snapshot.name, self.how.rows, _MOST_RANGES)
+
+        def read(session: Session, item: tuple[int, str]) -> int:
+            place, where = item
+            kept = f"{self.table.id}-{place}" if len(ranges) > 1 else ""
+            return with_retry(lambda: self._range(session, stored, objects, columns, where, kept), session.retry)
+
+        items = list(enumerate(ranges))
+        counts = in_sessions(self.job, items, read) if self.is_large else [read(session, one) for one in items]
+        self._check_count(session, sum(counts))
+
+    def _range(
+        self,
+        session: Session,
+        stored: StoredTable,
+        objects: TableObjects,
+        columns: Sequence[Column],
+        where: str,
+        kept: str,
+    ) -> int:
+        """The rows of a range; how many. What came of it is kept by this name, if there is one."""
+        known = self.record.results.changed(kept, CHANGED_SCHEMA) if kept else None
+        if known is not None:
+            return objects.take_up(known)
+        names, made, count = [column.name for column in columns], list[ListedObject](), 0
+        statement = upstream_sql.select_rows(
+            self.table.database, self.table.name, names, self.record.snapshot.name, where
+        )
         pace = Pace(self.job.budget.mb_s * 1e6 / self.job.budget.sessions)
         batches = pace.slow_down(read_rows(session, statement, columns), lambda batch: batch.nbytes)
-        count = 0
-        for rows in objects_of(stored, batches):
-            self.iteration.lease.check()
-            count += rows.num_rows
-            objects.put_rows(rows, commits_at(at, rows.num_rows))
-        self._check_count(session, count)
+        try:
+            for rows in objects_of(stored, batches):
+                self.iteration.lease.check()
+                count += rows.num_rows
+                made.append(objects.put_rows(rows, commits_at(objects.at, rows.num_rows)))
+        except BaseException:
+            objects.take_out(made)
+            raise
+        if kept:
+            self.record.results.keep_changed(kept, objects.rows_of(made))
+        return count
 
     def _difference(self, session: Session, stored: StoredTable, objects: TableObjects) -> bool:
         """What differs. False, and nothing is changed, if it is not believed."""
@@ -188,7 +233,7 @@ class TableReader:
         statement = changed_rows(self.table, self.before, self.record.snapshot.name, base.name)
         with given_up_if_it_hangs():
             rows = self._in_memory(read_differences(session, statement, stored.columns))
-        flags, rows = rows.column(FLAG), rows.remove_column(0)
+        flags, rows = rows.column(0), rows.remove_column(0)
         came, went = (pc.not_equal(flags, flag).to_numpy(zero_copy_only=False) for flag in ("DELETE", "INSERT"))
         if rows.num_rows != self.how.rows:
             self._doubt(f"{rows.num_rows} rows differ, and {self.how.rows} were counted")

@@ -2,6 +2,7 @@
 written; and merges of our own, so that a table that changes every second does not become a thousand files (decision
 logical-mode). A merge keeps rows, their keys and the times of their commits."""
 
+import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from math import log
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE
 from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.objects.visibility import (
@@ -23,7 +25,7 @@ from ccpr.matrixone.objects.visibility import (
 from ccpr.matrixone.objects.writing.writer import WrittenObject
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
-from ccpr.pipeline.logical.own_objects import OBJECT_ROWS, StoredTable, put_object
+from ccpr.pipeline.logical.own_objects import CHANGED_SCHEMA, OBJECT_ROWS, StoredTable, put_object
 
 _TOGETHER = 8  # objects of a size, which differ by less than that factor, are merged into one
 _MERGED_BYTES = 32 << 20  # of files that are merged at once, at most
@@ -38,6 +40,8 @@ class TableObjects:
     live : all objects.
     made : rows (CHANGED_SCHEMA) of those that were written, by name.
     gone : names of those that the last point has.
+
+    Several threads may put objects, and take out what they have put.
     """
 
     mirror: Mirror
@@ -46,26 +50,45 @@ class TableObjects:
     live: list[ListedObject]
     made: dict[str, pa.RecordBatch] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def put(self, written: WrittenObject, *, tombstone: bool = False) -> None:
-        table_id = self.stored.table.id
-        row = put_object(self.mirror.store, table_id, written, self.at, tombstone=tombstone)
-        self.made[written.stats.name] = row
-        sums = row.column("sums")[0].as_py()
-        self.live.append(ListedObject(written.stats, self.at, None, tombstone, sums))
+    def put(self, written: WrittenObject, *, tombstone: bool = False) -> ListedObject:
+        row = put_object(self.mirror.store, self.stored.table.id, written, self.at, tombstone=tombstone)
+        listed = ListedObject(written.stats, self.at, None, tombstone, row.column("sums")[0].as_py())
+        with self.lock:
+            self.made[written.stats.name] = row
+            self.live.append(listed)
+        return listed
 
-    def put_rows(self, rows: pa.Table, commits: np.ndarray) -> None:
+    def put_rows(self, rows: pa.Table, commits: np.ndarray) -> ListedObject:
         """Rows with all columns (`StoredTable.with_hidden`)."""
-        self.put(self.stored.data(rows, commits, self.at))
+        return self.put(self.stored.data(rows, commits, self.at))
 
     def take_out(self, objects: Collection[ListedObject]) -> None:
         names = {listed.stats.name for listed in objects}
-        self.live = [listed for listed in self.live if listed.stats.name not in names]
+        with self.lock:
+            self.live = [listed for listed in self.live if listed.stats.name not in names]
         for name in names:
             if self.made.pop(name, None) is None:
                 self.gone.add(name)
             else:
                 self.mirror.store.delete(object_path(name))
+
+    def rows_of(self, objects: Collection[ListedObject]) -> pa.Table:
+        """What was made, as CHANGED_SCHEMA."""
+        return pa.Table.from_batches([self.made[listed.stats.name] for listed in objects], CHANGED_SCHEMA)
+
+    def take_up(self, rows: pa.Table) -> int:
+        """Put in what `rows_of` gave, which an earlier process made; how many rows it has."""
+        count = 0
+        for row in rows.combine_chunks().to_batches(max_chunksize=1):
+            stats, sums = ObjectStats.parse(row.column("stats")[0].as_py()), row.column("sums")[0].as_py()
+            listed = ListedObject(stats, self.at, None, tombstone=False, sums=sums)
+            with self.lock:
+                self.made[listed.stats.name] = row
+                self.live.append(listed)
+            count += listed.stats.rows
+        return count
 
     def undo(self) -> None:
         """Nothing names what was written."""
