@@ -248,7 +248,6 @@ def test_an_operator_materializes_a_subscription_and_sees_its_upstream_fail_and_
     scene.go("/locations/ccpr/sensors/ccpr_log_sensor")
     scene.page.get_by_role("button", name="0 runs requested").first.click(timeout=SECONDS * 1000)
     scene.shows("no run to start: ", "UPSTREAM_UNREACHABLE")
-    scene.picture("failed-ticks")
     scene.go(f"/assets/{HEALTH}/{NAME}")
     scene.shows("failing", "UPSTREAM_UNREACHABLE")
     scene.picture("replica-failing")
