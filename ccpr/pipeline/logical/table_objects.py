@@ -25,7 +25,7 @@ from ccpr.matrixone.objects.visibility import (
 from ccpr.matrixone.objects.writing.writer import WrittenObject
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
-from ccpr.pipeline.logical.own_objects import CHANGED_SCHEMA, OBJECT_ROWS, StoredTable, put_object
+from ccpr.pipeline.logical.own_objects import CHANGED_SCHEMA, OBJECT_ROWS, StoredTable, commits_at, put_object
 
 _TOGETHER = 8  # objects of a size, which differ by less than that factor, are merged into one
 _MERGED_BYTES = 32 << 20  # of files that are merged at once, at most
@@ -132,7 +132,7 @@ class TableObjects:
         for visible in visible_blocks([*data, *tombstones], self.mirror.open_object, then):
             commits = visible.file.commit_timestamps(visible.blocks[0].number)
             if commits is None:
-                commits = _all_at(created[visible.file.object_id], visible.stored)
+                commits = commits_at(created[visible.file.object_id], visible.stored)
             batches.append(visible.batch(columns, schema))
             times.append(commits if visible.rows is None else commits[visible.rows])
         rows = pa.Table.from_batches(batches, schema)
@@ -150,7 +150,7 @@ class TableObjects:
             for block in file.blocks:
                 commits = file.commit_timestamps(block.number)
                 if commits is None or listed.stats.created_by_cn:
-                    commits = _all_at(listed.created, block.rows)
+                    commits = commits_at(listed.created, block.rows)
                 mine = file.rowids(block.number)
                 rows = np.flatnonzero(not_after(commits, then) & np.isin(mine["object"], ids))
                 rowids.append(mine[rows])
@@ -178,9 +178,3 @@ def _due(objects: Collection[ListedObject]) -> list[ListedObject]:
         if len(chosen) >= _TOGETHER:
             return chosen
     return []
-
-
-def _all_at(at: Timestamp, rows: int) -> np.ndarray:
-    times = np.empty(rows, TIMESTAMP_DTYPE)
-    times["physical"], times["logical"] = at.physical, at.logical
-    return times
