@@ -21,6 +21,13 @@ from ccpr.state.logins import PortLogin
 INFORMATION_SCHEMA, MO_CATALOG = "information_schema", "mo_catalog"
 _TELLING = frozenset(("context", "error_message", "sync_config"))
 _CHARSET, _COLLATION = "utf8mb4", "utf8mb4_bin"
+# The only one of each, as SHOW ENGINES, SHOW CHARACTER SET and SHOW COLLATION say it, in their order.
+ENGINE = {"ENGINE": "MatrixOne", "SUPPORT": "DEFAULT", "COMMENT": "a replica", "TRANSACTIONS": "YES"}
+ENGINE |= {"XA": "NO", "SAVEPOINTS": "NO"}
+CHARACTER_SET = {"CHARACTER_SET_NAME": _CHARSET, "DESCRIPTION": "UTF-8 Unicode"}
+CHARACTER_SET |= {"DEFAULT_COLLATE_NAME": _COLLATION, "MAXLEN": 4}
+COLLATION = {"COLLATION_NAME": _COLLATION, "CHARACTER_SET_NAME": _CHARSET, "ID": 46, "IS_DEFAULT": "Yes"}
+COLLATION |= {"IS_COMPILED": "Yes", "SORTLEN": 1}
 Points = Callable[[Database], Point]
 
 # The columns of each table; `#` marks a number.
@@ -288,23 +295,7 @@ _ROWS: Mapping[str, Callable[..., list[dict[str, Any]]]] = {
     "statistics": _of_tables(index_rows),
     "key_column_usage": _of_tables(_usage),
     "table_constraints": _of_tables(_constraints),
-    "engines": lambda databases, point_of: [{"ENGINE": "MatrixOne", "SUPPORT": "DEFAULT", "TRANSACTIONS": "YES"}],
-    "character_sets": lambda databases, point_of: [
-        {
-            "CHARACTER_SET_NAME": _CHARSET,
-            "DEFAULT_COLLATE_NAME": _COLLATION,
-            "DESCRIPTION": "UTF-8 Unicode",
-            "MAXLEN": 4,
-        }
-    ],
-    "collations": lambda databases, point_of: [
-        {
-            "COLLATION_NAME": _COLLATION,
-            "CHARACTER_SET_NAME": _CHARSET,
-            "ID": 46,
-            "IS_DEFAULT": "Yes",
-            "IS_COMPILED": "Yes",
-            "SORTLEN": 1,
-        }
-    ],
+    "engines": lambda databases, point_of: [ENGINE],
+    "character_sets": lambda databases, point_of: [CHARACTER_SET],
+    "collations": lambda databases, point_of: [COLLATION],
 }

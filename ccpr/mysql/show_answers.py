@@ -11,7 +11,16 @@ from ccpr.matrixone.server.select_values import variables_of
 from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.points import TableRef
-from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, MO_CATALOG, column_rows, index_rows, table_row
+from ccpr.mysql.catalog_tables import (
+    CHARACTER_SET,
+    COLLATION,
+    ENGINE,
+    INFORMATION_SCHEMA,
+    MO_CATALOG,
+    column_rows,
+    index_rows,
+    table_row,
+)
 from ccpr.mysql.replicas import Database
 from ccpr.mysql.statement_text import refused
 
@@ -210,7 +219,7 @@ def _processes(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet
     return texts("Id,User,Host,db,Command,Time,State,Info", [row])
 
 
-def _fixed(head: str, *row: str) -> Any:
+def _fixed(head: str, *row: str | int) -> Any:
     """What is the same for all, whatever is asked of it: one row, or none."""
     return lambda session, tokens, full: texts(head, [row] if row else [])
 
@@ -233,16 +242,12 @@ _SHOWN: Mapping[str, Any] = {
     "triggers": _fixed("Trigger,Event,Table,Statement,Timing,Created"),
     "events": _fixed("Db,Name,Definer,Time zone,Type"),
     "plugins": _fixed("Name,Status,Type,Library,License"),
-    "collation": _fixed(
-        "Collation,Charset,Id,Default,Compiled,Sortlen", "utf8mb4_bin", "utf8mb4", "46", "Yes", "Yes", "1"
-    ),
+    "collation": _fixed("Collation,Charset,Id,Default,Compiled,Sortlen", *COLLATION.values()),
     **dict.fromkeys(
         ("character set", "charset"),
-        _fixed("Charset,Description,Default collation,Maxlen", "utf8mb4", "UTF-8 Unicode", "utf8mb4_bin", "4"),
+        _fixed("Charset,Description,Default collation,Maxlen", *CHARACTER_SET.values()),
     ),
-    "engines": _fixed(
-        "Engine,Support,Comment,Transactions,XA,Savepoints", "MatrixOne", "DEFAULT", "a replica", "YES", "NO", "NO"
-    ),
+    "engines": _fixed("Engine,Support,Comment,Transactions,XA,Savepoints", *ENGINE.values()),
 }
 
 

@@ -148,6 +148,9 @@ class Oracle:
             if error.args[0] not in ACCEPTED:
                 self.different.append((statement, rows[:5], error.args))
             return
+        if any(_CUT.fullmatch(cell) for row in expected for cell in row if cell is not None):
+            self.failed["there: cut to a width"] += 1
+            return
         doubles = {place for place, column in enumerate(found.columns) if column.kind.base == "double"}
         if same_rows(rows, expected, doubles, ordered=_ORDERED.search(statement) is not None):
             self.equal += 1
@@ -164,6 +167,8 @@ ACCEPTED = frozenset((1690, 1055))  # 1055: MariaDB does not know NULLIF of GROU
 
 
 _ORDERED = re.compile(r" ORDER BY \d[^()]*$")
+# MariaDB cuts an average of a window that is wider than it took it to be.
+_CUT = re.compile(r"-?9{12,}\.9+")
 # MariaDB keeps the sign of a decimal that was rounded to nothing.
 _ZERO = re.compile(r"^-(0(?:\.0+)?)$")
 
