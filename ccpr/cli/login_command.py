@@ -58,7 +58,7 @@ def add(
     """Add a login: `relay` for another cluster, `reader` for a MySQL client, `operator` for one that may change
     subscriptions, too. Without --password-env a password is made and printed, this once: it is not stored. Without
     --subscription it may use all, also those to come."""
-    from ccpr.matrixone.server.guesses import password_digest
+    from ccpr.matrixone.server.wrong_passwords import password_digest
     from ccpr.state.logins import PortLogin, PortLogins, ReadLimits
 
     wanted = _role(role)
@@ -93,7 +93,7 @@ def alter(
     for open sessions, too, within a second."""
     from dataclasses import replace
 
-    from ccpr.matrixone.server.guesses import password_digest
+    from ccpr.matrixone.server.wrong_passwords import password_digest
     from ccpr.state.logins import PortLogins, ReadLimits
 
     if all(one is None for one in (role, password_env, subscription, tables, hide, rows)):

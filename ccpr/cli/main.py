@@ -24,7 +24,6 @@ class Commands(LazyGroup):
     leading = (_START, _READ, _OUT, _CARE)
     deferred = {  # noqa: RUF012
         "subscribe": Deferred("subscription_commands:subscribe", _START, "Subscribe to a published database."),
-        "offers": Deferred("subscription_commands:offers", _START, "What an upstream publishes to a login."),
         "run": Deferred("run_command:run", _START, "Run one iteration now, and sync the targets."),
         "serve": Deferred("serve_command:serve", _START, "Run all subscriptions whenever they are due, as a service."),
         "status": Deferred("status_command:status", _START, "Show state, lag, what is pending, the last error."),
@@ -44,6 +43,7 @@ class Commands(LazyGroup):
         "pause": Deferred("subscription_commands:pause", _OPERATE, "Stop it; its replica stays readable."),
         "resume": Deferred("subscription_commands:resume", _OPERATE, "Continue a paused or stopped one."),
         "drop": Deferred("subscription_commands:drop", _OPERATE, "End it, and drop its snapshots upstream."),
+        "offers": Deferred("subscription_commands:offers", _OPERATE, "What an upstream publishes to a login."),
         "plan": Deferred("plan_command:plan", _OPERATE, "Show what the next iteration would do; changes nothing."),
         "resync": Deferred("run_command:resync", _OPERATE, "Compare with a full list, and copy what is missing."),
         "tables": Deferred("tables_command:tables", _OPERATE, "List the tables of a point, and their definitions."),

@@ -47,6 +47,7 @@ def verify(
     """Read the whole mirror and its second copies again and compare them with the ledger. Nothing is changed without
     --repair or --checksums. The exit code is 1 if something is, or stays, damaged, or a copy cannot be read."""
     from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of, verify_copy
+    from ccpr.state.subscription import Subscription
 
     if place and not copy:
         raise typer.BadParameter("a place is of a copy", param_hint="--copy")
@@ -78,8 +79,14 @@ def verify(
             _show_copy(one)
     if sound:
         return
-    if not repair and not as_json:
+    if not as_json and not repair:
         out.print(f"fetch again what another place still has with: ccpr verify {name} --repair")
+    elif not as_json and found is not None and Subscription.from_row(row).is_logical:
+        lost = {
+            table for one in found.damages if not one.repaired for tables in one.points.values() for table in tables
+        }
+        for table in sorted(lost):
+            out.print(f"read its rows again, for the points to come, with: ccpr resync {name} --table {table}")
     raise typer.Exit(1)
 
 

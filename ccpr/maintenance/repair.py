@@ -69,7 +69,7 @@ class Repair:
         return ""
 
     def _from_upstream(self, stored: LedgerEntry) -> bool:
-        if self._is_away:
+        if self._is_away or self._publication.is_own:  # in logical mode we wrote the objects
             return False
         try:
             session = self._connect()

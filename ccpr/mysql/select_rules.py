@@ -20,8 +20,8 @@ from ccpr.mysql.group_rules import GROUP_RULES
 from ccpr.mysql.number_rules import NUMBER_RULES
 from ccpr.mysql.select_scope import (
     SelectScope,
+    SelectSource,
     ShownColumn,
-    Source,
     Tables,
     Translated,
     only_parts,
@@ -268,7 +268,7 @@ class _Query(Expressions):
             found = self.query(node.this, None)
             self._scope = scope
             names = [column.name for column in node.args["alias"].args.get("columns") or ()]
-            sql, source = f"({found.sql})", Source.derived(node.alias, inner, renamed(found.columns, names))
+            sql, source = f"({found.sql})", SelectSource.derived(node.alias, inner, renamed(found.columns, names))
         else:
             raise refused(f"{node.key.upper()} in FROM")
         if any((one.alias.lower(), one.database) == (source.alias.lower(), source.database) for one in scope.sources):
@@ -276,7 +276,7 @@ class _Query(Expressions):
         scope.sources.append(source)
         return f"{sql} AS {inner}"
 
-    def _table(self, node: exp.Table, inner: str) -> tuple[str, Source]:
+    def _table(self, node: exp.Table, inner: str) -> tuple[str, SelectSource]:
         only_parts(node, {"this", "db", "alias", "joins"})
         if node.args.get("joins") or not isinstance(node.this, exp.Identifier) or node.args.get("catalog"):
             raise refused(f"{node.this.key.upper()} in FROM")
@@ -292,10 +292,10 @@ class _Query(Expressions):
                     if point is not None:
                         raise refused("{…} behind the name of a WITH")
                     sql, columns = named[name.lower()]
-                    return sql, Source.derived(node.alias or name, inner, columns)
+                    return sql, SelectSource.derived(node.alias or name, inner, columns)
         table = self._tables.table(node.db, name, point)
         columns = {one.lower(): (one, kind) for one, kind in table.kinds.items()}
-        return quoted(table.name), Source(
+        return quoted(table.name), SelectSource(
             node.alias or name, inner, columns, True, "" if node.alias else node.db.lower()
         )
 

@@ -47,7 +47,7 @@ class Translated:
 
 
 @dataclass(slots=True)
-class Source:
+class SelectSource:
     """One table of FROM. `hidden` are the columns that USING has made one with those of a table before."""
 
     alias: str
@@ -58,7 +58,7 @@ class Source:
     hidden: set[str] = field(default_factory=set)
 
     @classmethod
-    def derived(cls, alias: str, inner: str, columns: Sequence[ShownColumn]) -> "Source":
+    def derived(cls, alias: str, inner: str, columns: Sequence[ShownColumn]) -> "SelectSource":
         names = [one.name.lower() for one in columns]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -84,7 +84,7 @@ class SelectScope:
     """
 
     above: "SelectScope | None"
-    sources: list[Source] = field(default_factory=list)
+    sources: list[SelectSource] = field(default_factory=list)
     aliases: dict[str, Term] = field(default_factory=dict)
     windows: dict[str, exp.Expr] = field(default_factory=dict)
     using: bool = False

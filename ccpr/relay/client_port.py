@@ -13,8 +13,8 @@ from ccpr.base.loops import Loop
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.connection import Engine
-from ccpr.matrixone.server.guesses import Guesses
 from ccpr.matrixone.server.server import Server
+from ccpr.matrixone.server.wrong_passwords import Guesses
 from ccpr.relay.errors import RelayListen, RelayTls
 from ccpr.serve.descriptors import for_strangers
 from ccpr.service.running import PortMark
@@ -89,8 +89,8 @@ class ClientPort:
 
     Parameters
     ----------
-    digest : the `ccpr.matrixone.server.guesses.password_digest` of the password of a login, by the name that a client
-        gives; None for one that does not exist.
+    digest : the `ccpr.matrixone.server.wrong_passwords.password_digest` of the password of a login, by the name that a
+        client gives; None for one that does not exist.
     sessions, connections : the most of each at once.
     mark : tells other processes where it listens, while it does.
     keeper : what is done beside, while it serves.

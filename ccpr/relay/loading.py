@@ -20,7 +20,7 @@ from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Kind
-from ccpr.matrixone.server.guesses import password_digest
+from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr.mirror.errors import PointNotReached, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point

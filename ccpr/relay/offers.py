@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.guesses import password_digest
+from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr.relay.mirror_publication import ACCOUNT, MirrorPublication, error_text
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context

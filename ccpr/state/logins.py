@@ -1,8 +1,8 @@
 """The logins of the relay and of the port for MySQL clients: a name, what the protocol compares a password with, sealed
 by the key file, what the login is for and what it may use.
 
-What is sealed is the `password_digest` of `ccpr.matrixone.server.guesses`, so the password itself is nowhere. Source:
-decision logins-see-their-own.
+What is sealed is the `password_digest` of `ccpr.matrixone.server.wrong_passwords`, so the password itself is nowhere.
+Source: decision logins-see-their-own.
 """
 
 import json

@@ -8,15 +8,19 @@ from typing import Any
 
 import pymysql
 import pytest
+import typer.testing
 
 import ccpr
+from ccpr.cli.main import app
 from ccpr.pipeline import driver
 from ccpr.pipeline.logical import proof
 from ccpr.pipeline.logical.table_reads import list_reads
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.workspace import Workspace
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
+from tests.support.lake_readers import read_delta_rs
 from tests.support.replica import command
+from tests.support.scratch_database import Scratch
 
 pytestmark = pytest.mark.integration
 
@@ -90,6 +94,54 @@ def test_what_changed_is_read_and_all_of_what_cannot_be_told(home: Path, upstrea
     assert not command("run", "s")["point"]
     assert len(ask(upstream, "show snapshots")) == 2
     assert command("status", "s")["mode"].startswith("logical")
+
+
+def test_every_way_out_has_the_rows(home: Path, upstream: SimulatedUpstream, scratch: Scratch):
+    lake, copy = home / "lake", home / "copy"
+    with closing(scratch.server.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"create database `{scratch.name}` character set utf8mb4")
+    subscribe(upstream)
+    command("run", "s")
+    command("target", "add", "s", "db", "--to", scratch.uri)
+    command("target", "add", "s", "lake", "--to", lake.as_uri(), "--format", "delta")
+    command("run", "s")
+    ask(
+        upstream,
+        "update d.t set v='B' where id=2",
+        "delete from d.t where id=1",
+        "insert into d.pair values (5,'e',5)",
+        "delete from d.heap where b is null",
+    )
+    outcome = command("run", "s")
+    assert [(one["error"], one["behind"], one["lsn"]) for one in outcome["targets"]] == [(None, [], outcome["lsn"])] * 2
+    command("copy", "s", "--to", str(copy))
+    assert command("drill", "s", "--at", str(outcome["lsn"]))["good"]
+    assert command("verify", "s", "--deep")["damages"] == []
+    assert command("query", "s", "select count(*) as n from t", "--at", "1")["rows"] == [{"n": 3}]
+    for table in ("t", "heap", "pair"):
+        expected = Counter(ask(upstream, f"select * from d.{table}"))
+        with closing(scratch.server.connect(scratch.name)) as connection, connection.cursor() as cursor:
+            cursor.execute(f"select * from `{table}`")
+            assert Counter(cursor.fetchall()) == expected, table
+        rows = read_delta_rs(str(lake / f"d.{table}"), None).to_pylist()
+        assert Counter(tuple(row.values()) for row in rows) == expected, table
+        copied = ccpr.open_mirror(copy).table(f"d.{table}").to_pylist()
+        assert Counter(tuple(row.values()) for row in copied) == expected, table
+
+
+def test_a_table_whose_objects_are_damaged_is_read_again(home: Path, upstream: SimulatedUpstream):
+    subscribe(upstream)
+    command("run", "s")
+    for path in (home / "home" / "mirrors" / "s" / "objects").iterdir():
+        path.write_bytes(b"?" + path.read_bytes()[1:])
+    said = typer.testing.CliRunner().invoke(app, ["verify", "s", "--repair"]).output
+    for table in ("t", "heap", "pair"):
+        words = f"resync s --table d.{table}"
+        assert f"ccpr {words}" in said
+        command(*words.split(), "--yes")
+    assert_equal(home, upstream, "t", "heap", "pair")
+    damages = command("verify", "s", code=1)["damages"]
+    assert {lsn for damage in damages for lsn in damage["points"]} == {"0", "1", "2"}
 
 
 def test_many_small_changes_are_merged_and_change_nothing(home: Path, upstream: SimulatedUpstream):

@@ -7,7 +7,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from ccpr.matrixone.server.guesses import password_digest
+from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr.mysql.query_runner import QueryLimits
 from ccpr.mysql.replica_server import ReplicaServer
 from ccpr.relay.client_port import Listen

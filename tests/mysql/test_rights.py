@@ -8,7 +8,7 @@ from contextlib import closing
 import pymysql
 import pytest
 
-from ccpr.matrixone.server.guesses import password_digest
+from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr.mysql.replicas import LOOK_SECONDS
 from ccpr.state.logins import LoginRole, PortLogins, ReadLimits
 from tests.mysql.conftest import PASSWORD, Served

@@ -6,7 +6,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from ccpr.matrixone.server.guesses import password_digest
+from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr.mysql.replica_server import ReplicaServer
 from ccpr.relay.client_port import Listen
 from ccpr.service.workspace import Workspace

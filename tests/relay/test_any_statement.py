@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.server.answers import ResultSet, StatementError
 from ccpr.matrixone.server.connection import ServerSession
-from ccpr.matrixone.server.guesses import password_digest
 from ccpr.matrixone.server.packets import column_definition, row_of
+from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr.relay.client_port import Listen
 from ccpr.relay.relay_server import Relay
 from tests.matrixone.server.test_server import serving

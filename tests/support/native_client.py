@@ -27,8 +27,8 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject, not_after, visible_batches
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.server.answers import ResultColumn, ResultSet, StatementError
-from ccpr.matrixone.server.guesses import password_digest
 from ccpr.matrixone.server.server import Server
+from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr_emulator.serving.cut_connection import CutByFault
 
 WORKERS = 4

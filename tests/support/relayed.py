@@ -17,7 +17,7 @@ from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.schema import Kind, Table
-from ccpr.matrixone.server.guesses import password_digest
+from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror

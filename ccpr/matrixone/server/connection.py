@@ -18,7 +18,6 @@ from functools import partial
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from ccpr.matrixone.server.answers import Answer, Done, FramedRows, LocalFile, ResultSet, StatementError
-from ccpr.matrixone.server.guesses import Guesses, native_scramble, proves
 from ccpr.matrixone.server.packets import (
     AUTOCOMMIT,
     EOF,
@@ -35,6 +34,7 @@ from ccpr.matrixone.server.packets import (
     row_of,
 )
 from ccpr.matrixone.server.prepared import Parameter, PreparedStatements, binary_row_of
+from ccpr.matrixone.server.wrong_passwords import Guesses, native_scramble, proves
 
 T = TypeVar("T")
 SERVER_VERSION: Final = "8.0.30-MatrixOne-v1.3.0"

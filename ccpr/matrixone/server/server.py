@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.connection import Connection, Engine
-from ccpr.matrixone.server.guesses import Guesses
 from ccpr.matrixone.server.packets import error_of
+from ccpr.matrixone.server.wrong_passwords import Guesses
 
 JOIN_SECONDS: Final = 5.0  # of all threads together
 ACCEPT_PAUSE_SECONDS: Final = 0.05

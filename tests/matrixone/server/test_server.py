@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ccpr.matrixone.server.answers import BLOB_TEXT, ResultColumn, ResultSet, StatementError
-from ccpr.matrixone.server.guesses import native_scramble
 from ccpr.matrixone.server.packets import MAX_FRAME, OK, Channel
 from ccpr.matrixone.server.server import Server
+from ccpr.matrixone.server.wrong_passwords import native_scramble
 from tests.support.wire_client import Connect
 
 pytestmark = pytest.mark.integration

@@ -8,8 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pymysql
 import pytest
 
-from ccpr.matrixone.server import guesses as module
-from ccpr.matrixone.server.guesses import FORGET_SECONDS, FREE, LONGEST_SECONDS, MOST_KNOWN, Guesses, password_digest
+from ccpr.matrixone.server import wrong_passwords as module
+from ccpr.matrixone.server.wrong_passwords import (
+    FORGET_SECONDS,
+    FREE,
+    LONGEST_SECONDS,
+    MOST_KNOWN,
+    Guesses,
+    password_digest,
+)
 from tests.matrixone.server.test_server import serving
 from tests.support.wire_client import Connect
 
