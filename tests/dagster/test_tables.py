@@ -188,7 +188,7 @@ def test_lineage_is_defined_for_as_many_tables_as_there_is_room_for(
     assert loaded.left_out_text().startswith("1 more tables")
     monkeypatch.setattr(sys, "argv", ["dagster", "api", "execute_run"])
     found = {spec.key.to_user_string() for spec in load_subscriptions().assets}
-    assert found == {"replication_health/shop"}, "the process of a run executes no table"
+    assert found == {"replication_health/shop", "shop/d/a"}, "the process of a run executes the checks of tables"
 
 
 def test_a_component_says_which_tables_are_assets_and_whether_its_sensor_is_on(

@@ -47,6 +47,7 @@ def uri() -> Iterator[str]:
         storage.create_table(database, "t", {"n": "int not null"}, primary_key=["n"])
     storage.create_publication("p", "*")
     with SimulatedUpstream(storage, password="111") as upstream:
+        upstream.upgrade("4.2")  # logical mode needs it
         yield source_uri(upstream.port)
 
 

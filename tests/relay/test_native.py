@@ -60,7 +60,7 @@ def test_a_matrixone_follows_through_everything_that_was_recorded(
             task = client.wait_for(first.mirror(NAME).point().at.physical)
             assert_has_point(client, task, first.mirror(NAME))
             if number == 1:
-                relay.disconnect_all()  # in the middle of whatever it is doing
+                relay.server.disconnect_all()  # in the middle of whatever it is doing
         pins = Pins(first.log.engine, first.log.row(NAME).task_id).all()
         assert len(pins) <= 3
 

@@ -19,7 +19,7 @@ from ccpr.matrixone.objects import types
 from ccpr.matrixone.schema import Column, Table
 
 FLAG = "flag"  # of a difference: INSERT, UPDATE (with the new values) or DELETE (with the old ones)
-_FLAGS = pa.array(["INSERT", "UPDATE", "DELETE"])
+_FLAGS = ("INSERT", "UPDATE", "DELETE")
 RANGE_ROWS = 500_000  # that are worth a statement of their own
 _WHOLE_NUMBERS = (
     *(types.INT8, types.INT16, types.INT32, types.INT64),
@@ -54,7 +54,7 @@ def read_differences(
         if [name.lower() for name in block.names[_BEFORE_DIFFERENCES:]] != [column.name.lower() for column in columns]:
             _refuse(block.names, columns)
         flags = block.arrays[1].cast(pa.string())
-        if flags.null_count or not pc.all(pc.is_in(flags, _FLAGS), min_count=0).as_py():
+        if flags.null_count or not pc.all(pc.is_in(flags, pa.array(_FLAGS)), min_count=0).as_py():
             raise BadAnswer("a difference is neither INSERT nor UPDATE nor DELETE", subject="answer of the upstream")
         cells = zip(block.arrays[_BEFORE_DIFFERENCES:], columns, strict=True)
         arrays = [cell_values(found, column, numbered=True) for found, column in cells]
