@@ -27,7 +27,6 @@ class CompareBy(StrEnum):
     SUM = "sum"  # and how many values of each column are not null, sums of numbers, lengths of texts
 
 
-_INTEGERS = frozenset(range(types.INT8, types.INT64 + 1)) | frozenset(range(types.UINT8, types.UINT64 + 1))
 _DECIMALS = frozenset({types.DECIMAL64, types.DECIMAL128})
 _EXACT = Context(prec=160)  # a sum of many values of 76 digits is not rounded
 _TEXTS = frozenset({types.CHAR, types.VARCHAR, types.TEXT, types.BLOB, types.VARBINARY})
@@ -88,7 +87,7 @@ def _figures(columns: Sequence[Column]) -> Iterator[_Figure]:
         if column.unread is not None:
             continue
         yield _Figure(column, "values")
-        if column.type.oid in _INTEGERS | _DECIMALS and not column.labels:
+        if column.type.oid in types.WHOLE_NUMBERS | _DECIMALS and not column.labels:
             yield _Figure(column, "sum")
         elif column.type.oid in _TEXTS:
             yield _Figure(column, "bytes")

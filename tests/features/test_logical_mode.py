@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 import typer.testing
 
@@ -21,6 +20,7 @@ from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.lake_readers import read_delta_rs
 from tests.support.replica import command
 from tests.support.scratch_database import Scratch
+from tests.support.simulated import asked
 
 pytestmark = pytest.mark.integration
 
@@ -37,21 +37,10 @@ TABLES = (
 @pytest.fixture
 def upstream(home: Path) -> Iterator[SimulatedUpstream]:
     with SimulatedUpstream() as emulator:
-        ask(emulator, "create account acc admin_name 'admin' identified by '111'", user="dump")
+        asked(emulator, "create account acc admin_name 'admin' identified by '111'", user="dump")
         emulator.upgrade("4.2")
-        ask(emulator, "create database d", *TABLES)
+        asked(emulator, "create database d", *TABLES)
         yield emulator
-
-
-def ask(emulator: SimulatedUpstream, *statements: str, user: str = "acc#admin") -> list[Any]:
-    login: dict[str, Any] = {"user": user, "password": "111"}
-    with (
-        closing(pymysql.connect(host="127.0.0.1", port=emulator.port, autocommit=True, **login)) as connection,
-        connection.cursor() as cursor,
-    ):
-        for statement in statements:
-            cursor.execute(statement)
-        return list(cursor.fetchall())
 
 
 def subscribe(emulator: SimulatedUpstream, *options: str, code: int | None = None) -> Any:
@@ -65,7 +54,7 @@ def mirror(home: Path) -> ccpr.Mirror:
 
 def assert_equal(home: Path, emulator: SimulatedUpstream, *tables: str) -> None:
     for table in tables:
-        expected = Counter(ask(emulator, f"select * from d.{table}"))
+        expected = Counter(asked(emulator, f"select * from d.{table}"))
         assert Counter(tuple(row.values()) for row in mirror(home).table(f"d.{table}").to_pylist()) == expected, table
 
 
@@ -74,7 +63,7 @@ def test_what_changed_is_read_and_all_of_what_cannot_be_told(home: Path, upstrea
     assert {table["whole"] for table in command("plan", "s")["tables"]} == {"there is no point before"}
     command("run", "s")
     assert_equal(home, upstream, "t", "heap", "pair")
-    ask(
+    asked(
         upstream,
         "update d.t set v='B' where id=2",
         "delete from d.t where id=1",
@@ -88,11 +77,11 @@ def test_what_changed_is_read_and_all_of_what_cannot_be_told(home: Path, upstrea
     assert planned == {"d.t": (3, ""), "d.heap": (2, ""), "d.pair": (2, ""), "d.late": (0, "it is new")}
     command("run", "s")
     assert_equal(home, upstream, "t", "heap", "pair", "late")
-    ask(upstream, "update d.heap set b='y' where a=1", "alter table d.t rename to d.u", "truncate table d.pair")
+    asked(upstream, "update d.heap set b='y' where a=1", "alter table d.t rename to d.u", "truncate table d.pair")
     command("run", "s")
     assert_equal(home, upstream, "heap", "u", "pair")
     assert not command("run", "s")["point"]
-    assert len(ask(upstream, "show snapshots")) == 2
+    assert len(asked(upstream, "show snapshots")) == 2
     assert command("status", "s")["mode"].startswith("logical")
 
 
@@ -105,7 +94,7 @@ def test_every_way_out_has_the_rows(home: Path, upstream: SimulatedUpstream, scr
     command("target", "add", "s", "db", "--to", scratch.uri)
     command("target", "add", "s", "lake", "--to", lake.as_uri(), "--format", "delta")
     command("run", "s")
-    ask(
+    asked(
         upstream,
         "update d.t set v='B' where id=2",
         "delete from d.t where id=1",
@@ -119,7 +108,7 @@ def test_every_way_out_has_the_rows(home: Path, upstream: SimulatedUpstream, scr
     assert command("verify", "s", "--deep")["damages"] == []
     assert command("query", "s", "select count(*) as n from t", "--at", "1")["rows"] == [{"n": 3}]
     for table in ("t", "heap", "pair"):
-        expected = Counter(ask(upstream, f"select * from d.{table}"))
+        expected = Counter(asked(upstream, f"select * from d.{table}"))
         with closing(scratch.server.connect(scratch.name)) as connection, connection.cursor() as cursor:
             cursor.execute(f"select * from `{table}`")
             assert Counter(cursor.fetchall()) == expected, table
@@ -148,7 +137,7 @@ def test_many_small_changes_are_merged_and_change_nothing(home: Path, upstream: 
     subscribe(upstream)
     command("run", "s")
     for number in range(20):
-        ask(upstream, f"update d.t set n={number} where id=2", f"insert into d.t values ({100 + number},'n',0)")
+        asked(upstream, f"update d.t set n={number} where id=2", f"insert into d.t values ({100 + number},'n',0)")
         command("run", "s")
     assert_equal(home, upstream, "t")
     assert len(list((home / "home" / "mirrors" / "s" / "objects").iterdir())) > 20

@@ -68,3 +68,15 @@ def run_sql(port: int, database: str, *statements: str, user: str = "dump") -> l
         for statement in statements:
             cursor.execute(statement)
         return list(cursor.fetchall())
+
+
+def asked(emulator: SimulatedUpstream, *statements: str, user: str = "acc#admin", seconds: float = 60) -> list[Any]:
+    """The rows of the last statement."""
+    login: dict[str, Any] = {"user": user, "password": "111", "read_timeout": seconds}
+    with (
+        closing(pymysql.connect(host="127.0.0.1", port=emulator.port, autocommit=True, **login)) as connection,
+        connection.cursor() as cursor,
+    ):
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall())

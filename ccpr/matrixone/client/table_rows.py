@@ -21,16 +21,10 @@ from ccpr.matrixone.schema import Column, Table
 FLAG = "flag"  # of a difference: INSERT, UPDATE (with the new values) or DELETE (with the old ones)
 _FLAGS = ("INSERT", "UPDATE", "DELETE")
 RANGE_ROWS = 500_000  # that are worth a statement of their own
-_WHOLE_NUMBERS = (
-    *(types.INT8, types.INT16, types.INT32, types.INT64),
-    *(types.UINT8, types.UINT16, types.UINT32, types.UINT64),
-)
 _BEFORE_DIFFERENCES = 2  # columns of a difference: what is compared, the flag
 
 
-def read_rows(
-    session: Session, statement: str, columns: Sequence[Column], *, longest: int = sys.maxsize
-) -> Iterator[pa.RecordBatch]:
+def read_rows(session: Session, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
     """The answer of a SELECT of these columns, about 2 MB of it at a time, with the types of `types.arrow_schema`. An
     empty answer is one batch without rows.
 
@@ -38,19 +32,17 @@ def read_rows(
     raises, and what `Session.stream` raises: nothing is tried again.
     """
     schema = types.arrow_schema(columns)
-    for block in _blocks(session, statement, columns, longest):
+    for block in _blocks(session, statement, columns):
         if len(block.names) != len(columns):
             _refuse(block.names, columns)
         arrays = [cell_values(cells, column) for cells, column in zip(block.arrays, columns, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def read_differences(
-    session: Session, statement: str, columns: Sequence[Column], *, longest: int = sys.maxsize
-) -> Iterator[pa.RecordBatch]:
+def read_differences(session: Session, statement: str, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
     """The answer of a DATA BRANCH DIFF of a table with these columns, as `read_rows`; the first column is FLAG."""
     schema = types.arrow_schema(columns).insert(0, pa.field(FLAG, pa.string()))
-    for block in _blocks(session, statement, columns, longest):
+    for block in _blocks(session, statement, columns):
         if [name.lower() for name in block.names[_BEFORE_DIFFERENCES:]] != [column.name.lower() for column in columns]:
             _refuse(block.names, columns)
         flags = block.arrays[1].cast(pa.string())
@@ -70,7 +62,7 @@ def key_ranges(session: Session, table: Table, column: Column, snapshot: str, ro
     has is found by the zone maps; how many rows that are is not known before.
     """
     parts = min(rows // RANGE_ROWS, most)
-    if column.type.oid not in _WHOLE_NUMBERS or column.labels or parts < 2:
+    if column.type.oid not in types.WHOLE_NUMBERS or column.labels or parts < 2:
         return ("",)
     answer = session.read(upstream_sql.select_ends(table.database, table.name, column.name, snapshot))
     if len(answer.rows) != 1 or len(answer.rows[0]) != 2:
@@ -83,10 +75,10 @@ def key_ranges(session: Session, table: Table, column: Column, snapshot: str, ro
     return tuple(upstream_sql.in_range(column.name, *pair) for pair in pairwise(bounds))
 
 
-def _blocks(session: Session, statement: str, columns: Sequence[Column], longest: int) -> Iterator[AnswerColumns]:
+def _blocks(session: Session, statement: str, columns: Sequence[Column]) -> Iterator[AnswerColumns]:
     if any(column.type.oid == types.TIMESTAMP for column in columns):
         session.query(upstream_sql.utc_session())
-    return session.stream(statement, longest=longest)
+    return session.stream(statement, longest=sys.maxsize)
 
 
 def _refuse(names: Sequence[str], columns: Sequence[Column]) -> NoReturn:

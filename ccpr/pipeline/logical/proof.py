@@ -20,7 +20,6 @@ from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror
 
 PROVEN_EVERY = 1_440  # with an interval of a minute once a day
-_INTEGERS = frozenset(range(types.INT8, types.INT64 + 1)) | frozenset(range(types.UINT8, types.UINT64 + 1))
 _LONGEST = 60  # digits
 _BYTES = types.TEXT_TYPES | types.BINARY_TYPES
 
@@ -37,7 +36,7 @@ class _ColumnSums:
     @property
     def expressions(self) -> tuple[str, ...]:
         name, oid = upstream_sql.identifier(self.column.name), self.column.type.oid
-        if (oid in _INTEGERS and not self.column.labels) or oid == types.DECIMAL64:
+        if (oid in types.WHOLE_NUMBERS and not self.column.labels) or oid == types.DECIMAL64:
             return f"COUNT({name})", f"SUM(CAST({name} AS DECIMAL(38, {max(self.column.type.scale, 0)})))"
         return (f"COUNT({name})", f"SUM(CRC32({name}))") if oid in _BYTES else (f"COUNT({name})",)
 

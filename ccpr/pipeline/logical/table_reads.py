@@ -47,16 +47,7 @@ OF_ROWS = (
     ValueRefused,
 )
 _TIMES = (types.TIME, types.DATETIME, types.TIMESTAMP)
-_TELLING = types.TEXT_TYPES | {
-    types.INT8,
-    types.INT16,
-    types.INT32,
-    types.INT64,
-    types.UINT8,
-    types.UINT16,
-    types.UINT32,
-    types.UINT64,
-}
+_TELLING = types.TEXT_TYPES | types.WHOLE_NUMBERS
 _SILENCE = 0.9  # of the longest wait for the next bytes
 MOST_ROWS = 2_000_000  # of a difference, which is in memory as a whole
 T = TypeVar("T")

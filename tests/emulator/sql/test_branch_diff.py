@@ -2,14 +2,13 @@
 MatrixOne 4.2.0 answered to the same statements; before 4.2 some types fail."""
 
 from collections.abc import Iterator
-from contextlib import closing
-from typing import Any
 
 import pymysql
 import pytest
 
 from ccpr.matrixone.client import upstream_sql
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
+from tests.support.simulated import asked
 
 pytestmark = pytest.mark.integration
 
@@ -138,18 +137,6 @@ def simulated() -> Iterator[SimulatedUpstream]:
         asked(emulator, "create account acc admin_name 'admin' identified by '111'", user="dump")
         emulator.upgrade("4.2")
         yield emulator
-
-
-def asked(emulator: SimulatedUpstream, *statements: str, user: str = "acc#admin", seconds: float = 60) -> list[Any]:
-    """The rows of the last statement."""
-    login = {"user": user, "password": "111", "read_timeout": seconds}
-    with (
-        closing(pymysql.connect(host="127.0.0.1", port=emulator.port, autocommit=True, **login)) as connection,
-        connection.cursor() as cursor,
-    ):
-        for statement in statements:
-            cursor.execute(statement)
-        return list(cursor.fetchall())
 
 
 def differences(emulator: SimulatedUpstream, statement: str) -> str:
