@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ccpr.base.ending import Ending
 from ccpr.base.errors import require
+from ccpr.base.http_server import Page
 from ccpr.base.loops import Guard
 from ccpr.cli.output import json_text
 from ccpr.matrixone.errors import CcprError
@@ -22,7 +23,7 @@ from ccpr.serve.listening import Component, Listener
 from ccpr.serve.metrics import Metrics, ServiceHealth
 from ccpr.serve.notifying import Notifier
 from ccpr.serve.overview import Overview
-from ccpr.serve.pages import Page, Pages
+from ccpr.serve.pages import Pages
 from ccpr.serve.replicator import Replicator
 from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.running import OneService

@@ -24,6 +24,7 @@ from ccpr.lake.errors import LakeChanged
 from ccpr.lake.lake_log import Action, CommitMark, LakeLog, LakeTableState
 from ccpr.lake.log_checkpoint import read_whole
 from ccpr.lake.statistics import statistics_of, stats_text
+from ccpr.lake.stores import LakeStore
 from ccpr.matrixone.objects.timestamp import Timestamp
 
 _TIME = pa.timestamp("us", "UTC")
@@ -140,7 +141,7 @@ class LakeCatalog:
     def read(self) -> LakeContents:
         """Raises LakeChanged, LakeForeign, StoreFailed."""
         self.state = self.log.read()
-        self._rows = pa.concat_tables([SCHEMA.empty_table(), *self._files(self.state.live.values())])
+        self._rows = _stored_rows(self.log, self.state.live.values())
         self.contents = contents_of(self._rows)
         return self.contents
 
@@ -183,7 +184,7 @@ class LakeCatalog:
             merged, content = list(state.live.values()), pa.concat_tables([kept, new])
             self._rows = content
         else:
-            content = pa.concat_tables([*self._files(merged), new])
+            content = pa.concat_tables([_stored_rows(self.log, merged), new])
             self._rows = pa.concat_tables([self._rows, new])
         self._commit(point, state, content, merged)
         add_rows(self.contents, new.to_pylist())
@@ -230,15 +231,24 @@ class LakeCatalog:
         self.lake.confirm()
         self.log.commit(state, actions, mark, timestamp)
 
-    def _files(self, live: Iterable[Action]) -> Iterator[pa.Table]:
-        for path in (add["path"] for add in live):
-            content = self.lake.store.read(f"{POINTS}/{path}")
-            if content is None:
-                raise LakeChanged(f"its file {path} is missing", subject=self.log.subject)
-            try:
-                yield read_whole(content).select(SCHEMA.names).cast(SCHEMA)
-            except (pa.ArrowException, KeyError) as error:
-                raise LakeChanged(f"its file {path} cannot be read: {error}", subject=self.log.subject) from error
+
+def read_points(store: LakeStore, task: str) -> pa.Table:
+    """All rows of the table of points of a lake. Raises LakeChanged, LakeForeign, StoreFailed."""
+    log = LakeLog(store, POINTS, task)
+    return _stored_rows(log, log.read().live.values())
+
+
+def _stored_rows(log: LakeLog, live: Iterable[Action]) -> pa.Table:
+    parts = [SCHEMA.empty_table()]
+    for path in (add["path"] for add in live):
+        content = log.store.read(f"{POINTS}/{path}")
+        if content is None:
+            raise LakeChanged(f"its file {path} is missing", subject=log.subject)
+        try:
+            parts.append(read_whole(content).select(SCHEMA.names).cast(SCHEMA))
+        except (pa.ArrowException, KeyError) as error:
+            raise LakeChanged(f"its file {path} cannot be read: {error}", subject=log.subject) from error
+    return pa.concat_tables(parts)
 
 
 def needed_rows(rows: pa.Table, oldest_at: int) -> pa.Table:

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from ccpr.base.clock import Clock
 from ccpr.base.failure import Failure
+from ccpr.base.http_server import Page
 from ccpr.base.loops import Guard, Loop
 from ccpr.lake.lake_sync import LakeResult
 from ccpr.matrixone.errors import CcprError
@@ -22,7 +23,6 @@ from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.lag import LagMeter
 from ccpr.serve.descriptors import Descriptors
 from ccpr.serve.listening import Listener
-from ccpr.serve.pages import Page
 from ccpr.serve.replicator import HEALTHY_SECONDS, Replicator
 from ccpr.service.status import next_attempt
 from ccpr.service.target_sync import TargetOutcome

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from html import escape
 
+from ccpr.base.http_server import Page
 from ccpr.base.wording import seconds_text
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
-from ccpr.serve.pages import Page
 from ccpr.service.follower_status import FollowerStatus
 from ccpr.service.status import SubscriptionStatus, TargetStatus, read_all
 from ccpr.service.workspace import Workspace

@@ -367,6 +367,18 @@ followers = sa.Table(
     sa.Column("copy_id", sa.BigInteger),  # of the writable copy that takes its place
     sa.Column("approved_lsn", sa.BigInteger),  # up to this point it may drop however many tables
 )
+iceberg_tables = sa.Table(  # a row for each Iceberg table of a lake
+    "ccpr_iceberg_tables",
+    METADATA,
+    sa.Column("task_id", sa.String(36), primary_key=True),
+    sa.Column("target_name", sa.String(60), primary_key=True),
+    sa.Column("table_uuid", sa.String(36), primary_key=True),
+    sa.Column("database_name", LONG_TEXT, nullable=False),
+    sa.Column("table_name", LONG_TEXT, nullable=False),
+    sa.Column("metadata_file", LONG_TEXT, nullable=False),  # the newest, below the lake
+    sa.Column("snapshot_ts", sa.BigInteger),  # time of the point that it shows; null = it has no rows to show yet
+    sa.Column("gone", sa.Boolean, nullable=False),  # dropped; older points still show it
+)
 versions = sa.Table("ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False))
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ccpr.serve import pages as module
-from ccpr.serve.pages import AT_ONCE, Page, Pages
+from ccpr.base import http_server as module
+from ccpr.base.http_server import Page
+from ccpr.serve.pages import AT_ONCE, Pages
 from ccpr.service.errors import ServiceNotServed
 
 pytestmark = pytest.mark.integration

@@ -1,0 +1,262 @@
+"""The lakes of a state folder as warehouses of the catalog, and their tables as a reader sees them: as they are now, or
+all of them at one point.
+
+A warehouse is `subscription.lake`, or `subscription` alone where it has one lake. Behind an `@` there can be a point:
+then all tables are those of that point, for as long as a client is attached. Which point a table shows in which
+snapshot is what the lake itself says (`ccpr.lake.lake_catalog`); a table that does not show a point is not there.
+Source: decision lake-catalog.
+"""
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ccpr.catalog.refusals import Refusal, bad_request, no_table
+from ccpr.lake.lake_catalog import LakeContents, contents_of, read_points
+from ccpr.lake.stores import LakeStore, open_lake
+from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.store import is_name
+from ccpr.state.errors import SubscriptionMissing
+from ccpr.state.log import CcprLog
+from ccpr.state.table_pointers import TablePointer, TablePointers
+from ccpr.state.targets import Target
+
+VERSION, AT = "ccpr.version", "ccpr.at"  # of a snapshot's summary: the lake's version, and the time of the point
+NEWEST = "newest"
+_KEPT_BYTES = 64 << 20
+_KEPT_POINTS, _KEPT_SECONDS = 64, 60.0
+
+Identifier = tuple[str, str]  # database and table
+
+
+class KeptFiles:
+    """Metadata files that were read last: their content never changes. Thread-safe."""
+
+    def __init__(self, most: int = _KEPT_BYTES) -> None:
+        self._most, self._size, self._lock = most, 0, Lock()
+        self._files: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+
+    def read(self, store: LakeStore, name: str) -> bytes | None:
+        """None if it does not exist. Raises StoreFailed."""
+        key = store.url, name
+        with self._lock:
+            if (found := self._files.get(key)) is not None:
+                self._files.move_to_end(key)
+                return found
+        content = store.read(name)
+        if content is None:
+            return None
+        self.keep(store, name, found := content.to_pybytes())
+        return found
+
+    def keep(self, store: LakeStore, name: str, content: bytes) -> None:
+        with self._lock:
+            self._size += len(content) - len(self._files.pop((store.url, name), b""))
+            self._files[store.url, name] = content
+            while self._size > self._most and self._files:
+                self._size -= len(self._files.popitem(last=False)[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """
+    Attributes
+    ----------
+    subscription : its name; the lake's is `target.name`.
+    """
+
+    subscription: str
+    target: Target
+    store: LakeStore
+    pointers: TablePointers
+    files: KeptFiles
+
+    @property
+    def name(self) -> str:
+        return f"{self.subscription}.{self.target.name}"
+
+    def location(self, name: str) -> str:
+        """Of a file or folder of the lake, as engines open it."""
+        return f"{self.store.url.partition('?')[0].rstrip('/')}/{name}"
+
+    def folder_of(self, location: str) -> str:
+        """The other way, of a table. Raises Refusal."""
+        folder = location.removeprefix(self.location("")).rstrip("/")
+        if not location.startswith(self.location("")) or "/" in folder or not is_name(folder):
+            raise bad_request(f"the location {location:.300} is no folder of the lake {self.location('')}")
+        return folder
+
+    def content(self, pointer: TablePointer) -> bytes | None:
+        """Of the metadata file; None if it is gone. Raises StoreFailed."""
+        return self.files.read(self.store, pointer.metadata)
+
+    def metadata(self, pointer: TablePointer) -> dict[str, Any] | None:
+        content = self.content(pointer)
+        return None if content is None else json.loads(content)
+
+
+class View(Protocol):
+    """The tables of a warehouse for a reader."""
+
+    def tables(self) -> Mapping[Identifier, Any]:
+        """By their names. Raises CcprError."""
+        ...
+
+    def load(self, table: Identifier) -> bytes:
+        """What the specification calls LoadTableResult. Raises Refusal, CcprError."""
+        ...
+
+
+class LiveView:
+    """As it is now. `unborn`: also tables without a snapshot, for the committer."""
+
+    def __init__(self, warehouse: Warehouse, *, unborn: bool = False) -> None:
+        self._warehouse, self._unborn = warehouse, unborn
+
+    def tables(self) -> dict[Identifier, TablePointer]:
+        return {
+            (one.database, one.name): one
+            for one in self._warehouse.pointers.all()
+            if not one.gone and (self._unborn or one.at is not None)
+        }
+
+    def load(self, table: Identifier) -> bytes:
+        pointer, warehouse = self.tables().get(table), self._warehouse
+        if pointer is None:
+            raise no_table(".".join(table))
+        if (content := warehouse.content(pointer)) is None:
+            raise no_table(".".join(table), "has lost its metadata file: the next sync of the lake writes it anew")
+        return loaded(warehouse.location(pointer.metadata), content)
+
+
+def loaded(location: str | None, metadata: bytes) -> bytes:
+    """A LoadTableResult. Credentials are the client's own."""
+    return b'{"metadata-location":%s,"metadata":%s,"config":{}}' % (json.dumps(location).encode(), metadata)
+
+
+class PinnedView:
+    """At one point."""
+
+    def __init__(self, warehouse: Warehouse, contents: LakeContents) -> None:
+        self._warehouse, self._contents = warehouse, contents
+
+    def tables(self) -> dict[Identifier, tuple[str, int]]:
+        """Folder and version."""
+        shown = (one for one in self._contents.tables.values() if not one.dropped and not one.behind)
+        return {_identifier(one.name, one.folder): (one.folder, one.version) for one in shown}
+
+    def load(self, table: Identifier) -> bytes:
+        found, name = self.tables().get(table), ".".join(table)
+        if found is None:
+            raise no_table(name, "is not shown at that point")
+        folder, version = found
+        for pointer in self._warehouse.pointers.all():
+            if pointer.folder == folder and (metadata := self._warehouse.metadata(pointer)) is not None:
+                for snapshot in reversed(metadata.get("snapshots", ())):
+                    if snapshot.get("summary", {}).get(VERSION) == str(version):
+                        content = json.dumps(at_snapshot(metadata, snapshot), separators=(",", ":")).encode()
+                        return loaded(None, content)
+        raise no_table(name, "is not kept at that point")
+
+
+def _identifier(name: str, folder: str) -> Identifier:
+    """Of `db.t`, where the folder says what is before the dot: there are names with dots."""
+    first, _, _ = folder.partition(".")
+    dots = first.count("=2E")
+    parts = name.split(".")
+    return ".".join(parts[: dots + 1]), ".".join(parts[dots + 1 :])
+
+
+def at_snapshot(metadata: Mapping[str, Any], snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    """A table's metadata as if a snapshot of it were the newest."""
+    number = snapshot["sequence-number"]
+    snapshots = [one for one in metadata["snapshots"] if one["sequence-number"] <= number]
+    kept = {one["snapshot-id"] for one in snapshots}
+    refs = {name: ref for name, ref in metadata.get("refs", {}).items() if ref["snapshot-id"] in kept}
+    return {
+        **metadata,
+        "current-snapshot-id": snapshot["snapshot-id"],
+        "current-schema-id": snapshot.get("schema-id", metadata["current-schema-id"]),
+        "refs": {**refs, "main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}},
+        "snapshots": snapshots,
+        "snapshot-log": [one for one in metadata.get("snapshot-log", ()) if one["snapshot-id"] in kept],
+        "metadata-log": [],
+        "last-updated-ms": snapshot["timestamp-ms"],
+        "last-sequence-number": number,
+        **{
+            name: [one for one in metadata[name] if one["snapshot-id"] in kept]
+            for name in ("statistics", "partition-statistics")
+            if name in metadata
+        },
+    }
+
+
+class Warehouses:
+    """Those of a state folder. Thread-safe."""
+
+    def __init__(self, log: CcprLog, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.log, self._files, self._monotonic, self._lock = log, KeptFiles(), monotonic, Lock()
+        self._stores: dict[str, LakeStore] = {}
+        self._points: OrderedDict[tuple[str, str, int], tuple[LakeContents, float]] = OrderedDict()
+
+    def find(self, name: str) -> Warehouse:
+        """By `subscription.lake` or `subscription`. Raises Refusal, StateUnavailable."""
+        subscription, _, lake = name.partition(".")
+        try:
+            task = self.log.row(subscription).task_id
+            lakes = [one for one in self.log.of(task).targets.lakes() if lake in ("", one.name)]
+        except SubscriptionMissing:
+            lakes = []
+        if len(lakes) != 1:
+            why = "does not exist" if not lakes else f"has several lakes: name one, {subscription}.{lakes[0].name}"
+            raise Refusal(400 if lakes else 404, "NoSuchWarehouseException", f"warehouse {name:.200} {why}")
+        return self.of(subscription, lakes[0])
+
+    def of(self, subscription: str, target: Target) -> Warehouse:
+        with self._lock:
+            store = self._stores.get(target.uri) or open_lake(target.uri)
+            self._stores[target.uri] = store
+        pointers = TablePointers(self.log.engine, target.task_id, target.name)
+        return Warehouse(subscription, target, store, pointers, self._files)
+
+    def time_of(self, warehouse: Warehouse, point: str) -> int:
+        """Of a point: of its lsn, of `newest`, or a time of one, which stays what it is where a restored state counts
+        anew. Raises Refusal, CcprError."""
+        tables = warehouse.pointers.all()
+        shown = max((one.at for one in tables if one.at is not None), default=-1)
+        points = {one.at.physical: one.lsn for one in contents_of(self._rows(warehouse)).points}
+        if point == NEWEST:
+            found = [at for at in points if at <= shown]
+        elif point.isascii() and point.isdecimal() and len(point) < 20:
+            found = [at for at, lsn in points.items() if int(point) in (at, lsn)]
+        else:
+            raise bad_request(f"{point:.60} is no point: write its number, or {NEWEST}")
+        if not found:
+            raise Refusal(404, "NoSuchWarehouseException", f"warehouse {warehouse.name} does not show point {point}")
+        return found[-1]
+
+    def pinned(self, warehouse: Warehouse, at: int) -> PinnedView:
+        """The point of that time. Raises Refusal, CcprError."""
+        key, now = (warehouse.target.task_id, warehouse.target.name, at), self._monotonic()
+        with self._lock:
+            contents, read = self._points.get(key, (LakeContents(), float("-inf")))
+        if now - read > _KEPT_SECONDS:
+            contents = contents_of(self._rows(warehouse), at)
+            with self._lock:
+                self._points[key] = contents, now
+                if len(self._points) > _KEPT_POINTS:
+                    self._points.popitem(last=False)
+        return PinnedView(warehouse, contents)
+
+    def _rows(self, warehouse: Warehouse) -> pa.Table:
+        """What the lake says of itself."""
+        try:
+            return read_points(warehouse.store, warehouse.target.task_id)
+        except CcprError as error:
+            raise Refusal(500, "ServiceFailureException", f"the lake cannot be read: {error.code}") from error
