@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
-from ccpr.base.garbage import collect_late
+from ccpr.cli.main import collect_late
 
 if "--iterate" in sys.argv:
     collect_late()  # as the command line does, before it imports anything

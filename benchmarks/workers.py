@@ -56,10 +56,9 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy
 from ccpr.pipeline.spark import carry
-from ccpr.pipeline.spark.engine import Copier
+from ccpr.pipeline.spark.engine import Copier, slots_of
 from ccpr.pipeline.spark.read import read_table
 from ccpr.pipeline.spark.session import SparkSettings, spark_session
-from ccpr.pipeline.spark.slots import slots_of
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.credentials import KEY_FILE_VARIABLE, Vault
 from ccpr.state.settings import Budget
@@ -67,8 +66,7 @@ from ccpr.targets.address import parse_target_uri
 from ccpr.targets.base import LoadPart
 from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.expected_tables import ExpectedTables, target_of
-from ccpr.targets.part_keys import part_key
-from ccpr.targets.source_rows import SplitRows
+from ccpr.targets.source_rows import SplitRows, part_key
 from tests.support.mariadb import MariaDb, find_program, running
 from tests.support.ports import free_port
 from tests.support.simulated_mirror import SimulatedMirror

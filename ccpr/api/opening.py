@@ -82,7 +82,7 @@ def open_mirror(
     how = reading_of(invalid_text, zero_dates)
     url, credentials = os.fspath(location), None
     if storage_options:
-        from ccpr.api.storage_options import with_options  # loads a client library that a local mirror does not need
+        from ccpr.mirror.buckets import with_options  # loads a client library that a local mirror does not need
 
         url, credentials = with_options(url, storage_options)
     store = open_store(url, credentials=credentials)

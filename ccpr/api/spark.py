@@ -70,7 +70,7 @@ def read_changes(
         The workers run on other machines than the mirror's folder.
     """
     from ccpr.mirror.delta.change_rows import KIND
-    from ccpr.pipeline.spark.deltas import delta_with_spark
+    from ccpr.pipeline.spark.read import delta_with_spark
     from ccpr.pipeline.spark.read import read_table as frame_of
 
     opened = _opened(mirror)

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.matrixone.objects.convert import is_zero_date, without_zero_dates
 from ccpr.matrixone.objects.errors import ValueRefused
 from ccpr.matrixone.objects.invalid_text import count_escaped, replaced_text, stored_bytes
 from ccpr.matrixone.objects.types import JSON, TEXT_TYPES, ZERO_DATE_TYPES, is_packed
-from ccpr.matrixone.objects.zero_dates import is_zero_date, without_zero_dates
 from ccpr.matrixone.schema import Column, InvalidText, Reading, ZeroDates
 
 

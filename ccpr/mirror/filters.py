@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.base.wording import meant
+from ccpr.matrixone.objects.convert import without_zero_dates
 from ccpr.matrixone.objects.invalid_text import original, stored_bytes
 from ccpr.matrixone.objects.types import ZERO_DATE_TYPES, arrow_type, is_decimal_text
-from ccpr.matrixone.objects.zero_dates import without_zero_dates
 from ccpr.matrixone.schema import Column, Table
 from ccpr.mirror.errors import BadFilter
 

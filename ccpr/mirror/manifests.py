@@ -19,9 +19,8 @@ from ccpr.matrixone.objects.stats import ObjectStats, are_appendable, stats_colu
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.visibility import ListedObject
 from ccpr.matrixone.schema import Table, integer_of
-from ccpr.mirror.arrow_files import arrow_file
 from ccpr.mirror.errors import MirrorDamaged
-from ccpr.mirror.files import MirrorFiles
+from ccpr.mirror.files import MirrorFiles, arrow_file
 from ccpr.mirror.layout import (
     CHANGES_SCHEMA,
     CHANGES_SCHEMA_2,

@@ -37,9 +37,8 @@ from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import arrow_schema, check_readable
 from ccpr.matrixone.objects.visibility import VisibleRows, batch_of, in_runs, visible_batches, visible_blocks
 from ccpr.matrixone.schema import Column, Table
-from ccpr.mirror.arrow_files import arrow_file
 from ccpr.mirror.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
-from ccpr.mirror.files import MirrorFiles, json_bytes
+from ccpr.mirror.files import MirrorFiles, arrow_file, json_bytes
 from ccpr.mirror.filters import ColumnCondition, Filter, conditions, mask_of
 from ccpr.mirror.head import Head, Identity
 from ccpr.mirror.kept_points import KeptPoints

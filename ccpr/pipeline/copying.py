@@ -36,8 +36,7 @@ from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Chunk, Store, StoredFile
 from ccpr.pipeline.findings import Findings
-from ccpr.pipeline.storage import is_folder, open_storage
-from ccpr.pipeline.storage_ahead import read_ahead
+from ccpr.pipeline.storage import is_folder, open_storage, read_ahead
 from ccpr.pipeline.write_queue import WriteQueue
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget

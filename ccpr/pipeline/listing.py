@@ -21,7 +21,6 @@ from ccpr.pipeline.appendable import LaterSnapshot
 from ccpr.pipeline.applying import known_objects
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import Last
-from ccpr.pipeline.database_lists import DatabaseLists
 from ccpr.pipeline.errors import BadObjectList
 from ccpr.pipeline.object_list import (
     Batches,
@@ -33,7 +32,7 @@ from ccpr.pipeline.object_list import (
 )
 from ccpr.pipeline.options import Resync
 from ccpr.pipeline.results import PAST_UNREAD, Listed
-from ccpr.pipeline.table_lists import TableFailures, TableLists
+from ccpr.pipeline.table_lists import DatabaseLists, TableFailures, TableLists
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.schema.table_changes import ChangeKind
 from ccpr.state.ledger import Ledger

@@ -18,8 +18,8 @@ from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.errors import DatabaseMissing, HistoryUnreadable
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.mirror.arrow_files import arrow_file
 from ccpr.mirror.errors import MirrorDamaged
+from ccpr.mirror.files import arrow_file
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_without
 from ccpr.pipeline.copying import COPY_OUTPUT, CopyReport

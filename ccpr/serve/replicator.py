@@ -25,8 +25,7 @@ from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.spark.choice import CopierChoice
 from ccpr.pipeline.spark.engine import Copier
-from ccpr.serve.holding import Holding
-from ccpr.serve.kept_sessions import KeptSessions
+from ccpr.serve.holding import Holding, KeptSessions
 from ccpr.serve.listening import Listener, Listeners
 from ccpr.serve.schedule import Schedule
 from ccpr.service.target_sync import TargetOutcome, pin_points, sync_target

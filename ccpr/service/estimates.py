@@ -1,9 +1,9 @@
 """How long a restore takes, by how fast the last ones were: bytes of the mirror a second, by where they went. A file of
-the state folder has the measurements (`ccpr.pipeline.spark.rates`)."""
+the state folder has the measurements (`ccpr.pipeline.spark.choice`)."""
 
 from pathlib import Path
 
-from ccpr.pipeline.spark.rates import Rates
+from ccpr.pipeline.spark.choice import Rates
 
 _LEAST_BYTES = 1_000_000  # a smaller one measures latencies, not a rate
 

@@ -22,7 +22,7 @@ import pyarrow.csv
 
 from ccpr.matrixone.ddl.definition import ColumnDefinition
 from ccpr.matrixone.objects import types
-from ccpr.matrixone.objects.zero_dates import is_zero_date
+from ccpr.matrixone.objects.convert import is_zero_date
 from ccpr.matrixone.schema import Column, Table
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.targets.errors import DeltaUnfit, TargetValueRefused

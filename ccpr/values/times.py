@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.base.errors import require
-from ccpr.matrixone.objects.zero_dates import is_zero_date
+from ccpr.matrixone.objects.convert import is_zero_date
 
 if TYPE_CHECKING:
     import duckdb

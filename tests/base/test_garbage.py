@@ -11,7 +11,7 @@ PROGRAM = """
 import atexit, gc
 
 usual = gc.get_threshold()
-from ccpr.base.garbage import collect_late
+from ccpr.cli.main import collect_late
 
 collect_late()
 

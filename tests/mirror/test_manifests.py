@@ -8,8 +8,8 @@ import pytest
 
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror import manifests
-from ccpr.mirror.arrow_files import arrow_file, read_arrow_file
 from ccpr.mirror.errors import MirrorDamaged
+from ccpr.mirror.files import arrow_file, read_arrow_file
 from ccpr.mirror.layout import CHANGES_SCHEMA, MANIFEST_SCHEMA, MANIFEST_SCHEMA_1, digest_of, manifest_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror

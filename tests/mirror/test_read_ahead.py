@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pytest
 
 from ccpr.matrixone.errors import CcprError
-from ccpr.mirror import read_ahead
-from ccpr.mirror.read_ahead import batches_ahead
+from ccpr.mirror import duckdb_rows
+from ccpr.mirror.duckdb_rows import batches_ahead
 from ccpr.mirror.sql import PointDatabase
 from ccpr.mirror.table_read import plan_read
 from ccpr_emulator.engine.storage import Storage
@@ -23,7 +23,7 @@ ROWS = 5000
 def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> SimulatedMirror:
     """A table of many objects, with deleted rows in each; every object is a share of its own. Out of a folder one
     thread reads them, as out of a bucket several."""
-    monkeypatch.setattr(read_ahead, "SHARE_BYTES", 1)
+    monkeypatch.setattr(duckdb_rows, "SHARE_BYTES", 1)
     simulated = SimulatedMirror(Storage(object_rows=256), tmp_path / "mirror")
     storage = simulated.storage
     storage.create_database("b")

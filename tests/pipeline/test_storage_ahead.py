@@ -11,9 +11,8 @@ import pytest
 from ccpr.matrixone.objects.errors import ObjectDamaged
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.mirror.store import Chunk
-from ccpr.pipeline import storage_ahead
-from ccpr.pipeline.storage import PIECE_BYTES, Storage, StoredObject, open_storage
-from ccpr.pipeline.storage_ahead import REQUESTS, read_ahead
+from ccpr.pipeline import storage as storage_module
+from ccpr.pipeline.storage import PIECE_BYTES, REQUESTS, Storage, StoredObject, open_storage, read_ahead
 from tests.matrixone.objects.building import object_file, stats_bytes
 from tests.support.disk_files import framed
 
@@ -103,7 +102,7 @@ def test_some_requests_are_under_way_at_once_and_no_more(storage: Storage, monke
             together.wait()
         return read_piece(self, number)
 
-    monkeypatch.setattr(storage_ahead.StoredObject, "piece", counted)
+    monkeypatch.setattr(storage_module.StoredObject, "piece", counted)
     with closing(read_ahead(storage, ((None, stats) for stats in OBJECTS * 3))) as reading:
         for _, chunks in reading:
             assert chunks is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ccpr.matrixone.client.endpoint import Endpoint
-from ccpr.serve.kept_sessions import IDLE_SECONDS, KeptLogin, KeptSessions
+from ccpr.serve.holding import IDLE_SECONDS, KeptLogin, KeptSessions
 
 A, B = (KeptLogin(Endpoint(host, 6001, "sys", "dump"), "secret") for host in ("a", "b"))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from ccpr.pipeline.spark.identity import CODE_FOLDER
+from ccpr.pipeline.spark.connect import CODE_FOLDER
 from ccpr.pipeline.spark.java import find_java
 
 LOOPBACK = "127.0.0.1"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ccpr.pipeline.spark.identity import CODE_FOLDER
+from ccpr.pipeline.spark.connect import CODE_FOLDER
 from ccpr.pipeline.spark.session import SparkSettings, spark_session
 
 

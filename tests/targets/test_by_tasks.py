@@ -33,8 +33,7 @@ from ccpr.targets.base import LoadPart, TargetTable
 from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import TargetDenied, TargetUnavailable
 from ccpr.targets.expected_tables import ExpectedTables, target_of
-from ccpr.targets.part_keys import part_key
-from ccpr.targets.source_rows import SplitRows
+from ccpr.targets.source_rows import SplitRows, part_key
 from ccpr_emulator.engine.storage import Storage
 from tests.support.mariadb import MariaDb
 from tests.support.matrixone_server import MatrixOneServer, matrixone_server

@@ -6,7 +6,7 @@ import pytest
 from ccpr.matrixone.schema import FAKE_KEY
 from ccpr.schema.choices import Dialect
 from ccpr.schema.target_types import TargetUnfit
-from ccpr.targets.dump_statements import DumpTable, foreign_keys
+from ccpr.service.script import DumpTable, foreign_keys
 from ccpr.targets.errors import TargetValueRefused
 from tests.targets.target_database import Place, source_table
 

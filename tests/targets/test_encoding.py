@@ -21,9 +21,9 @@ from ccpr.matrixone.schema import Column, SqlType
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.schema.choices import Dialect
 from ccpr.schema.target_types import TargetUnfit
+from ccpr.service.script import HEAD, DumpTable
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart
-from ccpr.targets.dump_statements import HEAD, DumpTable
 from ccpr.targets.encoding import LoadColumn, encode
 from ccpr.targets.errors import TargetValueRefused
 from ccpr.targets.expected_tables import target_of

@@ -11,7 +11,7 @@ from ccpr.matrixone.objects.visibility import ListedObject
 from ccpr.matrixone.schema import Column, SqlType
 from ccpr.mirror.delta.row_keys import KeyRange, RowKey
 from ccpr.mirror.delta.split import DeltaShape, DeltaSplit
-from ccpr.targets.part_keys import part_key
+from ccpr.targets.source_rows import part_key
 
 ID, NAME = (
     Column("id", 0, SqlType(22, 32, -1), nullable=False),

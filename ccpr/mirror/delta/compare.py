@@ -12,11 +12,10 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Reading, ZeroDates
 from ccpr.mirror.delta.between import TableChanges, changes_between
 from ccpr.mirror.delta.change_rows import change_batches, change_schema, part_of
-from ccpr.mirror.duckdb_rows import ZONE, quoted, rows_of
+from ccpr.mirror.duckdb_rows import ZONE, batches_ahead, quoted, rows_of
 from ccpr.mirror.errors import BadOption, KeyChanged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
-from ccpr.mirror.read_ahead import batches_ahead
 from ccpr.mirror.table_read import plan_read
 from ccpr.schema.ddl_diff import ddl_diff
 from ccpr.values.cells import json_rows

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from ccpr.base.carrying import Work
 from ccpr.matrixone.errors import CcprError, Terminal
-from ccpr.pipeline.spark.connect import difference_of_code, failure_of
+from ccpr.pipeline.spark.connect import difference_of_code, failure_of, loaded_code
 from ccpr.pipeline.spark.errors import SparkCodeDiffers
-from ccpr.pipeline.spark.identity import loaded_code
 from ccpr.pipeline.spark.tasks import in_tasks, refuse_unshared_store
 
 if TYPE_CHECKING:

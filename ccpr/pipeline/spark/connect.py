@@ -1,10 +1,14 @@
 """Sessions of a Spark Connect server that the user names, and what its errors mean."""
 
 import atexit
+import hashlib
 import logging
 import os
 import re
+import sys
 import warnings
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccpr.base.errors import require
@@ -17,7 +21,6 @@ from ccpr.pipeline.spark.errors import (
     SparkSessionLost,
     SparkVersionDiffers,
 )
-from ccpr.pipeline.spark.identity import loaded_code
 from ccpr.pipeline.spark.tasks import reason_of
 
 if TYPE_CHECKING:
@@ -107,3 +110,27 @@ def failure_of(error: Exception, subject: str) -> CcprError:
     if _CODE_MISSING.search(text):
         return SparkCodeDiffers("its workers do not have this program", subject=subject)
     return SparkJobFailed(f"Spark failed: {shown_url(reason)}", subject=subject)
+
+
+# ---- which version of this program a process has loaded
+#
+# Spark's workers import the program by themselves, from where they run and when they start: a session that is older
+# than an upgrade runs the former version. So each task that writes compares its digest with that of the program that
+# asked (decision spark-dataframes).
+
+CODE_FOLDER = Path(__file__).resolve().parents[3]
+_ROOMS = (  # which a task imports
+    *("base", "lake", "maintenance", "matrixone", "mirror", "pipeline", "schema", "state", "targets", "values"),
+)
+
+
+@cache
+def loaded_code() -> str:
+    """A digest of the files: names and contents, and the version of Python. They are read at the first call in this
+    process, which is to be soon after it has imported the code."""
+    digest = hashlib.sha256(f"{sys.version_info[0]}.{sys.version_info[1]}".encode())
+    for room in _ROOMS:
+        for path in sorted((CODE_FOLDER / "ccpr" / room).rglob("*.py")):
+            digest.update(f"\0{path.relative_to(CODE_FOLDER).as_posix()}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -14,9 +14,8 @@ import pyarrow as pa
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.copying import COPY_INPUT, COPY_OUTPUT, CopyJob, copy_in_process
-from ccpr.pipeline.spark.connect import difference_of_code, failure_of
+from ccpr.pipeline.spark.connect import difference_of_code, failure_of, loaded_code
 from ccpr.pipeline.spark.errors import SparkCodeDiffers, SparkJobFailed
-from ccpr.pipeline.spark.identity import loaded_code
 from ccpr.pipeline.spark.tasks import in_tasks, is_connect, reason_of, refuse_unshared_store
 from ccpr.pipeline.spark.watching import Watch
 

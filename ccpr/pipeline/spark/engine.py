@@ -3,6 +3,7 @@ reports how far it has come, measures, and where Spark fails lets the process do
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,8 +19,8 @@ from ccpr.base.errors import ExtraMissing, absent
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.copying import CopyEngine, CopyJob, copy_in_process
 from ccpr.pipeline.spark.carry import carry_in_tasks
-from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice, check_engine, choose
-from ccpr.pipeline.spark.connect import check_server, remote_connection
+from ccpr.pipeline.spark.choice import FOLDER, START, CopiedBy, CopierChoice, Rates, check_engine, choose
+from ccpr.pipeline.spark.connect import check_server, failure_of, remote_connection
 from ccpr.pipeline.spark.copy import copy_with_spark
 from ccpr.pipeline.spark.errors import (
     JavaMissing,
@@ -30,9 +31,7 @@ from ccpr.pipeline.spark.errors import (
     SparkUnavailable,
     SparkVersionDiffers,
 )
-from ccpr.pipeline.spark.rates import FOLDER, START, Rates
 from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, spark_session
-from ccpr.pipeline.spark.slots import await_executors, slots_of
 from ccpr.pipeline.spark.watching import Tally
 
 if TYPE_CHECKING:
@@ -204,3 +203,61 @@ class Copier:
     def _forget(self) -> None:
         with self._lock:
             self._session = None
+
+
+# ---- how many tasks a session runs at once, where only its cluster knows
+#
+# A copy is divided into as many tasks as run at once, and each has its part of the upstream's sessions: with fewer
+# tasks workers would have nothing to do, with more of them sessions would wait with the tasks that wait.
+
+# Spark divides a range that says nothing of its parts by the slots of its executors; a plan is no job. Unlike the
+# figure of a Spark context, a client of a Spark Connect server can ask for it, too.
+_QUESTION = "EXPLAIN SELECT * FROM range(1)"
+_ANSWER = re.compile(r"\bsplits=(\d+)")
+_SETTLED_SECONDS, _LONGEST_SECONDS, _LOOK_SECONDS = 2.0, 20.0, 0.2
+
+
+def slots_of(spark: "SparkSession") -> int | None:
+    """Tasks that run at once, by the executors that are there now; None where Spark starts executors when there is work
+    for them. A cluster of one slot counts as two, unless `spark.cores.max` says so.
+
+    Raises SparkSessionLost, SparkRefused, SparkJobFailed.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        if _setting(spark, "spark.dynamicAllocation.enabled") == "true":
+            return None
+        found = _ANSWER.search(spark.sql(_QUESTION).collect()[0][0])
+        most, each = _setting(spark, "spark.cores.max"), _setting(spark, "spark.task.cpus")
+    except (PySparkException, Py4JError) as error:
+        raise failure_of(error, "Spark") from error
+    if found is None:
+        return None
+    cores = min(int(found[1]), int(most)) if most.isdecimal() else int(found[1])
+    return max(1, cores // int(each)) if each.isdecimal() else cores
+
+
+def await_executors(spark: "SparkSession") -> None:
+    """Wait until a new session has an executor, and until no other one has come for a while: they start one after
+    another, and a job that is divided before has too few tasks. Raises what `slots_of` raises."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        spark.range(1).toArrow()  # waits for the first
+    except (PySparkException, Py4JError) as error:
+        raise failure_of(error, "Spark") from error
+    began = seen = time.monotonic()
+    known = slots_of(spark)
+    while known is not None and time.monotonic() < min(seen + _SETTLED_SECONDS, began + _LONGEST_SECONDS):
+        time.sleep(_LOOK_SECONDS)
+        found = slots_of(spark)
+        if found is None or found > known:
+            known, seen = found, time.monotonic()
+
+
+def _setting(spark: "SparkSession", name: str) -> str:
+    """As it was set, else empty."""
+    return (spark.conf.get(name, "") or "").strip().lower()

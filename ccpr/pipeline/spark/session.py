@@ -7,9 +7,12 @@ decision spark-dataframes.
 
 import os
 import re
+import shlex
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +21,6 @@ from ccpr.base.errors import require
 from ccpr.pipeline.spark.connect import require_client, shown_url
 from ccpr.pipeline.spark.errors import SparkUnavailable
 from ccpr.pipeline.spark.java import find_java
-from ccpr.pipeline.spark.properties import submitted_by_file
 from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.pipeline.spark.tasks import LOOPBACK_ADDRESS, is_here, reason_of
 from ccpr.state.credentials import KEY_FILE_VARIABLE
@@ -203,3 +205,46 @@ def unavailable(settings: SparkSettings, error: Exception) -> SparkUnavailable:
         remedy = "Check that the server runs and is reachable."
         return SparkUnavailable(f"no session: {shown_url(str(error))}", subject=settings.place, remedy=remedy)
     return SparkUnavailable(f"no session: {reason_of(error)}", subject=f"Spark on {settings.master}")
+
+
+# ---- Spark's settings as a file of mode 600
+#
+# The arguments of a process are seen by all users of the machine.
+
+_SUBMIT = "PYSPARK_SUBMIT_ARGS"  # Spark's own
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+_IN_NAMES = {letter: f"\\{letter}" for letter in " :=#!"}
+
+
+def properties_text(config: Mapping[str, str]) -> str:
+    """The settings as Java reads them from a file, sorted by name."""
+    return "".join(f"{_name(name)}={_value(value)}\n" for name, value in sorted(config.items()))
+
+
+@contextmanager
+def submitted_by_file(config: Mapping[str, str]) -> Iterator[None]:
+    """A JVM that pyspark starts within the block has these settings, by a file that is there as long as the block. What
+    PYSPARK_SUBMIT_ARGS and `spark-defaults.conf` say is kept."""
+    before = os.environ.get(_SUBMIT)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="ccpr-spark-", suffix=".conf") as file:
+        file.write(properties_text(config))
+        file.flush()
+        os.environ[_SUBMIT] = (
+            f"--properties-file {shlex.quote(file.name)} --load-spark-defaults {before or 'pyspark-shell'}"
+        )
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_SUBMIT]
+            else:
+                os.environ[_SUBMIT] = before
+
+
+def _name(text: str) -> str:
+    return text.translate(str.maketrans(_ESCAPES | _IN_NAMES))
+
+
+def _value(text: str) -> str:
+    escaped = text.translate(str.maketrans(_ESCAPES))
+    return f"\\{escaped}" if escaped.startswith(" ") else escaped

@@ -10,7 +10,6 @@ from ccpr.matrixone.client.errors import HistoryUnreadable
 from ccpr.mirror.errors import TableMissingInMirror
 from ccpr.pipeline.appendable import FullList, LaterSnapshot
 from ccpr.pipeline.catalog_diff import CatalogDiff
-from ccpr.pipeline.database_lists import DatabaseLists
 from ccpr.pipeline.databases import still_there
 from ccpr.pipeline.errors import BaseSnapshotLost
 from ccpr.pipeline.iteration import Iteration, IterationRecord
@@ -18,7 +17,7 @@ from ccpr.pipeline.listing import Listing
 from ccpr.pipeline.object_list import NamedSequences
 from ccpr.pipeline.options import Resync
 from ccpr.pipeline.results import Listed
-from ccpr.pipeline.table_lists import TableLists
+from ccpr.pipeline.table_lists import DatabaseLists, TableLists
 
 _logger = logging.getLogger(__name__)
 

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US
+from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, UNIX_EPOCH_US, is_zero_date, without_zero_dates
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
 from ccpr.matrixone.objects.invalid_text import escaped, stored_bytes
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.types import arrow_schema, arrow_type
-from ccpr.matrixone.objects.zero_dates import is_zero_date, without_zero_dates
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from tests.matrixone.objects.building import SIZES, column_entry, json_bytes, nulls_bytes, object_file, varlena_entry
 

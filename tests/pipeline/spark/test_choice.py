@@ -9,8 +9,7 @@ import pytest
 
 from ccpr.base.carrying import WorkKind
 from ccpr.mirror.local_store import LocalStore
-from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice, check_engine, choose
-from ccpr.pipeline.spark.rates import START, Rates
+from ccpr.pipeline.spark.choice import START, CopiedBy, CopierChoice, Rates, check_engine, choose
 from ccpr.pipeline.spark.session import SparkSettings, settings_of
 from ccpr.pipeline.spark.tasks import is_here
 from ccpr.pipeline.spark.watching import Tally, Watch

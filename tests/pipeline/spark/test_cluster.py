@@ -23,10 +23,9 @@ from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy
 from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice
 from ccpr.pipeline.spark.connect import remote_connection
-from ccpr.pipeline.spark.deltas import delta_with_spark
-from ccpr.pipeline.spark.engine import Copier
+from ccpr.pipeline.spark.engine import Copier, await_executors
+from ccpr.pipeline.spark.read import delta_with_spark
 from ccpr.pipeline.spark.session import SparkSettings
-from ccpr.pipeline.spark.slots import await_executors
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Budget
 from ccpr_emulator.recorded_upstream import RecordedUpstream

@@ -7,8 +7,8 @@ import pytest
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.delta.change_rows import part_of
 from ccpr.mirror.delta.delta import TableAt, table_delta
-from ccpr.pipeline.spark.deltas import delta_with_spark
 from ccpr.pipeline.spark.errors import StoreNotShared
+from ccpr.pipeline.spark.read import delta_with_spark
 from tests.support.delta_truth import assert_is_delta, rows_at
 from tests.support.spark_fixtures import RecordedMirror
 

@@ -15,11 +15,10 @@ from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy, copy_in_process
 from ccpr.pipeline.spark import engine
-from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice
+from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice, Rates
 from ccpr.pipeline.spark.connect import require_client
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.errors import SparkJobFailed, SparkSessionLost, SparkUnavailable
-from ccpr.pipeline.spark.rates import Rates
 from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.state.credentials import Vault
 from ccpr_emulator.recorded_upstream import RecordedUpstream

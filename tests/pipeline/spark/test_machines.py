@@ -27,9 +27,8 @@ from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.spark.choice import CopiedBy, CopierChoice
 from ccpr.pipeline.spark.connect import remote_connection
-from ccpr.pipeline.spark.engine import Copier
+from ccpr.pipeline.spark.engine import Copier, await_executors, slots_of
 from ccpr.pipeline.spark.session import SparkSettings
-from ccpr.pipeline.spark.slots import await_executors, slots_of
 from ccpr.service.target_sync import TargetOutcome, sync_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.credentials import KEY_FILE_VARIABLE

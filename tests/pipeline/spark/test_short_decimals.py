@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.pipeline.spark import short_decimals
-from ccpr.pipeline.spark.read import read_table
-from ccpr.pipeline.spark.short_decimals import as_decimals, as_numbers, as_numbers_schema
+from ccpr.pipeline.spark import read
+from ccpr.pipeline.spark.read import as_decimals, as_numbers, as_numbers_schema, read_table
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.spark_fixtures import RecordedMirror
@@ -84,7 +83,7 @@ def test_a_table_has_the_servers_decimals_whichever_way_they_came(
         raise TypeError("'JavaPackage' object is not callable")
 
     if release == "another":
-        monkeypatch.setattr(short_decimals, "_column", missing)
+        monkeypatch.setattr(read, "_column", missing)
     frame = read_table(spark, mirror.store.url, name, 1)
     assert ("MakeDecimal" in plan_of(frame)) == (release == "this")
     assert {"decimal(15,2)"} == {kind for _, kind in frame.dtypes if kind.startswith("decimal")}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from ccpr.pipeline.spark import slots
+from ccpr.pipeline.spark import engine
+from ccpr.pipeline.spark.engine import await_executors, slots_of
 from ccpr.pipeline.spark.errors import SparkJobFailed
-from ccpr.pipeline.spark.slots import await_executors, slots_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,4 +84,4 @@ def test_a_session_that_fails_is_an_error_of_ours() -> None:
 @pytest.mark.spark
 def test_a_session_says_how_many_tasks_it_runs_at_once(spark: "SparkSession") -> None:
     assert slots_of(spark) == 2
-    assert slots._setting(spark, "spark.no.such") == ""
+    assert engine._setting(spark, "spark.no.such") == ""
