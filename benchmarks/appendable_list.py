@@ -33,7 +33,7 @@ from ccpr.matrixone.objects.stats import STATS_SIZE
 from ccpr.matrixone.server.answers import Cell
 from ccpr.mirror.object_rows import LISTED_SCHEMA
 from ccpr.pipeline.appendable import SHORT_LIST, FullList, LaterSnapshot
-from ccpr.pipeline.object_list import read_list
+from ccpr.pipeline.object_list import NamedSequences, read_list
 from ccpr.state.credentials import Vault
 from ccpr.state.settings import Settings
 from ccpr.state.subscription import Subscription
@@ -104,7 +104,8 @@ def _read_second(session: Session, endpoint: Endpoint) -> float:
     started = time.perf_counter()
     (table_id,) = table_ids(session, publication, "d", ref.at).values()
     nothing, long_list = LISTED_SCHEMA.empty_table(), FullList(rows=SHORT_LIST + 1)
-    found = LaterSnapshot(temporary, long_list).with_appendable(nothing, ref, "d", {table_id}, "benchmark", _not_read)
+    snapshot = LaterSnapshot(temporary, long_list, NamedSequences(frozenset()))
+    found = snapshot.with_appendable(nothing, ref, "d", {table_id}, "benchmark", _not_read)
     for name in ("committed", "later"):
         upstream_snapshots.drop_snapshot(session, name, publication)
     assert found.num_rows == APPENDABLE

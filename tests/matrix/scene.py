@@ -115,7 +115,7 @@ class Scene:
         texts = list(_texts(document)) if code else []
         found: Tables = {}
         for one in self.tried:
-            said = [text for text in texts if re.search(rf"{re.escape(one.full_name)}(?!\\w)", text)]
+            said = [text for text in texts if re.search(rf"{re.escape(one.full_name)}(?!\w)", text)]
             if said:
                 found[one.table] = Refused("; ".join(said)[:500], code)
         return found
