@@ -164,5 +164,6 @@ def test_a_foreign_project_scaffolds_the_component_replicates_and_reacts(
     assert (red["success"], red["requested"]) == (False, 0), "what depends on a table waits for a change of it"
     assert "replicas/shop/shop/orders" in red["keys"], "the table is part of the state now"
     listed = json.loads(project.dg("list", "defs", "--json"))
-    assert "replicas/shop/shop/orders" in {asset["asset_key"] for asset in listed["assets"]}, "as a code server loads it"
+    keys = {asset["asset_key"] for asset in listed["assets"]}
+    assert "replicas/shop/shop/orders" in keys, "as a code server loads it"
     upstream.restart()
