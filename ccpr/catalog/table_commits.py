@@ -170,9 +170,7 @@ def _written(
     number = _NUMBER.search(before.metadata) if before is not None and base is not None else None
     name = f"{folder}/metadata/{int(number[1]) + 1 if number else 0:05}-{uuid.uuid4()}.metadata.json"
     pointer = TablePointer(str(metadata.table_uuid), *table, name, _point_of(metadata))
-    if (
-        isinstance(metadata, TableMetadataV3) and metadata.next_row_id is None
-    ):  # pyiceberg reads it, and does not begin it
+    if isinstance(metadata, TableMetadataV3) and metadata.next_row_id is None:  # pyiceberg only reads it
         numbered = ((one.first_row_id or 0) + (one.added_rows or 0) for one in metadata.snapshots)
         metadata = metadata.model_copy(update={"next_row_id": max(numbered, default=0)})
     content = IcebergBaseModel.model_dump_json(metadata).encode()  # the class of version 3 refuses to be written

@@ -90,6 +90,20 @@ def serve(
     sql_tls_key: Annotated[
         Path | None, typer.Option("--sql-tls-key", help="PEM file of its key, if it is not in the same file.")
     ] = None,
+    catalog: Annotated[
+        str,
+        typer.Option(
+            "--catalog",
+            metavar="HOST:PORT",
+            help="Answer engines there as a REST catalog of Iceberg: the tables of lakes. Logins: `ccpr login`.",
+        ),
+    ] = "",
+    catalog_tls_cert: Annotated[
+        Path | None, typer.Option("--catalog-tls-cert", help="PEM file of a certificate: then the catalog is HTTPS.")
+    ] = None,
+    catalog_tls_key: Annotated[
+        Path | None, typer.Option("--catalog-tls-key", help="PEM file of its key, if it is not in the same file.")
+    ] = None,
     stop_seconds: Annotated[
         float, typer.Option("--stop-seconds", min=0.0, help="How long to wait for steps to end after SIGTERM.")
     ] = 20.0,
@@ -115,6 +129,8 @@ def serve(
         raise typer.BadParameter("it needs --relay", param_hint="--relay-…")
     if not sql and (sql_tls_cert or sql_tls_key):
         raise typer.BadParameter("it needs --sql", param_hint="--sql-…")
+    if not catalog and (catalog_tls_cert or catalog_tls_key):
+        raise typer.BadParameter("it needs --catalog", param_hint="--catalog-…")
     with handle_errors(as_json=False), Workspace() as workspace, Ending(signal.SIGTERM, signal.SIGINT) as ending:
         raise_limit()
         place = Listen.parse(relay_listen, relay_tls_cert, relay_tls_key, insecure=relay_insecure) if relay else None
@@ -129,6 +145,7 @@ def serve(
             relay=place,
             sql=Listen.parse(sql, sql_tls_cert, sql_tls_key) if sql else None,
             stop_seconds=stop_seconds,
+            catalog=Listen.parse(catalog, catalog_tls_cert, catalog_tls_key) if catalog else None,
         )
         service = Serving(workspace, options, ending)
 
@@ -141,6 +158,8 @@ def serve(
                     warn_of_relay(service.relay)
                 if service.sql is not None:
                     print(f"MySQL clients on {service.sql.address}", flush=True)
+                if service.catalog is not None:
+                    print(f"catalog on {service.catalog.address}", flush=True)
 
         died = serve_components(service.components, ending.wait, ready, lambda: service.replicator.defect)
         if service.replicator.unfinished:  # a thread that waits for a server would keep the process

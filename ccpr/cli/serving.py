@@ -35,6 +35,7 @@ from ccpr.state.log_rows import LogRow
 if TYPE_CHECKING:
     from ccpr.dagster.reporter import DagsterReporter
     from ccpr.mysql.replica_server import ReplicaServer
+    from ccpr.serve.catalog_port import CatalogPort
 
 _Part = TypeVar("_Part")
 
@@ -48,7 +49,7 @@ class ServeOptions:
     host, port : of the pages; port 0 takes a free one.
     dagster : report iterations to the Dagster instance of DAGSTER_HOME.
     relay : where the relay listens; None: there is none.
-    sql : where MySQL clients are answered; None: nowhere.
+    sql, catalog : where MySQL clients are answered, and those of Iceberg; None: nowhere.
     """
 
     workers: int
@@ -61,6 +62,7 @@ class ServeOptions:
     relay: Listen | None
     stop_seconds: float
     sql: Listen | None = None
+    catalog: Listen | None = None
 
 
 class Serving:
@@ -76,6 +78,7 @@ class Serving:
         reporter = _reporter(workspace) if options.dagster else None
         self.relay = relay = None if options.relay is None else RelayService(workspace, options.relay)
         self.sql = _sql(workspace, options)
+        self.catalog = catalog = _catalog(workspace, options)
         watcher = Watcher(workspace, None if relay is None else relay.quiet, asked=self._tell_of_follower)
         caretaker = Caretaker(workspace)
         listeners: list[Listener | None] = [metrics, notifier, reporter]
@@ -104,6 +107,7 @@ class Serving:
             reporter,
             relay,
             self.sql,
+            catalog,
             watcher,
             caretaker,
             pages,
@@ -113,6 +117,7 @@ class Serving:
             notifier.loop,
             workspace.executor.renewals,
             reporter and reporter.loop,
+            catalog and catalog.loop,
             watcher.loop,
             caretaker.loop,
             replicator.loop,
@@ -129,7 +134,8 @@ class Serving:
             {} if relay is None else {"relay_leaves_out": relay.left_out_now},
         )
         sql = [] if self.sql is None else [self.sql.metrics]
-        for figures in (RelayMetrics(workspace, relay), *sql, StatusMetrics(workspace), self.health):
+        ports = (*sql, *_present([catalog]))
+        for figures in (RelayMetrics(workspace, relay), *ports, StatusMetrics(workspace), self.health):
             metrics.registry.register(figures)
         self.components = _present(components)
 
@@ -159,6 +165,15 @@ def _sql(workspace: Workspace, options: ServeOptions) -> "ReplicaServer | None":
     from ccpr.mysql.replica_server import ReplicaServer
 
     return ReplicaServer(workspace, options.sql)
+
+
+def _catalog(workspace: Workspace, options: ServeOptions) -> "CatalogPort | None":
+    if options.catalog is None:
+        return None
+    require("lake", "pyroaring", otherwise="Without --catalog the service does not need it.")
+    from ccpr.serve.catalog_port import CatalogPort
+
+    return CatalogPort(workspace, options.catalog)
 
 
 def _reporter(workspace: Workspace) -> "DagsterReporter":

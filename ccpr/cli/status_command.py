@@ -314,6 +314,8 @@ def _add_ports(details: _Details, status: "SubscriptionStatus") -> None:
         details.add("relay", f"listens on {', '.join(status.relays)}")
     if status.sql_ports:
         details.add("SQL", f"MySQL clients are answered on {', '.join(status.sql_ports)}")
+    if status.catalogs:
+        details.add("catalog", f"clients of Iceberg are answered on {', '.join(status.catalogs)}")
     for pin in status.forgotten_pins:
         details.add("forgotten", f"snapshot {pin.snapshot} of point {pin.lsn}, last used {time_text(pin.seen_at)}")
         details.add("", f"if its owner is gone for good: ccpr relay pins {status.name} --drop {pin.snapshot}")

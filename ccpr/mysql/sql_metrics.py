@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from ccpr.matrixone.server.answers import Answer, FramedRows, StatementError
 from ccpr.relay.client_port import ClientPort
-from ccpr.relay.relay_metrics import metrics_of_port
+from ccpr.serve.metrics import metrics_of_port
 
 _NOT_SUPPORTED = 1235
 

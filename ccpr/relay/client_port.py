@@ -73,7 +73,7 @@ class Listen:
                     subject=f"address {self.host}:{self.port}",
                     remedy="Give --tls-cert FILE and --tls-key FILE, or listen on 127.0.0.1 and use a tunnel. In a "
                     "network that you trust: --insecure, which a MatrixOne as a downstream needs, since it uses no "
-                    "TLS. In `ccpr serve` these options begin with --relay- or --sql-.",
+                    "TLS. In `ccpr serve` these options begin with --relay-, --sql- or --catalog-.",
                 )
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

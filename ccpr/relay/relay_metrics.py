@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
-from ccpr.relay.client_port import ClientPort
 from ccpr.relay.service import RelayService
+from ccpr.serve.metrics import metrics_of_port
 from ccpr.service.follower_status import FollowerStatus, follower_status
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
@@ -66,9 +66,3 @@ class RelayMetrics(Collector):
         yield GaugeMetricFamily("ccpr_relay_left_out", "Subscriptions whose mirrors cannot be served.", left_out)
         yield CounterMetricFamily("ccpr_relay_bytes", "Bytes of objects that were served.", counted.object_bytes)
         yield from metrics_of_port("ccpr_relay", self._relay)
-
-
-def metrics_of_port(prefix: str, port: ClientPort) -> Iterable[Metric]:
-    yield GaugeMetricFamily(f"{prefix}_sessions", "Sessions that others have open.", port.sessions)
-    yield CounterMetricFamily(f"{prefix}_refused", "Connections beyond its limits.", port.refused)
-    yield CounterMetricFamily(f"{prefix}_wrong_passwords", "Logins with a wrong password.", port.wrong_passwords)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from types import MappingProxyType
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -227,3 +228,20 @@ class ServiceHealth(Collector):
     def _troubles(self) -> dict[str, str | None]:
         threads = {guard.name: guard.trouble() for guard in self._guards if isinstance(guard, Loop)}
         return threads | {name: trouble() for name, trouble in self._others.items()}
+
+
+class CountedPort(Protocol):
+    """Where strangers log in."""
+
+    @property
+    def sessions(self) -> int: ...
+    @property
+    def refused(self) -> int: ...
+    @property
+    def wrong_passwords(self) -> int: ...
+
+
+def metrics_of_port(prefix: str, port: CountedPort) -> Iterable[Metric]:
+    yield GaugeMetricFamily(f"{prefix}_sessions", "Sessions that others have open.", port.sessions)
+    yield CounterMetricFamily(f"{prefix}_refused", "Connections beyond its limits.", port.refused)
+    yield CounterMetricFamily(f"{prefix}_wrong_passwords", "Logins with a wrong password.", port.wrong_passwords)

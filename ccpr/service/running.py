@@ -15,7 +15,7 @@ from ccpr.base.file_lock import is_locked, lock_file
 from ccpr.service.errors import ServiceRunning
 from ccpr.state.errors import StateUnreadable
 
-RELAYS, SQL_PORTS = "relays", "sql"
+RELAYS, SQL_PORTS, CATALOGS = "relays", "sql", "catalogs"
 _MOST_BYTES = 1 << 20
 
 

@@ -15,7 +15,7 @@ from ccpr.pipeline.lag import Lag, LagMeter
 from ccpr.service.care_status import Care, care_of
 from ccpr.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
 from ccpr.service.room import warnings
-from ccpr.service.running import RELAYS, SQL_PORTS, addresses, left_out_by_relays
+from ccpr.service.running import CATALOGS, RELAYS, SQL_PORTS, addresses, left_out_by_relays
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import StateUnreadable
@@ -184,7 +184,7 @@ class SubscriptionStatus:
         the first ones.
     forgotten_pins : snapshots of the relay that are unused for long.
     relays : where relays of this state folder listen now that serve it, HOST:PORT.
-    sql_ports : where MySQL clients are answered from it, HOST:PORT.
+    sql_ports, catalogs : where MySQL clients are answered from it, and Iceberg's of its lakes; HOST:PORT.
     mode : how the upstream is read, why, and what it costs.
     objects_from : the storage that objects are read from; empty if the upstream is asked for them.
     objects_copied, objects_direct : by the last iteration that copied objects, and how many of them straight from
@@ -228,6 +228,7 @@ class SubscriptionStatus:
     forgotten_pins: tuple[ForgottenPin, ...] = ()
     relays: tuple[str, ...] = ()
     sql_ports: tuple[str, ...] = ()
+    catalogs: tuple[str, ...] = ()
     mode: str = ""
     objects_from: str = ""
     objects_copied: int = 0
@@ -307,6 +308,7 @@ def read_status(workspace: Workspace, row: LogRow, meter: LagMeter) -> Subscript
         forgotten_pins=ForgottenPin.among(records.pins.all(), now),
         relays=() if read.subscription.of_account else addresses(workspace.home, RELAYS),
         sql_ports=addresses(workspace.home, SQL_PORTS),
+        catalogs=addresses(workspace.home, CATALOGS),
         mode=read.subscription.way,
         objects_from=read.subscription.settings.objects_from,
         objects_copied=copied,

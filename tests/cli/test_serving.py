@@ -57,6 +57,7 @@ def test_without_options_it_has_what_every_service_has(workspace: Workspace) -> 
         (replace(LEAST, dagster=True), "DagsterReporter", "Notifier"),
         (replace(LEAST, relay=Listen("127.0.0.1", 0)), "RelayService", "Notifier"),
         (replace(LEAST, sql=Listen("127.0.0.1", 0)), "ReplicaServer", "Notifier"),
+        (replace(LEAST, catalog=Listen("127.0.0.1", 0)), "CatalogPort", "Notifier"),
     ],
 )
 def test_each_option_adds_its_component_before_what_uses_it(

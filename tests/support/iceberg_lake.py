@@ -19,9 +19,13 @@ from ccpr.lake.lake_catalog import CHANGED, LakeCatalog, TableRow
 from ccpr.lake.lake_options import LakeOptions
 from ccpr.lake.stores import open_lake
 from ccpr.matrixone.objects.timestamp import Timestamp
+from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr.mirror.mirror import Mirror
+from ccpr.relay.client_port import Listen
 from ccpr.schema.choices import DdlPolicy
+from ccpr.serve.catalog_port import CatalogPort
 from ccpr.service.workspace import Workspace
+from ccpr.state.logins import LoginRole, PortLogin, PortLogins
 from ccpr.state.settings import TargetSettings
 from ccpr.state.table_pointers import TablePointer, TablePointers
 from ccpr.state.targets import Target
@@ -92,9 +96,7 @@ class IcebergLake:
     def publish(self, point: int, rows: Mapping[str, Sequence[int]], **others: TableRow) -> None:
         """A point as the lake publishes it: it changes these tables. Their version is the point."""
         assert self.commit(point, rows).ok
-        mine = {
-            name: TableRow(CHANGED, f"{DATABASE}.{name}", 1, hash(name), f"{DATABASE}.{name}", point) for name in rows
-        }
+        mine = {name: row_of(name, point) for name in rows}
         self.record(point, *{**mine, **others}.values())
 
     def record(self, point: int, *rows: TableRow) -> None:
@@ -113,6 +115,25 @@ def _change(table: Table, point: int, ids: Sequence[int]) -> dict[str, Any]:
         "requirements": [json.loads(one.model_dump_json()) for one in transaction._requirements],
         "updates": [json.loads(one.model_dump_json()) for one in transaction._updates],
     }
+
+
+@contextmanager
+def served(lake: IcebergLake) -> Iterator[CatalogPort]:
+    """As `ccpr serve --catalog` does, with login `reader`, who sees all."""
+    logins = PortLogins(lake.workspace.log.engine, lake.workspace.vault)
+    logins.add(PortLogin("reader", NOW, LoginRole.READER), password_digest("secret"))
+    port = CatalogPort(lake.workspace, Listen("127.0.0.1", 0))
+    port.start()
+    try:
+        yield port
+    finally:
+        port.stop()
+
+
+def attached(port: CatalogPort, warehouse: str, credential: str = "reader:secret") -> RestCatalog:
+    uri = f"http://{port.address}"
+    about = {"oauth2-server-uri": f"{uri}/v1/oauth/tokens", "credential": credential}
+    return RestCatalog("lake", uri=uri, warehouse=warehouse, **about)
 
 
 def ids(catalog: RestCatalog, name: str, namespace: str = DATABASE) -> list[int]:

@@ -1,0 +1,167 @@
+"""Bearer tokens of the catalog for logins of MySQL clients: a reader sees the subscriptions and tables of its login.
+One with limits of columns or rows is refused, since files hide neither.
+
+Tokens are in memory only. A login that is gone, or has another password or other limits, is noticed within a second.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import parse_qs
+
+from ccpr.base.http_server import HttpRequest, Page
+from ccpr.catalog.refusals import forbidden, json_bytes
+from ccpr.catalog.rest_routes import Caller
+from ccpr.matrixone.server.wrong_passwords import Guesses, password_digest
+from ccpr.state.errors import RelayUserMissing
+from ccpr.state.logins import LoginRole, PortLogin, PortLogins
+
+TOKEN_SECONDS, LOOK_SECONDS = 3600, 1.0
+MOST_TOKENS, MOST_KNOWN, MOST_GUESSES = 10_000, 1000, 4  # the last: of one address at once
+_ROLES = LoginRole.READER, LoginRole.OPERATOR
+_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+_LIMITED = "has limits of columns or rows, which files do not keep: it reads at the port for MySQL clients"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A login as it was at a time; `digest` of its password, None if it does not exist."""
+
+    login: PortLogin | None
+    digest: bytes | None
+    looked: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Granted:
+    login: str
+    digest: bytes
+    until: float
+
+
+class LoginTokens:
+    """`ccpr.catalog.rest_routes.Callers`. Thread-safe."""
+
+    def __init__(
+        self,
+        logins: PortLogins,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.guesses = Guesses(monotonic)
+        self._logins, self._monotonic, self._pause, self._lock = logins, monotonic, pause, threading.Lock()
+        self._tokens: OrderedDict[bytes, _Granted] = OrderedDict()  # by the token's digest, the oldest first
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._guessing = Counter[str]()
+
+    def caller(self, token: str) -> Caller | None:
+        """None for a token that is none, or of a login that has changed. Raises Refusal, StateUnavailable."""
+        granted = self._granted(token)
+        if granted is None:
+            return None
+        known = self._look(granted.login)
+        if known.login is None or known.digest is None or not hmac.compare_digest(known.digest, granted.digest):
+            return None
+        if known.login.limits.hidden or known.login.limits.rows:
+            raise forbidden(f"login {known.login.name} {_LIMITED}")
+        return Caller(known.login)
+
+    def grant(self, request: HttpRequest, body: bytes) -> Page:
+        """A token for a name and a password, or for a token that is still good. Raises StateUnavailable."""
+        try:
+            form = {name: found[0] for name, found in parse_qs(body.decode(), max_num_fields=32).items()}
+        except ValueError:
+            return _denied(400, "invalid_request", "the body is no form")
+        kind, _, said = request.headers.get("authorization", "").partition(" ")
+        name, password = form.get("client_id", ""), form.get("client_secret", "")
+        if kind.lower() == "basic":
+            name, password = _basic(said)
+        elif form.get("grant_type") == _EXCHANGE or kind.lower() == "bearer":
+            granted = self._granted(form.get("subject_token") or said)
+            if granted is None or self._look(granted.login).digest != granted.digest:
+                return _denied(401, "invalid_client", "the token is not valid any more")
+            return self._give(granted.login, granted.digest)
+        with self._guess(request.address) as free:
+            if not free:
+                return _denied(429, "invalid_request", "too many logins at once from this address")
+            return self._checked(name.lower(), password, request.address)
+
+    def _checked(self, name: str, password: str, address: str) -> Page:
+        known, digest = self._look(name, at_once=True), password_digest(password)
+        if not hmac.compare_digest(known.digest or bytes(20), digest) or known.digest is None:
+            self._pause(self.guesses.wrong(name, address))
+            return _denied(401, "invalid_client", "no login has that name and password")
+        self.guesses.right(name, address)
+        if known.login is not None and (known.login.limits.hidden or known.login.limits.rows):
+            return _denied(400, "unauthorized_client", f"login {name} {_LIMITED}")
+        return self._give(name, digest)
+
+    def _give(self, login: str, digest: bytes) -> Page:
+        token, now = secrets.token_urlsafe(24), self._monotonic()
+        with self._lock:
+            self._tokens[_key(token)] = _Granted(login, digest, now + TOKEN_SECONDS)
+            while len(self._tokens) > MOST_TOKENS or next(iter(self._tokens.values())).until <= now:
+                self._tokens.popitem(last=False)
+        kind = "urn:ietf:params:oauth:token-type:access_token"
+        found = {"access_token": token, "token_type": "bearer", "expires_in": TOKEN_SECONDS, "issued_token_type": kind}
+        return Page(json_bytes(found))
+
+    def _granted(self, token: str) -> _Granted | None:
+        with self._lock:
+            found = self._tokens.get(_key(token))
+        return found if found is not None and found.until > self._monotonic() else None
+
+    def _look(self, name: str, *, at_once: bool = False) -> _Known:
+        now = self._monotonic()
+        with self._lock:
+            found = self._known.get(name)
+        if found is not None and now - found.looked < LOOK_SECONDS and not at_once:
+            return found
+        digest = self._logins.digest(name, _ROLES)
+        try:
+            login = None if digest is None else self._logins.get(name)
+        except RelayUserMissing:
+            login = None
+        found = _Known(login, digest, now)
+        with self._lock:
+            self._known[name] = found
+            if len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)
+        return found
+
+    @contextmanager
+    def _guess(self, address: str) -> Iterator[bool]:
+        """Answers to wrong passwords wait: an address has few of them, and does not hold all threads."""
+        with self._lock:
+            free = self._guessing[address] < MOST_GUESSES
+            self._guessing[address] += free
+        try:
+            yield free
+        finally:
+            with self._lock:
+                self._guessing[address] -= free
+                self._guessing += Counter()  # without those that are none
+
+
+def _key(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="replace")).digest()
+
+
+def _basic(said: str) -> tuple[str, str]:
+    try:
+        name, _, password = base64.b64decode(said, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return "", ""
+    return name, password
+
+
+def _denied(status: int, kind: str, why: str) -> Page:
+    return Page(json_bytes({"error": kind, "error_description": why}), status=status)

@@ -1,0 +1,132 @@
+"""All tables at one point: what a pinned warehouse and a namespace `db@point` show, and what they rather refuse."""
+
+import time
+from threading import Event, Thread
+
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table.update import RemoveSnapshotsUpdate
+
+from ccpr.lake.lake_catalog import BEHIND, DROPPED, CatalogEntry, TableRow
+from tests.support.iceberg_lake import DATABASE, IcebergLake, attached, ids, row_of, served, time_of
+
+pytestmark = pytest.mark.integration
+A_FEW = 100  # pairs of reads; the measured ten thousand are in docs/how-to/attach-engines.md
+
+
+def test_a_pinned_warehouse_shows_all_tables_at_its_point_while_points_come(lake: IcebergLake) -> None:
+    lake.create("a", "b", "c")
+    lake.publish(1, {"a": [1], "b": [1]})
+    lake.publish(2, {"a": [2]})
+    lake.publish(3, {"a": [3], "b": [3], "c": [3]})
+    first, second, newest = lake.reader("1"), lake.reader("2"), lake.reader("newest")
+    lake.publish(4, {"a": [4], "c": [4]})
+    assert (ids(first, "a"), ids(first, "b")) == ([1], [1])
+    assert (ids(second, "a"), ids(second, "b")) == ([1, 2], [1])
+    assert (ids(newest, "a"), ids(newest, "b"), ids(newest, "c")) == ([1, 2, 3], [1, 3], [3])
+    assert sorted(first.list_tables(DATABASE)) == [(DATABASE, "a"), (DATABASE, "b")]
+    with pytest.raises(NoSuchTableError):
+        first.load_table((DATABASE, "c"))
+    live = lake.reader()
+    assert ids(live, "a", f"{DATABASE}@2") == [1, 2]
+    assert sorted(live.list_tables(f"{DATABASE}@2")) == [(f"{DATABASE}@2", "a"), (f"{DATABASE}@2", "b")]
+    assert ids(live, "a") == [1, 2, 3, 4]
+    table = second.load_table((DATABASE, "a"))
+    assert [one.summary["ccpr.point"] for one in table.snapshots() if one.summary] == ["1", "2"]
+
+
+def test_what_the_lake_says_of_a_point_is_asked_and_never_guessed(lake: IcebergLake) -> None:
+    """A table that was behind, dropped or renamed; a snapshot that has expired."""
+    lake.create("a", "b")
+    lake.publish(1, {"a": [1], "b": [1]})
+    gone = row_of("b", 1)
+    behind = TableRow(BEHIND, gone.table, gone.table_id, gone.logical_id, gone.path, None)
+    lake.publish(2, {"a": [2]}, b=behind)
+    lake.publish(3, {"a": [3], "b": [3]})
+    with pytest.raises(NoSuchTableError, match="not shown at that point"):
+        lake.reader("2").load_table((DATABASE, "b"))
+    assert ids(lake.reader("3"), "b") == [1, 3]
+    lake.reader().drop_table((DATABASE, "b"))
+    dropped = TableRow(DROPPED, gone.table, gone.table_id, gone.logical_id, gone.path, 4)
+    lake.publish(4, {"a": [4]}, b=dropped)
+    assert lake.reader("4").list_tables(DATABASE) == [(DATABASE, "a")]
+    assert ids(lake.reader("3"), "b") == [1, 3], "of which the files are there"
+    catalog = lake.reader()
+    expired = catalog.load_table((DATABASE, "a")).snapshots()[1].snapshot_id
+    update = RemoveSnapshotsUpdate(snapshot_ids=[expired])
+    body = {"requirements": [], "updates": [update.model_dump(by_alias=True)]}
+    lake.asked("POST", f"namespaces/{DATABASE}/tables/a", body)
+    with pytest.raises(NoSuchTableError, match="not kept at that point"):
+        lake.reader("2").load_table((DATABASE, "a"))
+    assert ids(lake.reader("1"), "a") == [1]
+
+
+def test_a_point_of_a_restored_state_is_not_taken_for_the_one_that_was_attached(lake: IcebergLake) -> None:
+    """Its number is counted anew, its time is not."""
+    lake.create("a")
+    lake.publish(1, {"a": [1]})
+    lake.publish(2, {"a": [2]})
+    attached_before = lake.reader("2")
+    prefix = attached_before.properties["prefix"]
+    assert prefix == f"{lake.address.warehouse}@{time_of(2)}"
+    assert ids(attached_before, "a") == [1, 2]
+
+
+@pytest.mark.parametrize(("point", "status"), [("9", 404), ("x", 400), ("-1", 400)])
+def test_a_point_that_is_none_is_refused(lake: IcebergLake, point: str, status: int) -> None:
+    lake.create("a")
+    lake.publish(1, {"a": [1]})
+    answer = lake.ask("GET", f"config?warehouse={lake.address.warehouse}@{point}")
+    assert answer.status_code == status
+    for path in (f"/namespaces/{DATABASE}@{point}/tables", f"@{point}/namespaces"):
+        assert lake.ask("GET", f"{lake.address.warehouse}{path}").status_code == status
+
+
+def test_a_pinned_warehouse_takes_no_commit(lake: IcebergLake) -> None:
+    lake.create("a")
+    lake.publish(1, {"a": [1]})
+    path = f"{lake.address.warehouse}@{time_of(1)}/transactions/commit"
+    assert lake.ask("POST", path, lake.changes(2, {"a": [2]})).status_code == 403
+
+
+def test_no_pair_of_reads_at_a_point_is_torn(lake: IcebergLake) -> None:
+    """Each point adds a row with its number to both tables."""
+    lake.create("a", "b")
+    lake.publish(1, {"a": [1], "b": [1]})
+    ended = Event()
+
+    def publish() -> None:
+        point = 1
+        while not ended.is_set():
+            point += 1
+            lake.publish(point, {"a": [point], "b": [point]})
+            time.sleep(0.01)
+
+    def newest(catalog, name: str) -> str:
+        snapshot = catalog.load_table((DATABASE, name)).current_snapshot()
+        return snapshot.summary["ccpr.point"]
+
+    thread = Thread(target=publish)
+    thread.start()
+    try:
+        with served(lake) as port:
+            seen = set()
+            for _ in range(A_FEW):
+                catalog = attached(port, "shop@newest")
+                pair = newest(catalog, "a"), newest(catalog, "b")
+                assert pair[0] == pair[1]
+                seen.add(pair[0])
+    finally:
+        ended.set()
+        thread.join()
+    assert len(seen) > 2, "points came meanwhile"
+
+
+def test_names_with_dots_and_signs_are_found_again(lake: IcebergLake) -> None:
+    from ccpr.catalog.warehouses import _identifier
+    from ccpr.lake.lake_catalog import new_folder
+
+    for database, name in (("a.b", "c.d"), ("x", "y.z"), ("ü/%", "@7"), (".", "..")):
+        folder = new_folder(database, name, 1, ())
+        entry = CatalogEntry(1, 1, f"{database}.{name}", folder, 1, 1, 1, 1, 1, "", False, "")
+        assert _identifier(entry.name, entry.folder) == (database, name)
