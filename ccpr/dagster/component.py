@@ -40,12 +40,12 @@ from ccpr.dagster.iteration_assets import (
     build_upstream_database,
     build_upstream_snapshots,
 )
-from ccpr.dagster.keys import prefixed
+from ccpr.dagster.keys import ProjectKeys
 from ccpr.dagster.log_sensor import build_log_sensor
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.retention_sensor import build_retention_sensor
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.dagster.table_specs import TABLES_VARIABLE, define, most_tables
+from ccpr.dagster.table_specs import TABLES_VARIABLE, define, is_run, most_tables
 from ccpr.dagster.tables import table_key
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
@@ -79,11 +79,12 @@ class MirrorTranslator(dg.Model, dg.Resolvable):
     tags: dict[str, str] = Field(default_factory=dict, description="Further tags.")
 
     def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        """The spec with another group, owners, tags, kinds or description, as a subclass has it. Of a table the
-        metadata has `dagster/table_name`, and the tag `ccpr/subscription` its subscription. The key stays, and has the
-        prefix already."""
-        changed = spec.replace_attributes(owners=[*spec.owners, *self.owners], tags={**spec.tags, **self.tags})
-        return changed if self.group_name is None else changed.replace_attributes(group_name=self.group_name)
+        """The spec with another group, owners, tags, kinds or description, and of a table with another key, as a
+        subclass has it. Of a table the metadata has `dagster/table_name`, and the tag `ccpr/subscription` its
+        subscription. The key has the prefix already."""
+        if self.owners or self.tags:
+            spec = spec.merge_attributes(owners=self.owners, tags=self.tags)
+        return spec if self.group_name is None else spec.replace_attributes(group_name=self.group_name)
 
 
 class CcprScaffolder(dg.Scaffolder):
@@ -180,8 +181,10 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
         if found.trouble:
             _LOG.warning("%s", found.trouble)
         found = found.within(most_tables(self.most_tables))
-        loaded = define(found, prefix)
-        loaded.checks += self._checks_of_dagster(found)
+        translator = self._made_translator()
+        has_own_keys = type(translator) is not MirrorTranslator  # it may give tables other ones
+        loaded = define(found, prefix, translator.get_asset_spec, only_keys=is_run() and not has_own_keys)
+        loaded.checks += self._checks_of_dagster(found, loaded.keys)
         steps = [
             build(prefix)
             for build in (
@@ -205,15 +208,13 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
             ],
             replication=Replication(home=self.home, key_prefix=list(prefix)),
             spark=SparkResource(home=self.home or None, engine=self.engine),
-        ).map_asset_specs(func=partial(self._completed, self._made_translator()))
+        )
 
-    def _checks_of_dagster(self, found: Inventory) -> list[dg.AssetChecksDefinition]:
+    def _checks_of_dagster(self, found: Inventory, project: ProjectKeys) -> list[dg.AssetChecksDefinition]:
         """Whether the columns have changed, and whether there are as many rows as there should be. A run evaluates
         them: by the button, a job or a condition of the project."""
         keys = {
-            (one.name, table.definition.qualified_name): prefixed(
-                table_key(one.name, table.definition), self.translation.key_prefix
-            )
+            (one.name, table.qualified_name): project.of(table_key(one.name, table.database, table.name))
             for one in found.known
             for table in one.tables
         }
@@ -226,12 +227,6 @@ class CcprComponent(dg.StateBackedComponent, dg.Model, dg.Resolvable):
                         assets=assets, metadata_key=metadata.ROW_COUNT, min_value=fewest, max_value=most
                     )
         return checks
-
-    def _completed(self, translator: MirrorTranslator, spec: dg.AssetSpec) -> dg.AssetSpec:
-        changed = translator.get_asset_spec(spec)
-        if changed.key != spec.key:
-            raise BadSetting("a translator changes no key", subject=self.translator, remedy="Set key_prefix.")
-        return changed
 
     def _made_translator(self) -> MirrorTranslator:
         """Raises BadSetting."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from ccpr.dagster import documentation, metadata
+from ccpr.dagster import metadata
 from ccpr.dagster.actions import build_actions
 from ccpr.dagster.events import MIRROR, TARGET_DATABASES
 from ccpr.dagster.health import HEALTH
@@ -43,21 +43,18 @@ def build_definitions(
     """`steps` and `others`: the assets of `ccpr.dagster.iteration_assets`. `loaded` is of the same prefix."""
 
     def completed(spec: dg.AssetSpec) -> dg.AssetSpec:
-        spec = spec.merge_attributes(metadata={metadata.DOCUMENTATION: documentation.of_asset(spec)})
         if spec.key == dg.AssetKey([*loaded.prefix, TARGET_DATABASES]):
-            return spec.replace_attributes(kinds=set(sorted(loaded.target_kinds)[:3]))  # Dagster allows three
+            spec = spec.replace_attributes(kinds=set(sorted(loaded.target_kinds)[:3]))  # Dagster allows three
         if spec.key == dg.AssetKey([*loaded.prefix, HEALTH]) and loaded.trouble:
-            return spec.replace_attributes(
-                description=f"**Not all was loaded.** {loaded.trouble}\n\n{spec.description}"
-            )
+            text = f"**Not all was loaded.** {loaded.trouble}\n\n{spec.description}"
+            spec = spec.replace_attributes(description=text)
         if spec.key == dg.AssetKey([*loaded.prefix, MIRROR]) and loaded.left_out:
-            return spec.replace_attributes(description=f"{spec.description} {loaded.left_out_text()}")
-        return spec
+            spec = spec.replace_attributes(description=f"{spec.description} {loaded.left_out_text()}")
+        return loaded.finished(spec)
 
-    whole = TableDefinitions(prefix=loaded.prefix)
-    whole.add(build_all_health(loaded.subscriptions))
+    health = loaded.placed(build_all_health(loaded.subscriptions))
     return dg.Definitions(
-        assets=dg.map_asset_specs(completed, [*others, *steps, *whole.assets, *loaded.assets]),
+        assets=[*dg.map_asset_specs(completed, [*others, *steps, health]), *loaded.assets],
         asset_checks=[all_health_check(loaded.prefix), *loaded.checks],
         jobs=[*jobs, *build_actions(replication)],
         sensors=sensors,

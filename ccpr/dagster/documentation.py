@@ -37,6 +37,10 @@ def of_code(code: str) -> dg.MetadataValue:
 def of_asset(spec: dg.AssetSpec) -> dg.MetadataValue:
     """To what the documentation says of an asset."""
     if spec.key.path[-1] == TARGET_DATABASES:
-        return link(*_SECTIONS["targets"])
-    group = HEALTH if HEALTH in spec.key.path else (spec.group_name or "").partition("_")[0]
-    return link(*_SECTIONS.get(group, (GUIDE, "what-is-there")))
+        return of_group("targets")
+    return of_group(HEALTH if HEALTH in spec.key.path else (spec.group_name or "").partition("_")[0])
+
+
+def of_group(name: str) -> dg.MetadataValue:
+    """To what it says of the assets of a group, by the first word of its name."""
+    return link(*_SECTIONS.get(name, (GUIDE, "what-is-there")))

@@ -13,7 +13,7 @@ from ccpr.base.loops import unexpected
 from ccpr.dagster.care import care_events
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health import is_failing
-from ccpr.dagster.keys import Runless, remember_prefix, with_prefix
+from ccpr.dagster.keys import Runless, remember_keys, translated
 from ccpr.dagster.metadata import HEALTH_SENSOR
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.present import present_events
@@ -52,7 +52,7 @@ def build_health_sensor() -> dg.SensorDefinition:
         if not workspace.has_catalog:
             return dg.SensorResult(skip_reason=no_subscription(workspace))
         end = time.monotonic() + _SECONDS
-        remember_prefix(instance, replication.key_prefix)
+        remember_keys(context, replication.key_prefix)
         rows, bad = workspace.log.all_rows()
         verdicts = read_verdicts(workspace, [*rows, *bad])
         before = changed(instance, verdicts)
@@ -73,7 +73,7 @@ def build_health_sensor() -> dg.SensorDefinition:
         except (SubscriptionMissing, StateUnavailable):  # dropped meanwhile; the next tick looks again
             news, events = [], []
         text = f"{len(verdicts)} subscriptions" + (f"; changed: {', '.join(news)}" if news else ", nothing has changed")
-        return dg.SensorResult(skip_reason=printable(text), asset_events=with_prefix(events, replication.key_prefix))
+        return dg.SensorResult(skip_reason=printable(text), asset_events=translated(instance, events))
 
     return sensor
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.dagster.health import objective_of, objective_seconds
+from ccpr.dagster.tables import ShownColumn, shown_columns
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable
@@ -41,18 +42,33 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """A replicated table. `definition`: as a point has it."""
+    """A replicated table. `columns`: empty where only keys were asked for."""
 
-    definition: Table
+    database: str
+    name: str
+    columns: tuple[ShownColumn, ...]
     copies: tuple[Copy, ...]
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.database}.{self.name}"
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "KnownTable":
         copies = tuple(Copy(text_of(one["target"]), text_of(one["database"])) for one in value["copies"])
-        return cls(Table.from_json(value["definition"]), copies)
+        if "definition" in value:  # as 0.2.0 wrote it
+            table = Table.from_json(value["definition"])
+            return cls(table.database, table.name, shown_columns(table), copies)
+        columns = tuple(
+            ShownColumn(text_of(name), text_of(kind), text_of(says), bool(nullable))
+            for name, kind, says, nullable in value["columns"]
+        )
+        return cls(text_of(value["database"]), text_of(value["name"]), columns, copies)
 
     def to_json(self) -> dict[str, Any]:
-        return {"definition": self.definition.to_json(), "copies": [asdict(one) for one in self.copies]}
+        columns = [[one.name, one.type, one.says, one.nullable] for one in self.columns]
+        copies = [asdict(one) for one in self.copies]
+        return {"database": self.database, "name": self.name, "columns": columns, "copies": copies}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +149,16 @@ class Inventory:
         return replace(self, known=self.known + lost)
 
 
-def read_inventory(workspace: Workspace | None = None, *, room: int, chosen: NamePatterns = ALL_NAMES) -> Inventory:
+def read_inventory(
+    workspace: Workspace | None = None, *, room: int, chosen: NamePatterns = ALL_NAMES, columns: bool = True
+) -> Inventory:
     """What there is now, as far as the state can be read.
 
     Parameters
     ----------
     room : for tables of all subscriptions.
     chosen : which tables, by name or by `database.table`.
+    columns : of the tables, too.
     """
     with closing(workspace or Workspace()) as opened:
         if not opened.has_catalog:
@@ -155,7 +174,7 @@ def read_inventory(workspace: Workspace | None = None, *, room: int, chosen: Nam
             try:
                 targets = opened.of(row).targets.all()
                 one = _subscription(opened, row, targets, has_care=row.task_id in cared_for)
-                known.append(_with_tables(opened, row, one, targets, room, chosen))
+                known.append(_with_tables(opened, row, one, targets, room, chosen, columns=columns))
             except CcprError as error:
                 troubles.append(_trouble(error))
             else:
@@ -186,7 +205,14 @@ def _destination(target: Target) -> KnownTarget:
 
 
 def _with_tables(
-    workspace: Workspace, row: LogRow, one: KnownSubscription, targets: list[Target], room: int, chosen: NamePatterns
+    workspace: Workspace,
+    row: LogRow,
+    one: KnownSubscription,
+    targets: list[Target],
+    room: int,
+    chosen: NamePatterns,
+    *,
+    columns: bool,
 ) -> KnownSubscription:
     """With the first tables by name for which there is room: the same ones whatever changes."""
     history = workspace.of(row).history
@@ -194,18 +220,16 @@ def _with_tables(
     found = [] if newest is None else history.refs(newest.lsn)[0].values()
     named = {ref.table_id: ref for ref in found if ref.kind is not Kind.INDEX and _is_chosen(ref, chosen)}
     ids = sorted(named, key=lambda number: (named[number].qualified_name, number))[:room]
-    points = [] if newest is None else history.tables(newest.lsn, only=ids)
+    points = {} if newest is None or not columns else history.tables(newest.lsn, only=ids)
     active = [target for target in targets if target.state is TargetState.ACTIVE]
     tables = tuple(
         KnownTable(
-            point.table,
-            tuple(
-                Copy(target.name, copy_database(target, point.table.database))
-                for target in active
-                if has_copy(target, point.table)
-            ),
+            ref.database,
+            ref.name,
+            shown_columns(points[ref.table_id].table) if points else (),
+            tuple(Copy(target.name, copy_database(target, ref.database)) for target in active if has_copy(target, ref)),
         )
-        for point in (points[number] for number in ids)
+        for ref in (named[number] for number in ids)
     )
     return replace(one, tables=tables, left_out=history.count_tables() - len(tables))
 

@@ -21,7 +21,7 @@ from ccpr.base.wording import filled, first_names
 from ccpr.dagster.events import idle
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health_sensor import no_subscription, read_verdicts
-from ccpr.dagster.keys import Runless, remember_prefix, with_prefix
+from ccpr.dagster.keys import Runless, remember_keys, translated
 from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
 from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.dagster.partitions import SUBSCRIPTIONS
@@ -101,7 +101,7 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
     if not replication.workspace.has_catalog:
         return dg.SensorResult(skip_reason=no_subscription(replication.workspace))
     end = time.monotonic() + TICK_SECONDS
-    remember_prefix(context.instance, replication.key_prefix)
+    remember_keys(context, replication.key_prefix)
     rows, bad = replication.workspace.log.all_rows()
     in_flight = _in_flight(context.instance)
     tick = _Tick(failed={row.subscription_name: row.error for row in bad})
@@ -124,7 +124,7 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
         context.log.info(printable(tick.describe()))
     return dg.SensorResult(
         run_requests=tick.requests,
-        asset_events=with_prefix(tick.events, replication.key_prefix),
+        asset_events=translated(context.instance, tick.events),
         skip_reason=None if tick.requests else printable(tick.describe()),
         dynamic_partitions_requests=partitions,
     )

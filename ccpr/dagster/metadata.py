@@ -98,6 +98,7 @@ DDL = "ddl"
 URI = "dagster/uri"  # of a lake's table, as an engine opens it
 LAKE_VERSION = "lake_version"  # of that table, which shows the point
 TABLE_NAME = "dagster/table_name"
+OWN_KEY = "ccpr/key"  # what its key would be, without the prefix, of an asset that a translator gave another one
 COLUMN_SCHEMA = "dagster/column_schema"
 COLUMN_LINEAGE = "dagster/column_lineage"
 LSN_TAG = "ccpr/iteration_lsn"  # of events

@@ -17,6 +17,7 @@ from ccpr.dagster import metadata
 from ccpr.dagster.replication import as_failure
 from ccpr.dagster.spark_resource import SparkResource
 from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.errors import BadOption, PointGone, PointNotReached
 from ccpr.mirror.filters import FilterTuple
 from ccpr.mirror.mirror import Mirror
@@ -103,6 +104,7 @@ def _planned(context: dg.InputContext, workspace: Workspace) -> tuple[Mirror, Ta
         remedy = "A target's table is read from the target: a lake's by dagster-deltalake, a database's by its client."
         raise BadOption("not a table of a mirror", subject=subject, remedy=remedy)
     name = shown.get(metadata.TABLE_NAME) or ".".join(event.asset_key.path[-2:])  # older events have none
+    _check_table(context, tags[metadata.SUBSCRIPTION_TAG], name, subject)
     mirror, step = workspace.mirror_to_read(tags[metadata.SUBSCRIPTION_TAG]), context.step_context
     if asked.get(AT_PARTITION):
         window = _window(step)
@@ -111,6 +113,20 @@ def _planned(context: dg.InputContext, workspace: Workspace) -> tuple[Mirror, Ta
         at = _point_to_read(mirror, name, shown[metadata.CHANGED_AT_LSN], subject)
     filters = _filters(context, mirror, name, at)
     return mirror, plan_read(mirror, name, at, columns=asked.get(COLUMNS), filters=filters)
+
+
+def _check_table(context: dg.InputContext, subscription: str, name: str, subject: str) -> None:
+    """Raises PointNotReached if a translator has given the key to another table since it was materialized."""
+    defined = context.step_context.job_def.asset_layer.get(context.asset_key).metadata
+    if metadata.OWN_KEY not in defined:
+        return
+    ours = dg.AssetKey.from_user_string(defined[metadata.OWN_KEY])
+    if ours.path[:1] != metadata.asset_key(subscription).path or printable(name) != defined[metadata.TABLE_NAME]:
+        raise PointNotReached(
+            f"it was materialized as table {name} of {subscription}, and is {defined[metadata.TABLE_NAME]} now",
+            subject=subject,
+            remedy="It is materialized with the next change of that table, or `ccpr resync`.",
+        )
 
 
 def _point_to_read(mirror: Mirror, name: str, lsn: int, subject: str) -> int:

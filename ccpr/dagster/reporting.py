@@ -10,7 +10,7 @@ from ccpr.dagster.all_health import read_all_health
 from ccpr.dagster.events import APPLIED_TABLES
 from ccpr.dagster.failed_runs import record_failed_run
 from ccpr.dagster.health import Health, is_failing
-from ccpr.dagster.keys import Runless, prefix_of, with_prefix
+from ccpr.dagster.keys import Runless, translated
 from ccpr.dagster.replica_health import read_health, unreadable_health
 from ccpr.dagster.target_health import target_events
 from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
@@ -20,7 +20,7 @@ from ccpr.state.errors import StateUnreadable
 
 def report(instance: dg.DagsterInstance, events: Iterable[Runless]) -> None:
     """Report events of assets by the keys of this package (see `ccpr.dagster.keys`)."""
-    for event in with_prefix(events, prefix_of(instance)):
+    for event in translated(instance, events):
         instance.report_runless_asset_event(event)
 
 

@@ -9,7 +9,7 @@ them, of the tables that the code location defines.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
@@ -17,7 +17,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from ccpr.dagster import metadata
 from ccpr.dagster.health import HEALTH
 from ccpr.dagster.inventory import KnownSubscription
-from ccpr.dagster.keys import prefixed
+from ccpr.dagster.keys import ProjectKeys, own_keys
 from ccpr.dagster.replica_health import quick_verdict
 from ccpr.dagster.replication import Replication, as_failure
 from ccpr.dagster.tables import table_key
@@ -34,7 +34,6 @@ _DESCRIPTION = (
     "The replica is as new as it should be, and the table is not in quarantine: what is built from it may run. It "
     "blocks: `AutomationCondition.all_deps_blocking_checks_passed()` waits for it. Executing it starts no iteration."
 )
-_NAMES = 3  # of a table's key behind the prefix: subscription, database, table
 _READ = 500  # checks whose last evaluation is read together
 _GRAVE = "grave"  # see `ccpr.dagster.health.replica_verdict`
 
@@ -47,13 +46,13 @@ class TableVerdicts:
     ----------
     is_red : of all of them.
     quarantined : keys of those that are in quarantine.
-    defined : keys of those that have the check, with the project's prefix.
+    defined : keys of those that have the check: by the project's ours.
     """
 
     subscription: str
     is_red: bool
     quarantined: frozenset[dg.AssetKey]
-    defined: tuple[dg.AssetKey, ...] = ()
+    defined: Mapping[dg.AssetKey, dg.AssetKey] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -61,19 +60,20 @@ class TableVerdicts:
         return f"{self.is_red}, {apart}, {verdict_key('', str(sorted(self.defined)))}"
 
     def says(self, key: dg.AssetKey) -> str:
-        """Empty if nothing is wrong with the table of this key, which has no prefix."""
+        """Empty if nothing is wrong with the table of this key, which is ours."""
         if key in self.quarantined:
             return "the table is in quarantine: each iteration tries it again, and `ccpr status` has the reason"
         page = f"{HEALTH}/{printable(self.subscription)}"
         return f"the replica is not current: `{page}` says why, and what to do" if self.is_red else ""
 
 
-def table_checks(known: KnownSubscription, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
+def table_checks(known: KnownSubscription, project: ProjectKeys) -> dg.AssetChecksDefinition:
     """The checks of all tables, of which there are some, in one operation; each can be executed alone."""
-    keys = {prefixed(key, prefix): key for key in (table_key(known.name, one.definition) for one in known.tables)}
+    own = (table_key(known.name, one.database, one.name) for one in known.tables)
+    keys = {project.of(key): key for key in own}
 
     @dg.multi_asset_check(
-        name=f"{TABLE_CURRENT}_{verdict_key('tables', '/'.join([*prefix, known.name])).rpartition('/')[2]}",
+        name=f"{TABLE_CURRENT}_{verdict_key('tables', '/'.join([*project.prefix, known.name])).rpartition('/')[2]}",
         specs=[dg.AssetCheckSpec(TABLE_CURRENT, asset=key, description=_DESCRIPTION, blocking=True) for key in keys],
         can_subset=True,
     )
@@ -104,19 +104,17 @@ def report_table_checks(
     if context.repository_def is None:
         return
     graph, instance = context.repository_def.asset_graph, context.instance
-    defined: dict[str, list[dg.AssetKey]] = {}
-    for key in graph.asset_check_keys:
-        path = key.asset_key.path
-        if key.name == TABLE_CURRENT and list(path[:-_NAMES]) == list(prefix):
-            defined.setdefault(path[-_NAMES], []).append(key.asset_key)
+    own, defined = own_keys(graph, prefix), dict[str, dict[dg.AssetKey, dg.AssetKey]]()
+    checked = [key.asset_key for key in graph.asset_check_keys if key.name == TABLE_CURRENT and key.asset_key in own]
+    for key in sorted(checked, key=lambda key: (not graph.get(key).child_keys, key)):
+        defined.setdefault(own[key].path[0], {})[key] = own[key]
     troubled, found = tasks_in_quarantine(workspace.log.engine), dict[str, TableVerdicts]()
     for row in rows:
         name = row.subscription_name
         if keys := defined.get(metadata.asset_key(name).path[0]):
-            keys.sort(key=lambda key: (not graph.get(key).child_keys, key))
             apart = _quarantined(workspace, row) if row.task_id in troubled else frozenset[dg.AssetKey]()
             found[verdict_key("tables", row.task_id)] = TableVerdicts(
-                name, _GRAVE in verdicts.get(name, _GRAVE), apart, tuple(keys)
+                name, _GRAVE in verdicts.get(name, _GRAVE), apart, keys
             )
     for key, one in news_of(known_verdicts(instance, found), found).items() if found else ():
         if not _report(instance, one, end):
@@ -127,11 +125,11 @@ def report_table_checks(
 def _report(instance: dg.DagsterInstance, found: TableVerdicts, end: float) -> bool:
     """Returns whether there was time for all."""
     last = dict[dg.AssetCheckKey, AssetCheckExecutionRecord]()
-    for part in batches(found.defined, _READ):
+    for part in batches(list(found.defined), _READ):
         checks = [dg.AssetCheckKey(key, TABLE_CURRENT) for key in part]
         last.update(instance.event_log_storage.get_latest_asset_check_execution_by_key(checks))
-    for key in found.defined:
-        says, record = found.says(dg.AssetKey(key.path[-_NAMES:])), last.get(dg.AssetCheckKey(key, TABLE_CURRENT))
+    for key, own in found.defined.items():
+        says, record = found.says(own), last.get(dg.AssetCheckKey(key, TABLE_CURRENT))
         if record is not None and record.evaluation is not None and (record.evaluation.description or "") == says:
             continue
         if time.monotonic() >= end:

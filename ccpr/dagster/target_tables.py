@@ -19,6 +19,7 @@ import dagster as dg
 from ccpr.base.wording import filled
 from ccpr.dagster import metadata, tables
 from ccpr.dagster.copies import copy_database, has_copy
+from ccpr.dagster.reporting import report
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, integer_of, text_of
@@ -115,14 +116,12 @@ def _report(
     caught_up = set(before.behind) - behind.keys()
     reached += _named(history, target.lsn, caught_up - {point.table.qualified_name for point in reached})
     times = {point.lsn: point.at for point in history.global_points()}
-    reported = 0
     places = in_lake(target) if reached else {}
     counted = _Counted(mirror, Timestamp(target.snapshot_ts), times)
-    for event in _events(subscription, target, reached, behind, times, places, counted):
-        instance.report_runless_asset_event(event)
-        reported += 1
+    events = list(_events(subscription, target, reached, behind, times, places, counted))
+    report(instance, events)
     storage.set_cursor_values({key: _Position(*position, tuple(sorted(behind))).to_text()})
-    return reported
+    return len(events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +165,10 @@ def _events(
             **({} if at is None else {metadata.LAST_CHANGE: metadata.clock(at)}),
             **counted.rows(point),
             **places.get(table.qualified_name, {}),
-            metadata.COLUMN_SCHEMA: tables.column_schema(table),
-            metadata.COLUMN_LINEAGE: tables.column_lineage(table, tables.table_key(subscription, table)),
+            metadata.COLUMN_SCHEMA: tables.column_schema(tables.shown_columns(table)),
+            metadata.COLUMN_LINEAGE: tables.column_lineage(
+                table, tables.table_key(subscription, table.database, table.name)
+            ),
         }
         key = tables.target_key(subscription, target.name, copy_database(target, table.database), table.name)
         yield tables.short_enough(key, shown, {**tags, "dagster/data_version": str(point.changed_lsn)})

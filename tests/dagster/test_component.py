@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from ccpr.dagster import CcprComponent, MirrorTranslator, metadata
-from ccpr.dagster.keys import remember_prefix
+from ccpr.dagster.keys import remember_keys, remember_prefix
 from ccpr.state.errors import BadSetting
 from ccpr_emulator.engine.storage import Storage
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, iterate, storage
@@ -30,6 +30,29 @@ class ByTable(MirrorTranslator):
         return spec.replace_attributes(
             group_name="orders", kinds={"table"}, owners=["team:orders"], description="Ours."
         )
+
+
+class WithKeys(MirrorTranslator):
+    """Of `d.a`: `warehouse/a`, and of its table upstream."""
+
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        spec = super().get_asset_spec(spec)
+        if spec.key.path[-2:] != [DATABASE, "a"]:
+            return spec
+        is_source = "upstream" in spec.key.path
+        return spec.replace_attributes(key=["lake" if is_source else "warehouse", "a"])
+
+
+class Swapping(MirrorTranslator):
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        if metadata.TABLE_NAME not in spec.metadata:
+            return spec
+        return spec.replace_attributes(key=[*spec.key.path[:-1], {"a": "b", "b": "a"}[spec.key.path[-1]]])
+
+
+class OneForAll(MirrorTranslator):
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.replace_attributes(key="one") if metadata.TABLE_NAME in spec.metadata else spec
 
 
 class Renaming(MirrorTranslator):
@@ -55,10 +78,70 @@ def test_a_subclass_of_the_translator_decides_by_table(storage: Storage, tmp_pat
         "Ours.",
     )
     assert (other.group_name, list(other.owners)) == ("tables_shop", ["team:data"])
-    with pytest.raises(BadSetting, match="changes no key"):
+    with pytest.raises(BadSetting, match="a translator changes this key"):
         definitions(tmp_path, translator=f"{__name__}.Renaming").resolve_all_asset_specs()
+    with pytest.raises(BadSetting, match="gives two tables the key"):
+        definitions(tmp_path, translator=f"{__name__}.OneForAll")
     with pytest.raises(BadSetting, match="no translator"):
         definitions(tmp_path, translator=f"{__name__}.Storage").resolve_all_asset_specs()
+
+
+def tick(found: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    """What a tick makes of the keys."""
+    with dg.build_sensor_context(instance=instance, definitions=found, sensor_name=metadata.HEALTH_SENSOR) as context:
+        remember_keys(context, PREFIX)
+
+
+def versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
+    """Of the materializations of an asset, the newest first."""
+    events = (one.asset_materialization for one in instance.fetch_materializations(key, limit=9).records)
+    return [(event.tags or {})["dagster/data_version"] for event in events if event is not None]
+
+
+def test_a_table_that_gets_another_key_takes_its_newest_materialization_along(
+    storage: Storage, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    remember_prefix(instance, PREFIX)
+    iterate(instance)
+    new, other = dg.AssetKey(["warehouse", "a"]), dg.AssetKey([*TABLE.path[:-1], "b"])
+    renamed, plain = definitions(tmp_path, translator=f"{__name__}.WithKeys"), definitions(tmp_path)
+    for _ in range(2):
+        tick(renamed, instance)
+        assert (versions(instance, new), versions(instance, other)) == (["0"], ["0"])
+    insert(storage, 1000)
+    iterate(instance)
+    assert (versions(instance, new), versions(instance, TABLE)) == (["1", "0"], ["0"])
+    event = instance.get_latest_materialization_event(new)
+    assert event is not None
+    assert event.asset_materialization is not None
+    lineage = cast("dg.TableColumnLineage", event.asset_materialization.metadata[metadata.COLUMN_LINEAGE].value)
+    assert lineage.deps_by_column["n"] == [dg.TableColumnDep(dg.AssetKey(["lake", "a"]), "n")]
+    tick(plain, instance)
+    insert(storage, 1001)
+    iterate(instance)
+    assert (versions(instance, new), versions(instance, TABLE)) == (["1", "0"], ["2", "1", "0"])
+
+
+def test_a_key_that_is_another_tables_now_is_not_read_as_the_old_one(
+    storage: Storage, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """Two tables change their keys: what the key was materialized as is not what it is defined as."""
+    iterate(instance)
+    key = dg.AssetKey([NAME, DATABASE, "b"])
+
+    @dg.asset(ins={"rows": dg.AssetIn(key, input_manager_key="mirror")})
+    def downstream(rows: pl.LazyFrame) -> None: ...
+
+    component = CcprComponent(translator=f"{__name__}.Swapping")
+    component.write_state_to_path(tmp_path / "state")
+    ours = component.build_defs_from_state(cast(Any, None), tmp_path / "state")
+    project = dg.Definitions.merge(ours, dg.Definitions(assets=[downstream]))
+    job = project.resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(
+        instance=instance, asset_selection=[dg.AssetKey("downstream")], raise_on_error=False
+    )
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert "materialized as table d.b of shop, and is d.a now" in str(failure.step_failure_data.error)
 
 
 def test_a_run_has_the_tables_that_are_inputs_and_checks(

@@ -1,11 +1,13 @@
 """A project as `create-dagster project` makes it, with the component, in a real code server: its tables are there, and
 stay where something outside of it is wrong, with a sentence that says what and what to do."""
 
+import logging
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,12 +18,15 @@ import pytest
 import typer.testing
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import ModuleTarget
+from dagster._daemon.asset_daemon import AssetDaemon
+from dagster._daemon.sensor import execute_sensor_iteration
 from dagster_webserver.app import create_app_from_workspace_process_context
 from starlette.testclient import TestClient
 
 from ccpr.cli.main import app
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
+from tests.support.web_ui import wait_for
 
 pytestmark = pytest.mark.slow
 # What the templates of create-dagster have; 1.13.27 and the newest have the same.
@@ -54,6 +59,40 @@ CONFIG = """config:
     subscriptions:
       late: {{upstream: main, database: shop, publication: p}}
 """
+TRANSLATION = """from ccpr.dagster import MirrorTranslator
+
+
+class ByTable(MirrorTranslator):
+    def get_asset_spec(self, spec):
+        spec = super().get_asset_spec(spec)
+        if "dagster/table_name" not in spec.metadata:
+            return spec
+        return spec.replace_attributes(key=["warehouse", *spec.key.path[2:]])
+"""
+INSTANCE = """telemetry: {enabled: false}
+run_coordinator: {module: dagster.core.run_coordinator, class: DefaultRunCoordinator}
+"""
+DOWNSTREAM = """import dagster as dg
+import polars as pl
+
+ORDERS = dg.AssetIn(["warehouse", "orders"], input_manager_key="mirror")
+AUTO = dg.AutomationConditionSensorDefinition(
+    "auto", target="revenue", minimum_interval_seconds=1, default_status=dg.DefaultSensorStatus.RUNNING
+)
+
+
+@dg.asset(ins={"orders": ORDERS}, automation_condition=dg.AutomationCondition.eager(), io_manager_key="none")
+def revenue(context, orders: pl.LazyFrame) -> None:
+    context.add_output_metadata({"rows": orders.select(pl.len()).collect().item()})
+
+
+@dg.definitions
+def defs():
+    return dg.Definitions(assets=[revenue], sensors=[AUTO], resources={"none": dg.mem_io_manager})
+"""
+LAUNCH = "mutation ($params: ExecutionParams!) { launchRun(executionParams: $params) { __typename } }"
+LINEAGE = """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+    dependencyKeys { path } dependedByKeys { path } } } }"""
 LOCATION = """{ locationOrError: workspaceLocationEntryOrError(name: "p") { ... on WorkspaceLocationEntry {
     locationOrLoadError { __typename ... on PythonError { message errorChain { error { message } } } } } } }"""
 ASSETS = "{ assetNodes { assetKey { path } description } }"
@@ -94,6 +133,32 @@ class Server:
         """The description of each asset."""
         assert self.load_error() == ""
         return {"/".join(one["assetKey"]["path"]): one["description"] for one in self.query(ASSETS)["assetNodes"]}
+
+    def launch(self, job: str, partition: str) -> None:
+        """Run a job, and wait for its end."""
+        selector = {"repositoryLocationName": "p", "repositoryName": "__repository__", "jobName": job}
+        tags = [{"key": "dagster/partition", "value": partition}]
+        params = {"selector": selector, "runConfigData": {}, "executionMetadata": {"tags": tags}}
+        assert self.query(LAUNCH, params=params)["launchRun"]["__typename"] == "LaunchRunSuccess"
+        self.wait_for_runs()
+
+    def wait_for_runs(self) -> None:
+        wait_for(lambda: all(run.is_finished for run in self.context.instance.get_runs()), 120)
+        assert {run.status.name for run in self.context.instance.get_runs()} <= {"SUCCESS"}
+
+    def daemon(self) -> None:
+        """An evaluation of the sensors that are on, and of the conditions, with the runs that these ask for."""
+        list(execute_sensor_iteration(self.context, logging.getLogger("sensors"), None, None))
+        time.sleep(1.1)  # the interval of the conditions' sensor
+        daemon = AssetDaemon(settings={}, pre_sensor_interval_seconds=1)
+        daemon._run_iteration_impl(self.context, None, {}, {})
+        self.wait_for_runs()
+
+    def lineage(self, *path: str) -> tuple[set[str], set[str]]:
+        """What an asset depends on, and what depends on it."""
+        found = self.query(LINEAGE, key={"path": path})["assetNodeOrError"]
+        names = ({"/".join(key["path"]) for key in found[side]} for side in ("dependencyKeys", "dependedByKeys"))
+        return next(names), next(names)
 
     def tick(self, sensor: str = "ccpr_log_sensor") -> str:
         """What a tick says, or fails with."""
@@ -171,7 +236,7 @@ def project(upstream: SimulatedUpstream, replica: Path, tmp_path: Path, monkeypa
     (package / "definitions.py").write_text(DEFINITIONS)
     (tmp_path / "p" / "pyproject.toml").write_text(PYPROJECT)
     (tmp_path / "dagster").mkdir()
-    (tmp_path / "dagster" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (tmp_path / "dagster" / "dagster.yaml").write_text(INSTANCE)
     home = tmp_path / "home"
     shutil.copytree(replica, home)
     for name, value in {"CCPR_HOME": home, "DAGSTER_HOME": tmp_path / "dagster", "UPSTREAM_PASSWORD": "any"}.items():
@@ -268,6 +333,45 @@ def test_a_subscription_that_was_dropped_goes_with_the_next_refresh(project: Pro
     ccpr("drop", "shop", "--yes", home=project.home)
     with project.serving() as server:
         assert "shop/shop/orders" not in server.assets()
+
+
+def test_a_translator_gives_a_table_a_key_and_all_that_is_reported_of_it_has_that(
+    project: Project, upstream: SimulatedUpstream
+) -> None:
+    package = project.folder / "src" / "shop_data"
+    (package / "translation.py").write_text(TRANSLATION)
+    (package / "defs" / "revenue.py").write_text(DOWNSTREAM)
+    project.configure("translator: shop_data.translation.ByTable\n  sensor: false")
+    project.dg("utils", "refresh-defs-state")
+    orders, revenue = dg.AssetKey(["warehouse", "orders"]), dg.AssetKey("revenue")
+
+    def made(key: dg.AssetKey) -> list[dg.AssetMaterialization]:
+        records = server.context.instance.fetch_materializations(key, limit=99).records
+        return [event for record in records if (event := record.asset_materialization) is not None]
+
+    with project.serving() as server:
+        assert {"warehouse/orders", "warehouse/customers", "upstream/shop/shop/orders"} <= server.assets().keys()
+        assert server.lineage("warehouse", "orders") == ({"upstream/shop/shop/orders", "mirror"}, {"revenue"})
+        server.daemon()
+        assert len(made(orders)) == 1
+        check = dg.AssetCheckKey(orders, "table_current")
+        found = server.context.instance.event_log_storage.get_latest_asset_check_execution_by_key([check])[check]
+        assert found.evaluation is not None
+        assert found.evaluation.passed
+        before = len(made(revenue))
+        with upstream.storage.begin() as transaction:
+            transaction.insert("shop", "orders", {"id": [4]})
+        server.launch("ccpr_sync_job", "shop")
+        assert [event.metadata["dagster/row_count"].value for event in made(orders)] == [4, 3]
+        lineage = made(orders)[0].metadata["dagster/column_lineage"].value
+        assert lineage.deps_by_column["id"] == [
+            dg.TableColumnDep(dg.AssetKey(["upstream", "shop", "shop", "orders"]), "id")
+        ]
+        for _ in range(3):
+            server.daemon()
+        assert len(made(revenue)) == before + 1
+        assert made(revenue)[0].metadata["rows"].value == 4
+        assert dg.AssetKey(["shop", "shop", "orders"]) not in server.context.instance.all_asset_keys()
 
 
 def test_a_misspelt_attribute_is_named_with_its_line(project: Project) -> None:

@@ -11,6 +11,7 @@ import typer.testing
 from ccpr.cli.interrupts import BEHIND
 from ccpr.cli.main import app
 from ccpr.dagster import metadata, tables
+from ccpr.dagster.keys import remember_prefix
 from ccpr.dagster.table_specs import load_subscriptions
 from ccpr.dagster.target_tables import report_target_tables
 from ccpr.service.workspace import Workspace
@@ -58,6 +59,17 @@ def shown(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str, Any]:
 
 def is_materialized(instance: dg.DagsterInstance, key: dg.AssetKey) -> bool:
     return instance.get_latest_materialization_event(key) is not None
+
+
+def test_a_projects_prefix_is_of_the_tables_of_targets_and_their_lineage(
+    storage: Storage, place: Place, instance: dg.DagsterInstance
+) -> None:
+    remember_prefix(instance, ["replicas"])
+    iterate(instance)
+    found = shown(instance, key(place, "a").with_prefix("replicas"))
+    replica = dg.AssetKey(["replicas", NAME, DATABASE, "a"])
+    assert found[metadata.COLUMN_LINEAGE].deps_by_column["v"] == [dg.TableColumnDep(replica, "v")]
+    assert not is_materialized(instance, key(place, "a"))
 
 
 def test_what_a_target_has_got_is_materialized_with_lineage_to_the_replica(
