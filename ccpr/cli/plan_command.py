@@ -15,7 +15,7 @@ from ccpr.cli.shown_times import clock_text
 
 if TYPE_CHECKING:
     from ccpr.pipeline.plan import IterationPlan
-    from ccpr.service.room import Room
+    from ccpr.service.free_space import FreeSpace
 
 
 _SHOWN_TABLES = 40
@@ -37,8 +37,8 @@ def plan(
     """
     from ccpr.pipeline import plan as planning
     from ccpr.retention.retention import Retention, take_inventory
+    from ccpr.service.free_space import mirror_space
     from ccpr.service.lakes import plan_lakes
-    from ccpr.service.room import mirror_room
     from ccpr.service.target_sync import plan_targets, plan_work
 
     with opened(as_json=as_json) as workspace, open_iteration(workspace, name) as iteration:
@@ -49,12 +49,12 @@ def plan(
         expiring = Retention.of(iteration.subscription.settings).expired(after)
         lakes = plan_lakes(workspace, iteration)
         work = plan_work(workspace, iteration, found.bytes, targets, lakes)
-        room = mirror_room(workspace, iteration.subscription)
+        space = mirror_space(workspace, iteration.subscription)
     if as_json:
         show_json(
             {
                 **plan_json(found),
-                "free_bytes": None if room is None else room.free,
+                "free_bytes": None if space is None else space.free,
                 "targets": {target: target_output.plan_json(one) for target, one in targets.items()},
                 "lakes": {lake: target_output.lake_plan_json(one) for lake, one in lakes.items()},
                 "expiring_points": expiring,
@@ -75,7 +75,7 @@ def plan(
     show_plan(found, whole=whole, ddl=ddl)
     if expiring:
         out.print(f"points that expire with it: {first_names(map(str, expiring), most=10)}")
-    if room is not None and (trouble := room_trouble(room, found.bytes)):
+    if space is not None and (trouble := space_trouble(space, found.bytes)):
         out.print(f"warning: {trouble}", style="bold yellow")
     for target, one in targets.items():
         target_output.show_plan(target, one, ddl=ddl)
@@ -87,11 +87,11 @@ def plan(
     out.print(f"do exactly this with: ccpr run {name} --plan {found.id}")
 
 
-def room_trouble(room: "Room", size: int) -> str:
+def space_trouble(space: "FreeSpace", size: int) -> str:
     """Whether so many bytes do not fit where the mirror is; empty if they do."""
-    if size >= room.free:
-        return f"{size_text(size)} do not fit: {size_text(room.free)} are free at {room.folder}"
-    return room.trouble
+    if size >= space.free:
+        return f"{size_text(size)} do not fit: {size_text(space.free)} are free at {space.folder}"
+    return space.trouble
 
 
 def plan_json(found: "IterationPlan") -> dict[str, Any]:

@@ -9,8 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Self, cast
 
 from ccpr.base.clock import wall_clock
-from ccpr.base.copy_meter import CopyLog, size_text
-from ccpr.base.progress import Progress
+from ccpr.base.progress import CopyLog, Progress, size_text
 from ccpr.base.wording import seconds_text
 from ccpr.cli.output import counted, err
 from ccpr.cli.shown_times import time_text

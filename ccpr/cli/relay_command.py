@@ -12,7 +12,7 @@ from ccpr.cli.arguments import AsJson, Name, seconds_option
 from ccpr.cli.output import err, opened, out, seconds_text, show_json, show_table
 
 if TYPE_CHECKING:
-    from ccpr.relay.service import RelayService
+    from ccpr.relay.relay_server import RelayService
 
 relay = typer.Typer(help="Serve mirrors to other clusters: any MatrixOne can subscribe to one.", no_args_is_help=True)
 
@@ -32,7 +32,7 @@ def serve(
     from ccpr.base.ending import Ending
     from ccpr.relay.client_port import Listen
     from ccpr.relay.follower_watching import Watcher
-    from ccpr.relay.service import RelayService
+    from ccpr.relay.relay_server import RelayService
     from ccpr.serve.descriptors import raise_limit
     from ccpr.serve.listening import serve as serve_components
 

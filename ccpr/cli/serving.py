@@ -17,13 +17,12 @@ from ccpr.pipeline.spark.engine import Copier
 from ccpr.relay.client_port import Listen
 from ccpr.relay.follower_watching import Watcher
 from ccpr.relay.relay_metrics import RelayMetrics
-from ccpr.relay.service import RelayService
+from ccpr.relay.relay_server import RelayService
 from ccpr.serve.caretaking import Caretaker
 from ccpr.serve.listening import Component, Listener
 from ccpr.serve.metrics import Metrics, ServiceHealth
 from ccpr.serve.notifying import Notifier
-from ccpr.serve.overview import Overview
-from ccpr.serve.pages import Pages
+from ccpr.serve.pages import Overview, Pages
 from ccpr.serve.replicator import Replicator
 from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.running import OneService

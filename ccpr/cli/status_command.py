@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ccpr.base.clock import wall_clock
-from ccpr.base.copy_meter import CopyMeter
+from ccpr.base.progress import CopyMeter
 from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson

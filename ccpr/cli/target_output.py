@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import typer
 
-from ccpr.base.copy_meter import size_text
 from ccpr.base.failure import Failure
+from ccpr.base.progress import size_text
 from ccpr.cli.interrupts import BEHIND
 from ccpr.cli.output import counted, err, out
 from ccpr.state.settings import TARGET_SETTINGS

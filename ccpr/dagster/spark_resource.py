@@ -13,8 +13,8 @@ import dagster as dg
 from dagster import ConfigurableResource
 from pydantic import Field, PrivateAttr
 
-from ccpr.base.copy_meter import CopyLog
 from ccpr.base.errors import require
+from ccpr.base.progress import CopyLog
 from ccpr.pipeline.spark.choice import CopierChoice
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.session import PACKAGES, SparkSettings, settings_of, start_java, unavailable

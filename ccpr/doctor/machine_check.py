@@ -13,8 +13,8 @@ from ccpr.doctor.check import Check, Verdict, checked
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.layout import HEAD
 from ccpr.pipeline.spark.java import find_java
+from ccpr.service.free_space import LOW_BYTES, TOO_FEW_BYTES, FreeSpace, mirror_space
 from ccpr.service.mirror_places import try_writing
-from ccpr.service.room import LOW_BYTES, TOO_FEW_BYTES, Room, mirror_room
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import place
 from ccpr.state.errors import FollowerLoginLost, KeyLost, StateUnreadable
@@ -155,26 +155,26 @@ def _writable(home: Path, folder: Path) -> str:
 def check_mirror_room(workspace: Workspace, row: LogRow) -> Check | None:
     """How much is free where the mirror is; None for an object store."""
     subscription = Subscription.from_row(row)
-    room = mirror_room(workspace, subscription)
-    if room is None:
+    space = mirror_space(workspace, subscription)
+    if space is None:
         return None
-    return _room_check(
-        "mirror's space", room, f"Free space there, or move it: `ccpr alter {subscription.name} --mirror`."
+    return _space_check(
+        "mirror's space", space, f"Free space there, or move it: `ccpr alter {subscription.name} --mirror`."
     )
 
 
 def _space(folder: Path) -> Check:
-    room = Room.of(folder)
-    if room is None:
+    space = FreeSpace.of(folder)
+    if space is None:
         return Check("here", "space", Verdict.SKIPPED, f"the file system of {folder} does not say")
-    return _room_check("space", room, "Free space, or use another place for the mirror: --mirror.")
+    return _space_check("space", space, "Free space, or use another place for the mirror: --mirror.")
 
 
-def _room_check(what: str, room: Room, remedy: str) -> Check:
-    found = f"{room.free / 1e9:.1f} GB free"
-    if room.free >= LOW_BYTES:
+def _space_check(what: str, space: FreeSpace, remedy: str) -> Check:
+    found = f"{space.free / 1e9:.1f} GB free"
+    if space.free >= LOW_BYTES:
         return Check("here", what, Verdict.OK, found)
-    return Check("here", what, Verdict.FAILED if room.free < TOO_FEW_BYTES else Verdict.WARNING, found, remedy)
+    return Check("here", what, Verdict.FAILED if space.free < TOO_FEW_BYTES else Verdict.WARNING, found, remedy)
 
 
 def _key(workspace: Workspace) -> str:

@@ -13,8 +13,8 @@ from ccpr.lake.changed_rows import changes_version
 from ccpr.lake.commit import Lake, files_of_adds, removed_at
 from ccpr.lake.errors import LakeChanged
 from ccpr.lake.lake_log import LakeLog, LakeTableState
+from ccpr.state.settings import GRACE_SECONDS
 
-GRACE_SECONDS = 3600
 _SECOND = 10**9  # nanoseconds
 _COMMITS, _MOST_COMMITS, _SHARE = 10, 100, 4
 _LOG_FILE = re.compile(r"_delta_log/([0-9]{20})\.(json|checkpoint\.parquet)")

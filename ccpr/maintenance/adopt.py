@@ -36,7 +36,7 @@ from ccpr.state.checkpoint.checkpoint_store import (
 from ccpr.state.context import Context
 from ccpr.state.errors import MirrorMissing
 from ccpr.state.history import GlobalPoint
-from ccpr.state.kept import KeptRecords, KeptState
+from ccpr.state.kept_records import KeptRecords, KeptState
 from ccpr.state.lease import Lease
 from ccpr.state.ledger import LedgerEntry, Reference
 from ccpr.state.point_rows import TablePoint

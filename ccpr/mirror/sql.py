@@ -23,11 +23,10 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.duckdb_rows import ZONE, batches_ahead, quoted, rows_of, unique_names
 from ccpr.mirror.errors import BadOption, QueryFailed
-from ccpr.mirror.expressions import columns_of, parts_of
 from ccpr.mirror.filters import Filter
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
-from ccpr.mirror.pushdown import implied_filters, say_all
+from ccpr.mirror.pushdown import columns_of, implied_filters, parts_of, say_all
 from ccpr.mirror.table_read import TableRead, plan_read
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from ccpr.pipeline.results import Listed
 from ccpr.retention.dropping import Replica
 from ccpr.retention.retention import Retention
 from ccpr.retention.sweeping import Swept, sweep
+from ccpr.state.care_records import MadeBy
 from ccpr.state.checkpoint.checkpoint import Checkpoint
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.context import Context
@@ -39,7 +40,6 @@ from ccpr.state.ledger import due_time
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.point_tables import PointTables
 from ccpr.state.publishing import publish_pending, write_point
-from ccpr.state.recorded_sums import MadeBy
 from ccpr.state.settings import Settings
 
 

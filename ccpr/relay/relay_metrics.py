@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
-from ccpr.relay.service import RelayService
+from ccpr.relay.relay_server import RelayService
 from ccpr.serve.metrics import metrics_of_port
 from ccpr.service.follower_status import FollowerStatus, follower_status
 from ccpr.service.workspace import Workspace

@@ -1,10 +1,14 @@
-"""The relay as a server: its sessions, and how errors of ours are said. It runs in threads of this process."""
+"""The relay as a server: its sessions, and how errors of ours are said. It runs in threads of this process, for `ccpr
+relay serve` and `ccpr serve --relay` alike."""
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
+from ccpr.base.loops import Loop
+from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.access import Login, parse_login
 from ccpr.matrixone.server.answers import Answer, StatementError
@@ -14,6 +18,10 @@ from ccpr.matrixone.server.server_session import UpstreamSession
 from ccpr.matrixone.server.upstream import CHUNK_BYTES, ServerStatus, Upstream
 from ccpr.relay.client_port import ClientPort, Listen
 from ccpr.relay.mirror_publication import error_text
+from ccpr.relay.offers import Logins, Offers, Quiet
+from ccpr.relay.relay_backing import StateFolder
+from ccpr.service.running import RELAYS, PortMark
+from ccpr.service.workspace import Workspace
 from ccpr.state.settings import MOST_SESSIONS
 
 DEFAULT_ADDRESS = "127.0.0.1:6002"
@@ -97,3 +105,53 @@ def _login(user: str) -> Login:
     if not login.is_sys:
         raise StatementError(1045, f"Access denied for user '{user}': a relay has account sys only", "28000")
     return login
+
+
+TRY_AGAIN_SECONDS = 10.0
+
+
+class RelayService(Relay):
+    """Serves all subscriptions of a state folder."""
+
+    def __init__(self, workspace: Workspace, listen: Listen) -> None:
+        self._workspace, self._logins, self._served = workspace, Logins(workspace), StateFolder(Offers(workspace))
+        self._loop = Loop("relay-mirrors", self._look_after)
+        self._noted: dict[str, str] = {}
+        mark = partial(PortMark, workspace.home, RELAYS)
+        super().__init__(
+            self._served,
+            self._logins.digest,
+            listen,
+            seen_by=self._served.seen_by,
+            mark=mark,
+            keeper=self._loop,
+        )
+
+    def _look_after(self) -> None:
+        """Whether mirrors that could not be read can be now; and `ccpr status`, which is another process, is told."""
+        while not self._loop.ending.wait(TRY_AGAIN_SECONDS):
+            self._loop.attempt("the mirrors that could not be read were not looked at", self._try_again)
+
+    def _try_again(self) -> None:
+        self._served.offers.try_again()
+        left_out = self.left_out_now()
+        if left_out != self._noted and self.mark is not None:
+            self.mark.note(left_out)
+            self._noted = left_out
+
+    def left_out_now(self) -> dict[str, str]:
+        """The subscriptions that the catalog skips since their mirrors cannot be read, by name, and why."""
+        return self._served.offers.left_out()
+
+    def quiet(self, publication: str) -> Quiet:
+        """See `ccpr.relay.follower_watching.Watcher`."""
+        return self._served.offers.quiet(publication)
+
+    def left_out(self) -> list[str]:
+        """The names of the subscriptions to several databases, which are not served. Raises StateUnavailable,
+        StateUnreadable."""
+        return sorted(row.subscription_name for row in self._workspace.log.all_rows()[0] if row.db_name == EVERYTHING)
+
+    def has_logins(self) -> bool:
+        """Whether any login can be used. Raises StateUnavailable, StateUnreadable."""
+        return self._logins.any()

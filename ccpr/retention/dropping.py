@@ -16,7 +16,7 @@ from ccpr.mirror.points import Point
 from ccpr.retention.retention import PointInventory
 from ccpr.state.database import transaction
 from ccpr.state.history import GlobalPoint
-from ccpr.state.kept import KeptChanged, KeptState
+from ccpr.state.kept_records import KeptChanged, KeptState
 from ccpr.state.log import SubscriptionRecords
 from ccpr.state.pins import any_pinned
 from ccpr.state.publishing import write_alone

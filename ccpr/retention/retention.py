@@ -19,7 +19,7 @@ from ccpr.state.database import repeatable, together
 from ccpr.state.errors import PointsNeeded
 from ccpr.state.history import GlobalPoint
 from ccpr.state.keep_rules import KeepRules
-from ccpr.state.kept import KeptState
+from ccpr.state.kept_records import KeptState
 from ccpr.state.log import SubscriptionRecords
 from ccpr.state.pins import needed_by_pins
 from ccpr.state.settings import Settings

@@ -18,7 +18,7 @@ from ccpr.retention.dropping import Replica, drop_points
 from ccpr.retention.retention import PointInventory, Retention, read_inventory
 from ccpr.state.database import batches, repeatable, together, transaction
 from ccpr.state.history import PointHistory
-from ccpr.state.kept import KeptChanged
+from ccpr.state.kept_records import KeptChanged
 from ccpr.state.ledger import Ledger
 
 _CONFIRMED_FILES = 50  # files deleted between two checks of the lease

@@ -12,7 +12,7 @@ from ccpr.base.loops import unexpected
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
 from ccpr.service.care_status import Care, care_of
-from ccpr.service.room import Room, mirror_room
+from ccpr.service.free_space import FreeSpace, mirror_space
 from ccpr.service.status import SubscriptionStatus, read_all
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
@@ -86,12 +86,12 @@ class StatusMetrics(Collector):
         free = GaugeMetricFamily("ccpr_mirror_free_bytes", "Free where the mirror is.", labels=["subscription"])
         for subscription, stored in self._stored():
             size.add_metric([subscription.name], stored)
-            if (room := mirror_room(self._workspace, subscription)) is not None:
-                free.add_metric([subscription.name], room.free)
+            if (space := mirror_space(self._workspace, subscription)) is not None:
+                free.add_metric([subscription.name], space.free)
         yield from (size, free)
         yield GaugeMetricFamily("ccpr_state_bytes", "Bytes of the catalog database.", _size(self._workspace.home))
-        if (room := Room.of(self._workspace.home)) is not None:
-            yield GaugeMetricFamily("ccpr_state_free_bytes", "Free where the state folder is.", room.free)
+        if (space := FreeSpace.of(self._workspace.home)) is not None:
+            yield GaugeMetricFamily("ccpr_state_free_bytes", "Free where the state folder is.", space.free)
 
     def _cares(self) -> Iterable[Metric]:
         """How far second copies are, how restores were tried and files read again."""

@@ -41,9 +41,8 @@ from ccpr.service.copies import worker_of
 from ccpr.service.errors import ScratchTaken
 from ccpr.service.point_loading import PointSource, load_point
 from ccpr.service.workspace import Workspace
-from ccpr.state.care_records import Drill
+from ccpr.state.care_records import Drill, MadeBy
 from ccpr.state.errors import BadSetting
-from ccpr.state.recorded_sums import MadeBy
 from ccpr.state.subscription import Subscription
 from ccpr.targets.address import Address
 from ccpr.targets.database_server import DatabaseServer

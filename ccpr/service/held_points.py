@@ -15,7 +15,7 @@ from ccpr.service.errors import HoldExists
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context
 from ccpr.state.errors import StateUnavailable
-from ccpr.state.kept import KeptChanged
+from ccpr.state.kept_records import KeptChanged
 from ccpr.state.ledger import due_time
 from ccpr.state.publishing import publish_pending
 from ccpr.state.subscription import Subscription

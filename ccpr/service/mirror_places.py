@@ -12,7 +12,7 @@ from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY
 from ccpr.mirror.open_store import folder_of, place_of
 from ccpr.mirror.store import Store
 from ccpr.service.errors import MirrorInUse
-from ccpr.service.room import mirror_folder
+from ccpr.service.free_space import mirror_folder
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow

@@ -14,7 +14,7 @@ from ccpr.pipeline.due import due_at
 from ccpr.pipeline.lag import Lag, LagMeter
 from ccpr.service.care_status import Care, care_of
 from ccpr.service.follower_status import FollowerStatus, ForgottenPin, follower_status, unwatched
-from ccpr.service.room import warnings
+from ccpr.service.free_space import warnings
 from ccpr.service.running import CATALOGS, RELAYS, SQL_PORTS, addresses, left_out_by_relays
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context

@@ -22,10 +22,10 @@ from ccpr.pipeline.errors import PlanOutdated
 from ccpr.pipeline.iteration import Iteration
 from ccpr.service.target_verifying import verify_target
 from ccpr.service.workspace import SyncedUnder, Workspace
+from ccpr.state.care_records import MadeBy
 from ccpr.state.errors import LeaseLost
 from ccpr.state.history import GlobalPoint
 from ccpr.state.point_rows import TablePoint
-from ccpr.state.recorded_sums import MadeBy
 from ccpr.state.targets import Target, TargetRecords, TargetState, may_be_restored
 from ccpr.targets.errors import DdlWaits, TargetDropsHeld, TargetMoved, TargetTableUnknown
 

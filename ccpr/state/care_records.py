@@ -1,19 +1,24 @@
 """The care for a mirror, as rows of the catalog database: second copies and how far they have come, how far files have
-been read again, here and in each copy, and drills with what they found."""
+been read again, here and in each copy, drills with what they found, and the sums that they compare with."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
-from ccpr.state.database import reading, repeatable, transaction
+from ccpr.matrixone.schema import integer_of, text_of
+from ccpr.state.database import batches, reading, repeatable, transaction, understood
 from ccpr.state.records import FAILURE, Records, RowForm, texts_field
-from ccpr.state.tables import copies, copy_scrubs, drills, scrubs
+from ccpr.state.tables import copies, copy_scrubs, drills, figures, scrubs
+
+if TYPE_CHECKING:  # it imports numpy
+    from ccpr.mirror.row_sums import RowSum
 
 _MOST_DAMAGED = 1_000  # that are remembered one by one
 MOST_DRILLS = 200  # of a subscription; older ones are forgotten, but for the last good one
@@ -241,3 +246,70 @@ def drilled_tasks(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions that had a drill."""
     with reading(engine) as connection:
         return set(connection.scalars(sa.select(drills.c.task_id).distinct()))
+
+
+# ---- sums over the rows of tables
+#
+# What was read when a point was made, by a target, or by a drill. They are apart from the mirror that they vouch for
+# (decision a-restore-is-tried).
+
+_ROWS = 400  # of one statement
+_AT = sa.select(figures).where(figures.c.task_id == sa.bindparam("task"), figures.c.lsn == sa.bindparam("of"))
+
+
+class MadeBy(StrEnum):
+    COMMIT = "commit"
+    TARGET = "target"
+    DRILL = "drill"
+    VERIFY = "verify"
+
+
+class RowSumRecords(Records):
+    """The figures of one subscription's tables."""
+
+    def at(self, lsn: int) -> "dict[int, RowSum]":
+        """By table id, what was recorded of a point. Raises StateUnreadable."""
+        from ccpr.mirror.row_sums import RowSum
+
+        rows = self._rows(_AT, of=lsn)
+        with understood("recorded figures cannot be read", f"task {self.task_id}, point {lsn}"):
+            return {
+                integer_of(row.table_id): RowSum(integer_of(row.row_count), text_of(row.row_sum), text_of(row.basis))
+                for row in rows
+            }
+
+    def write(
+        self, connection: sa.Connection, lsn: int, found: "Mapping[int, RowSum]", made_by: MadeBy, now: datetime
+    ) -> None:
+        """In the caller's transaction; what was recorded of these tables before is replaced."""
+        mine = self._mine(figures, lsn=lsn)
+        rows = [
+            {
+                "task_id": self.task_id,
+                "table_id": table_id,
+                "lsn": lsn,
+                "row_count": one.rows,
+                "row_sum": one.total,
+                "basis": one.basis,
+                "made_by": made_by.value,
+                "made_at": now,
+            }
+            for table_id, one in sorted(found.items())
+        ]
+        for batch in batches(rows, _ROWS):
+            ids = [row["table_id"] for row in batch]
+            connection.execute(figures.delete().where(mine, figures.c.table_id.in_(ids)))
+            connection.execute(figures.insert(), batch)
+
+    @repeatable
+    def complete(self, lsn: int, found: "Mapping[int, RowSum]", made_by: MadeBy, now: datetime) -> None:
+        """Record the sums of tables that have none yet; those that are there stay."""
+        known = self.at(lsn)
+        new = {
+            table_id: one
+            for table_id, one in found.items()
+            if table_id not in known or (not known[table_id].total and known[table_id].rows == one.rows)
+        }
+        if new:
+            with transaction(self.engine) as connection:
+                self.write(connection, lsn, new, made_by, now)

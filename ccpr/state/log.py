@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ccpr.base.clock import Clock, utc_now, wall_clock
 from ccpr.matrixone.errors import CcprError
-from ccpr.state.care_records import CopyRecords, DrillRecords, ScrubRecords
+from ccpr.state.care_records import CopyRecords, DrillRecords, RowSumRecords, ScrubRecords
 from ccpr.state.context import Context
 from ccpr.state.database import exclusive, reading, repeatable, transaction
 from ccpr.state.errors import (
@@ -29,7 +29,7 @@ from ccpr.state.errors import (
 )
 from ccpr.state.followers import FollowerRecords
 from ccpr.state.history import PointHistory
-from ccpr.state.kept import KeptRecords
+from ccpr.state.kept_records import KeptRecords
 from ccpr.state.log_rows import (
     BadRow,
     Claim,
@@ -45,7 +45,6 @@ from ccpr.state.log_rows import (
 )
 from ccpr.state.pins import Pins
 from ccpr.state.quarantine import Quarantine
-from ccpr.state.recorded_sums import RowSumRecords
 from ccpr.state.states import Event, IterationState, Pair, State, after
 from ccpr.state.tables import mo_ccpr_log
 from ccpr.state.targets import TargetRecords

@@ -23,7 +23,7 @@ from ccpr.mirror.points import Point
 from ccpr.state.database import repeatable, together
 from ccpr.state.errors import MirrorAhead, MirrorBehind, MirrorDisagrees, MirrorForeign, MirrorMissing, StateUnavailable
 from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
-from ccpr.state.kept import KeptChanged, KeptRecords, KeptState
+from ccpr.state.kept_records import KeptChanged, KeptRecords, KeptState
 from ccpr.state.ledger import due_time
 from ccpr.state.log import CcprLog
 from ccpr.state.log_rows import Claim, LogRow

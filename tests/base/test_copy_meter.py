@@ -1,6 +1,6 @@
 """What is said of a copy that takes long."""
 
-from ccpr.base.copy_meter import LOG_SECONDS, CopyLog, CopyMeter
+from ccpr.base.progress import LOG_SECONDS, CopyLog, CopyMeter
 
 
 class Clock:

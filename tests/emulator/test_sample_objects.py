@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from ccpr.matrixone.objects import types
-from ccpr.matrixone.objects.reader import NEVER, ObjectFile
+from ccpr.matrixone.objects.reader import NEVER
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Column
 from ccpr_emulator.sample_objects import FIRST_COMMIT, samples, write_samples
 from tests.emulator import crude_reader
+from tests.support.recorded import opened
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_every_sample_reads_as_its_rows(folder: Path) -> None:
         about = json.loads((sample / "about.json").read_text())
         rows = pq.read_table(sample / "rows.parquet")
         stats = ObjectStats.parse(bytes.fromhex(about["stats"]))
-        file = ObjectFile.open(sample / about["object"])
+        file = opened(sample / about["object"])
         file.check(stats, inflate=True, deep=True)
         columns = [Column.from_json(column) for column in about["columns"]]
         for column in columns:

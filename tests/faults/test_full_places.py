@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from ccpr.service.room import Room
+from ccpr.service.free_space import FreeSpace
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import create_engine, repeatable, transaction
 from ccpr.state.errors import StateDiskFull
@@ -81,7 +81,7 @@ def test_status_says_that_the_mirrors_folder_is_gone(replica: Replica) -> None:
 
 
 def test_the_room_of_a_folder_that_is_not_there_is_that_of_the_one_above(tmp_path: Path) -> None:
-    room: Any = Room.of(tmp_path / "a" / "b")
-    assert (room.there, room.writable, room.total) == (False, True, shutil.disk_usage(tmp_path).total)
+    space: Any = FreeSpace.of(tmp_path / "a" / "b")
+    assert (space.there, space.writable, space.total) == (False, True, shutil.disk_usage(tmp_path).total)
     with Workspace(tmp_path) as workspace:
-        assert Room.of(workspace.home) is not None
+        assert FreeSpace.of(workspace.home) is not None

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.schema import SqlType, Table
-from ccpr.pipeline import known, object_list
+from ccpr.pipeline import known_catalog, object_list
 from ccpr.pipeline import scope as scope_module
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.spark.read import plan_read
@@ -328,7 +328,7 @@ def test_an_unknown_column_type_fails_no_table_and_is_an_error_to_who_reads_it(
 
         with monkeypatch.context() as patched:
             patched.setattr(scope_module, "read_catalog", odd)
-            patched.setattr(known, "catalog_checksum", lambda *_: "of the odd catalog")
+            patched.setattr(known_catalog, "catalog_checksum", lambda *_: "of the odd catalog")
             assert replica.run()["quarantined"] == []
             assert quarantined() == []
             assert list(replica.command("status", NAME)["unreadable_columns"]) == [table]

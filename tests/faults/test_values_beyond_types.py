@@ -132,7 +132,7 @@ def test_a_deep_verify_reports_a_table_that_cannot_be_read(upstream: Upstream, m
     upstream.insert(id=[3], e=[None], s=[None])
     with monkeypatch.context() as patch:
         patch.setattr("ccpr.pipeline.building.with_found", lambda mirror, table, *others: table)
-        patch.setattr("ccpr.pipeline.known.catalog_checksum", lambda *_: None)  # nor did it know any
+        patch.setattr("ccpr.pipeline.known_catalog.catalog_checksum", lambda *_: None)  # nor did it know any
         upstream.command("run", NAME)
     (damage,) = upstream.command("verify", NAME, "--deep", code=1)["damages"]
     assert "more than the 4 digits" in damage["reason"]

@@ -19,7 +19,7 @@ from ccpr.base.failure import Failure
 from ccpr.cli.main import app
 from ccpr.maintenance.scrubbing import is_waiting, next_share
 from ccpr.serve.caretaking import Caretaker, is_due
-from ccpr.serve.overview import Overview
+from ccpr.serve.pages import Overview
 from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.workspace import Workspace
 from ccpr.state.care_records import MOST_DRILLS, Drill, DrillRecords, Scrub, ScrubRecords

@@ -14,9 +14,9 @@ from ccpr.matrixone.objects import visibility
 from ccpr.mirror.row_sums import Summing
 from ccpr.service import drilling
 from ccpr.service.workspace import Workspace
+from ccpr.state.care_records import RowSumRecords
 from ccpr.state.database import transaction
 from ccpr.state.pins import Pins
-from ccpr.state.recorded_sums import RowSumRecords
 from ccpr.state.tables import figures
 from tests.support.mariadb import MariaDb
 from tests.support.one_table import DATABASE, OneTable

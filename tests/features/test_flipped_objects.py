@@ -36,6 +36,7 @@ from ccpr.state.ledger import Ledger
 from tests.histories.replicating import NAME
 from tests.support.lake_readers import READERS
 from tests.support.lakes import Published, Source, source
+from tests.support.recorded import opened
 from tests.support.replica import command
 
 TABLE = "shop.t"
@@ -179,7 +180,7 @@ def test_a_flipped_bit_is_found_by_the_next_read_of_each_reader(flips: int, tmp_
         for _ in range(flips):
             one = chance.choice(listed)
             path = (readers.mirror.store.folder or Path()) / object_path(one.stats.name)
-            file, at, bit = ObjectFile.open(path), chance.randrange(path.stat().st_size), chance.randrange(8)
+            file, at, bit = opened(path), chance.randrange(path.stat().st_size), chance.randrange(8)
             is_read = any(at in part for part in parts_of(file, tombstone=one.tombstone))
             before = found["all_rows"]
             with flipped(path, at, bit):
@@ -203,7 +204,7 @@ def test_what_was_found_names_table_column_block_and_object_and_what_to_type(tmp
     with replicated(tmp_path) as readers:
         one = next(o for o in readers.mirror.manifest(readers.now.table(TABLE)).listed_objects() if not o.tombstone)
         path = (readers.mirror.store.folder or Path()) / object_path(one.stats.name)
-        columns = ObjectFile.open(path).blocks[0].columns
+        columns = opened(path).blocks[0].columns
         with flipped(path, int(columns["offset"][1]) + 5, 3), pytest.raises(CcprError) as raised:
             readers.table.to_arrow()
         error = raised.value

@@ -13,7 +13,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.steps.release import sweep
 from ccpr.service import held_points
 from ccpr.service.workspace import Workspace
-from ccpr.state.kept import KeptRecords
+from ccpr.state.kept_records import KeptRecords
 from ccpr.state.ledger import Ledger
 from tests.support.one_table import DATABASE, DAY, HOUR, OneTable
 from tests.support.replica import command

@@ -11,7 +11,7 @@ from html import escape
 import pytest
 
 from ccpr.cli.serving import StatusPage
-from ccpr.serve.overview import Overview
+from ccpr.serve.pages import Overview
 from ccpr.serve.status_metrics import StatusMetrics
 from ccpr.service.running import OneService, is_served
 from ccpr.service.status import UNREADABLE, SubscriptionStatus
@@ -59,7 +59,7 @@ def test_the_first_page_shows_each_subscription_and_what_to_do(replica: Replica,
 
 def test_foreign_text_is_shown_on_the_page_as_it_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     evil = SubscriptionStatus.unreadable("<b>x", "t", StateUnreadable("<script>alert(1)</script>", subject="s"))
-    monkeypatch.setattr("ccpr.serve.overview.read_all", lambda *_: [evil])
+    monkeypatch.setattr("ccpr.serve.pages.read_all", lambda *_: [evil])
     page = Overview(workspace)().content.decode()
     assert "<script>" not in page
     assert "<b>x" not in page
@@ -73,7 +73,7 @@ def test_a_state_database_that_is_away_is_said_on_the_page(
     def away(*_: object) -> None:
         raise StateUnreadable("it is gone", subject="catalog.db", remedy="Restore it.")
 
-    monkeypatch.setattr("ccpr.serve.overview.read_all", away)
+    monkeypatch.setattr("ccpr.serve.pages.read_all", away)
     page = Overview(workspace)()
     assert page.status == 503
     assert "Restore it." in page.content.decode()

@@ -9,7 +9,7 @@ import pytest
 import typer.testing
 
 from ccpr.cli.main import app
-from ccpr.pipeline import known as known_catalogs
+from ccpr.pipeline import known_catalog as known_catalogs
 from ccpr_emulator.engine import catalog as simulated_catalog
 from ccpr_emulator.engine.definitions import Definition
 from ccpr_emulator.engine.storage import Storage

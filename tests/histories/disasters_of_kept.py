@@ -31,7 +31,7 @@ from ccpr.service.verifying import verifier_of
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import MirrorDisagrees, PointsNeeded
 from ccpr.state.history import PointHistory
-from ccpr.state.kept import KeptRecords
+from ccpr.state.kept_records import KeptRecords
 from ccpr.state.pins import Pin, Pins
 from tests.histories.disasters import Disasters, Killed
 from tests.histories.replicating import NAME

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.objects.convert import UNIX_EPOCH_DAYS, ZERO_DATE
 from ccpr.matrixone.schema import DEFAULT_READING, InvalidText, Reading, ZeroDates
-from ccpr.mirror import expressions
-from ccpr.mirror.expressions import OPAQUE, Call, ColumnOf, Constant, columns_of, parts_of
+from ccpr.mirror import pushdown
 from ccpr.mirror.filters import Compare, Filter, IsIn, IsNotNull, IsNull
-from ccpr.mirror.pushdown import implied_filters, say_all
+from ccpr.mirror.pushdown import OPAQUE, Call, ColumnOf, Constant, columns_of, implied_filters, parts_of, say_all
 from ccpr.mirror.sql import PointDatabase
 from ccpr.mirror.table_read import TableRead, plan_read
 from ccpr_emulator.engine.storage import Storage
@@ -286,7 +285,7 @@ def test_an_expression_that_is_written_in_an_unknown_way_names_any_column(monkey
         def to_substrait(self, _: pa.Schema) -> bytes:
             return self.content
 
-    monkeypatch.setattr(expressions, "_as_written", lambda kind: kind)
+    monkeypatch.setattr(pushdown, "_as_written", lambda kind: kind)
     for stop in range(len(whole)):  # cut anywhere it is not another expression
         found = parts_of(Written(whole[:stop]), schema)  # pyright: ignore[reportArgumentType]
         assert implied(found) <= implied(Call("and", equal)), stop

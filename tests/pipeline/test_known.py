@@ -362,7 +362,7 @@ def test_another_release_of_the_upstream_or_of_this_program_is_read_from(
 ) -> None:
     with replicated(tmp_path) as (_, emulator, workspace):
         assert sent(emulator, workspace) == KNOWN
-        monkeypatch.setattr("ccpr.pipeline.known.RELEASE", "another")
+        monkeypatch.setattr("ccpr.pipeline.known_catalog.RELEASE", "another")
         assert sent(emulator, workspace) == {**KNOWN, **READ}
         assert sent(emulator, workspace) == KNOWN
 

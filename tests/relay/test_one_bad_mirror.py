@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.relay import service as module
+from ccpr.relay import relay_server as module
 from ccpr.relay.client_port import Listen
 from ccpr.relay.relay_metrics import RelayMetrics
-from ccpr.relay.service import RelayService
+from ccpr.relay.relay_server import RelayService
 from ccpr.service.running import RELAYS, PortMark, addresses, left_out_by_relays
 from ccpr.service.workspace import Workspace
 from tests.relay.test_logins import Folder, folder, names

@@ -13,7 +13,7 @@ from ccpr.matrixone.schema import Kind
 from ccpr.relay import loading
 from ccpr.relay.client_port import Listen
 from ccpr.relay.offers import Offers
-from ccpr.relay.service import RelayService
+from ccpr.relay.relay_server import RelayService
 from ccpr.service.workspace import Workspace
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream

@@ -23,7 +23,7 @@ from ccpr.retention.sweeping import NamedFiles, find_orphans
 from ccpr.state import ledger as ledger_file
 from ccpr.state.database import transaction
 from ccpr.state.history import GlobalPoint, PointHistory
-from ccpr.state.kept import KeptRecords, KeptState
+from ccpr.state.kept_records import KeptRecords, KeptState
 from ccpr.state.ledger import Ledger, LedgerEntry
 from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database

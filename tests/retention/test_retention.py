@@ -34,7 +34,7 @@ from ccpr.state.database import transaction
 from ccpr.state.errors import PointsNeeded
 from ccpr.state.history import GlobalPoint, PointHistory, as_mirror_point
 from ccpr.state.keep_rules import KeepRules
-from ccpr.state.kept import KeptState
+from ccpr.state.kept_records import KeptState
 from ccpr.state.migrations import open_database
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.publishing import write_point

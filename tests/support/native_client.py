@@ -30,6 +30,7 @@ from ccpr.matrixone.server.answers import ResultColumn, ResultSet, StatementErro
 from ccpr.matrixone.server.server import Server
 from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr_emulator.serving.cut_connection import CutByFault
+from tests.support.recorded import timestamp_of
 
 WORKERS = 4
 PAUSE = 0.2  # seconds between iterations; a MatrixOne looks each ten
@@ -344,7 +345,7 @@ class NativeClient(NativeCopies):
                 objects.pop((number, tombstone), None)
                 continue
             assert (number, tombstone) not in objects, f"object {stats.name} comes twice in {table}"
-            created = Timestamp.parse(row[3].decode())
+            created = timestamp_of(row[3])
             assert created is not None
             assert not stats.appendable or self._has_rows(stats.name, at), f"{stats.name}: nil pointer"
             objects[number, tombstone] = (stats, created)

@@ -28,6 +28,17 @@ def cell(value: Any) -> bytes | None:
     return bytes.fromhex(value["hex"]) if isinstance(value, dict) else str(value).encode()
 
 
+def opened(path: Path) -> ObjectFile:
+    """The object in a file, as it is or framed by the DISK backend."""
+    return ObjectFile(path.read_bytes(), subject=f"object {path.name}")
+
+
+def timestamp_of(text: bytes) -> Timestamp | None:
+    """`physical-logical` as object lists print it; `0-0` means none."""
+    physical, logical = map(int, text.decode().split("-"))
+    return Timestamp(physical, logical) if physical or logical else None
+
+
 def _known(value: bytes | None) -> bytes:
     assert value is not None
     return value
@@ -71,16 +82,16 @@ class Snapshot:
         lists: dict[str, list[ListedObject]] = {}
         names = ("table name", "stats", "create_at", "delete_at", "is_tombstone")
         for table, stats, created, deleted, tombstone in self.answer("object_list").select(*names):
-            start = Timestamp.parse(_known(created).decode())
+            start = timestamp_of(_known(created))
             assert start is not None
             listed = ListedObject(
-                ObjectStats.parse(_known(stats)), start, Timestamp.parse(_known(deleted).decode()), tombstone == b"1"
+                ObjectStats.parse(_known(stats)), start, timestamp_of(_known(deleted)), tombstone == b"1"
             )
             lists.setdefault(_known(table).decode(), []).append(listed)
         return lists
 
     def open_object(self, name: str, sums: bytes | None = None) -> ObjectFile:
-        return ObjectFile.open(self.folder.parent / "objects" / check_object_name(name))
+        return opened(self.folder.parent / "objects" / check_object_name(name))
 
     def expected_tables(self) -> list[str]:
         return sorted(path.stem.split(".", 1)[1] for path in (self.folder / "expected").glob("*.parquet"))

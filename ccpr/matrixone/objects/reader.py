@@ -1,7 +1,6 @@
 """An object file, read lazily: docs/format/object-file.md 2.8."""
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -112,16 +111,6 @@ class ObjectFile:
             raise ObjectDamaged(f"{self.rows} rows announced, {stored} in the blocks", subject=subject)
         if self.appendable and len(self.blocks) > 1:
             raise ObjectDamaged(f"an appendable object of {len(self.blocks)} blocks", subject=subject)
-
-    @classmethod
-    def open(cls, path: str | Path, *, subject: str | None = None) -> "ObjectFile":
-        """Read a file (logical content, or a file of the DISK backend). Raises OSError if it cannot be read."""
-        path = Path(path)
-        subject = subject or f"object {path.name}"
-        content = path.read_bytes()
-        if not content:
-            raise ObjectDamaged("an empty file", subject=subject)
-        return cls(content, subject=subject)
 
     def column(self, block: int, column: Column, rows: np.ndarray | None = None) -> pa.Array:
         """The values of a column in a block, of type `arrow_type(column)`; of all rows, or of some, given by number.

@@ -25,7 +25,7 @@ from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import IterationOutcome, IterationResult
 from ccpr.pipeline.copying import COPY_OUTPUT, CopyReport
 from ccpr.pipeline.iteration import Iteration, IterationRecord
-from ccpr.pipeline.known import settled_by
+from ccpr.pipeline.known_catalog import settled_by
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.steps.release import drop_due_snapshots, sweep

@@ -8,7 +8,7 @@ from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.databases import still_there
 from ccpr.pipeline.ends import check_gone
 from ccpr.pipeline.iteration import Iteration, IterationRecord
-from ccpr.pipeline.known import catalog_inputs, known_catalog
+from ccpr.pipeline.known_catalog import catalog_inputs, known_catalog
 from ccpr.pipeline.scope import diff_scope
 from ccpr.pipeline.step_names import Step
 

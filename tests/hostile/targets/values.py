@@ -81,9 +81,7 @@ class Values:
             raw[63] = chance.randrange(256)
             return b"\2" + mutated(bytes(raw), chance, gentle=chance.random() < 0.8)
         text = chance.choice(_TEXTS).encode()
-        return bytes((3 if kind == 8 else 4,)) + mutated(
-            text * chance.choice((1, 1, 1, 30)), chance, [other.encode() for other in _TEXTS]
-        )
+        return b"\3" + mutated(text * chance.choice((1, 1, 1, 30)), chance, [other.encode() for other in _TEXTS])
 
     def _json_value(self, chance: random.Random) -> bytes:
         value = chance.choice(self._json)
@@ -97,7 +95,6 @@ class Values:
             unpack_key,
             parse_zonemap,
             _text(enum_members),
-            _text(_timestamp),
         )
         readers[data[0]](data[1:])
         return "rows"
@@ -113,14 +110,6 @@ class Values:
 
 def _text(reader: Callable[[str], Any]) -> Callable[[bytes], Any]:
     return lambda data: reader(data.decode("utf-8", "surrogateescape"))
-
-
-def _timestamp(text: str) -> Timestamp | None:
-    """Raising ValueError for a text of another form is the reader's contract."""
-    try:
-        return Timestamp.parse(text)
-    except ValueError:
-        return None
 
 
 class Catalogs:

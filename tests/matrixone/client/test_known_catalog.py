@@ -7,11 +7,11 @@ import pytest
 
 from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import StatementUnknown
-from ccpr.matrixone.client.known_catalog import catalog_checksum, read_names
 from ccpr.matrixone.client.table_catalog import read_catalog
 from ccpr.matrixone.client.upstream_snapshots import create_snapshot, snapshot_timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.matrixone.server.mo_catalog import checksum_of
+from ccpr.pipeline.known_catalog import catalog_checksum, read_names
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ import pytest
 
 from ccpr.matrixone.objects.disk import BLOCK_BYTES, CONTENT_BYTES, framed_size, is_framed, unframe
 from ccpr.matrixone.objects.errors import ObjectDamaged
-from ccpr.matrixone.objects.reader import ObjectFile
 from tests.matrixone.objects.building import column_entry, object_file
 from tests.support.disk_files import crc32c, framed
+from tests.support.recorded import opened
 
 LENGTHS = (1, 4, 2043, 2044, 2045, 2048, 4087, 4088, 4089, 20_000, 300 * 2044)
 
@@ -62,8 +62,8 @@ def test_an_object_file_of_either_form_is_read(tmp_path: Path, rows: int) -> Non
     assert not is_framed(pa.py_buffer(content))
     path = tmp_path / "object"
     path.write_bytes(framed(content))
-    read = ObjectFile.open(path)
+    read = opened(path)
     assert (read.rows, read.size) == (rows, len(content))
     path.write_bytes(framed(content)[:-1])
     with pytest.raises(ObjectDamaged):
-        ObjectFile.open(path)
+        opened(path)

@@ -15,7 +15,7 @@ LOW_BYTES, TOO_FEW_BYTES = 1_000_000_000, 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeSpace:
     """
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Room:
     total: int
 
     @classmethod
-    def of(cls, folder: Path) -> "Room | None":
+    def of(cls, folder: Path) -> "FreeSpace | None":
         """None if the file system does not say."""
         try:
             place = next((one for one in (folder, *folder.parents) if one.exists()), Path("/"))
@@ -59,14 +59,14 @@ def mirror_folder(workspace: Workspace, subscription: Subscription) -> Path | No
     return Path(unquote(parts.path)) if parts.scheme else Path(url).absolute()
 
 
-def mirror_room(workspace: Workspace, subscription: Subscription) -> Room | None:
+def mirror_space(workspace: Workspace, subscription: Subscription) -> FreeSpace | None:
     folder = mirror_folder(workspace, subscription)
-    return None if folder is None else Room.of(folder)
+    return None if folder is None else FreeSpace.of(folder)
 
 
 def warnings(workspace: Workspace, subscription: Subscription, *, has_points: bool) -> tuple[str, ...]:
     """What is wrong with the places of the mirror and of the state, for a status."""
-    mirror, state = mirror_room(workspace, subscription), Room.of(workspace.home)
+    mirror, state = mirror_space(workspace, subscription), FreeSpace.of(workspace.home)
     told = []
     if mirror is not None and has_points and not mirror.there:
         alter = f"`ccpr alter {subscription.name} --mirror URL`"
