@@ -1,4 +1,4 @@
-"""The pages of a service: /healthz, /metrics and /status.
+"""The pages of a service: /healthz, /metrics and /status for programs, `/` for a browser.
 
 Only GET and HEAD of a known path are answered. A request that names another host than this machine, or one that was
 allowed, is refused, so that a web page elsewhere cannot read the answers through a user's browser (DNS rebinding).
