@@ -127,7 +127,7 @@ class RestRoutes:
         return _Asked(self, request, caller, parts[1]).answer(parts[2:])
 
     def _config(self, request: HttpRequest, caller: Caller) -> Page:
-        name = (parse_qs(request.query, max_num_fields=16).get("warehouse") or [caller.committer])[0]
+        name = _asked_of(request, "warehouse") or caller.committer
         if not name:
             raise bad_request("name a warehouse: SUBSCRIPTION.LAKE, or SUBSCRIPTION.LAKE@POINT")
         wanted, pinned, point = name.partition("@")
@@ -215,9 +215,9 @@ class _Asked:
         raise no_namespace(namespace)
 
     def _namespaces(self) -> Page:
-        parent = parse_qs(self.request.query, max_num_fields=16).get("parent")
+        parent = _asked_of(self.request, "parent")
         if parent:
-            self._database(parent[0])
+            self._database(parent)
         databases = [] if parent else sorted({database for database, _ in self._shown(self.view)})
         return Page(json_bytes({"namespaces": [[one] for one in databases]}))
 
@@ -265,6 +265,14 @@ class _Asked:
         asked = self._json()
         change = TableChange((_name(namespace), _name(table)), asked.get("requirements"), asked.get("updates"))
         return Page(commit_tables(self._writable(), [change])[0])
+
+
+def _asked_of(request: HttpRequest, name: str) -> str:
+    """A parameter; empty if it is not there. Raises Refusal."""
+    try:
+        return parse_qs(request.query, max_num_fields=16).get(name, [""])[0]
+    except ValueError as error:
+        raise bad_request("the query has too many parameters") from error
 
 
 def _no_route(request: HttpRequest) -> Refusal:

@@ -14,6 +14,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 from ccpr.catalog.embedded_catalog import CatalogAddress, embedded_catalog
+from ccpr.lake.cleaning import is_checkpoint_due
 from ccpr.lake.commit import Lake, PointToPublish
 from ccpr.lake.lake_catalog import CHANGED, LakeCatalog, TableRow
 from ccpr.lake.lake_options import LakeOptions
@@ -104,6 +105,8 @@ class IcebergLake:
         catalog = LakeCatalog(Lake(open_lake(self.target.uri), cast(Mirror, None), self.target.task_id))
         catalog.read()
         catalog.record(PointToPublish(point, Timestamp(time_of(point)), "s"), rows)
+        if catalog.state is not None and is_checkpoint_due(catalog.state):
+            catalog.log.write_checkpoint(catalog.state)
 
 
 def _change(table: Table, point: int, ids: Sequence[int]) -> dict[str, Any]:
