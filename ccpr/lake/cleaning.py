@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from ccpr.lake.changed_rows import changes_version
 from ccpr.lake.commit import Lake, files_of_adds, removed_at
 from ccpr.lake.errors import LakeChanged
+from ccpr.lake.iceberg_deletes import deletes_of
 from ccpr.lake.lake_log import LakeLog, LakeTableState
 from ccpr.state.settings import GRACE_SECONDS
 
 _SECOND = 10**9  # nanoseconds
 _COMMITS, _MOST_COMMITS, _SHARE = 10, 100, 4
 _LOG_FILE = re.compile(r"_delta_log/([0-9]{20})\.(json|checkpoint\.parquet)")
-_DATA = re.compile(r"(?:data/[^/]+\.parquet|deletion_vector_[0-9a-f-]{36}\.bin)")
+_DATA = re.compile(
+    r"(?:data/[^/]+\.parquet|deletion_vector_[0-9a-f-]{36}\.bin|deletes/[0-9a-f]{32}\.(?:puffin|parquet))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,13 @@ def clean(lake: Lake, log: LakeLog, state: LakeTableState, horizon: Horizon, old
     Raises LakeChanged if a file of the newest version is missing; StoreFailed.
     """
     past = [key for key, one in state.removed.items() if horizon.is_past(removed_at(one))]
-    leaving = files_of_adds(state.removed[key] for key in past)
+    leaving = files_of_adds(state.removed[key] for key in past) | deletes_of(state.removed[key] for key in past)
     for key in past:
         del state.removed[key]
     log.write_checkpoint(state)
     live = files_of_adds(state.live.values())
     named = live | files_of_adds(state.removed.values())
+    named |= deletes_of([*state.live.values(), *state.removed.values()])
     stored, logs, checkpoints = set[str](), dict[str, int](), list[int]()
     for name in lake.store.files.names(log.folder):
         below = name.removeprefix(f"{log.folder}/")

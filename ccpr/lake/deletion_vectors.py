@@ -11,10 +11,11 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+Reader: TypeAlias = Callable[[str, int, int], bytes]  # so many bytes of a file below the table, from an offset
 _MAGIC = struct.pack("<I", 1681511377)
 _FILE_LETTERS = 20  # of a UUID in Z85
 _FORMAT = b"\x01"
@@ -107,19 +108,20 @@ def unz85(text: str) -> bytes:
     return words.astype(">u4").tobytes()
 
 
-def rows_of(vector: Mapping[str, Any] | None, read: Callable[[str, int, int], bytes]) -> np.ndarray:
-    """The rows of a vector in the log; sorted, int64.
-
-    Parameters
-    ----------
-    read : so many bytes of a file below the table, from an offset.
-
-    Raises ValueError for what is not as it was written.
-    """
+def rows_of(vector: Mapping[str, Any] | None, read: Reader) -> np.ndarray:
+    """The rows of a vector in the log; sorted, int64. Raises ValueError for what is not as it was written."""
     from pyroaring import BitMap64
 
     if vector is None:
         return np.empty(0, np.int64)
+    rows = np.array(BitMap64.deserialize(serialized_of(vector, read)[len(_MAGIC) :]).to_array(), np.int64)
+    if len(rows) != int(vector["cardinality"]):
+        raise ValueError("a deletion vector with another number of rows")
+    return rows
+
+
+def serialized_of(vector: Mapping[str, Any], read: Reader) -> bytes:
+    """A vector in the log, as `serialized` made it. Raises ValueError for what is not as it was written."""
     size, name = int(vector["sizeInBytes"]), file_of(vector)
     if name is None:
         data = unz85(vector["pathOrInlineDv"])[:size]
@@ -130,10 +132,7 @@ def rows_of(vector: Mapping[str, Any] | None, read: Callable[[str, int, int], by
             raise ValueError(f"a deletion vector that is damaged, in {name}")
     if len(data) != size or data[: len(_MAGIC)] != _MAGIC:
         raise ValueError("a deletion vector of another format")
-    rows = np.array(BitMap64.deserialize(data[len(_MAGIC) :]).to_array(), np.int64)
-    if len(rows) != int(vector["cardinality"]):
-        raise ValueError("a deletion vector with another number of rows")
-    return rows
+    return data
 
 
 def unique_id(vector: Mapping[str, Any] | None) -> str:

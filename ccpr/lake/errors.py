@@ -64,3 +64,22 @@ class LakeTableUnknown(Terminal):
     code = "LAKE_TABLE_UNKNOWN"
     about = "table"
     default_remedy = "`ccpr target status NAME` lists its tables. Use the name upstream, t or db.t."
+
+
+class IcebergFailed(Transient):
+    """Iceberg's library, or the catalog that it speaks to, does not do what it was asked."""
+
+    code = "ICEBERG_FAILED"
+    about = "Iceberg catalog or table"
+    default_remedy = "It is tried again. What the message says, or the catalog's own log, says why."
+
+
+class IcebergJarMissing(Terminal):
+    """Iceberg's own library is not there, or is another file than expected."""
+
+    code = "ICEBERG_JAR_MISSING"
+    about = "jar"
+    default_remedy = (
+        "Install Maven (`mvn`), which fetches it once; or put the file into a folder and name that in "
+        "CCPR_ICEBERG_JARS."
+    )

@@ -18,6 +18,7 @@ from ccpr.lake.lake_types import LakeType, lake_type
 from ccpr.matrixone.schema import Column, Reading, Table, integer_of, names_keep_meaning, text_of
 
 FIELD_ID = b"PARQUET:field_id"
+_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,4 +167,14 @@ def file_schema(table: Table, columns: LakeColumns, reading: Reading) -> pa.Sche
 
 
 def _file_field(column: LakeColumn, kind: LakeType) -> pa.Field:
-    return pa.field(column.physical, kind.arrow, metadata={FIELD_ID: str(column.id).encode()})
+    arrow = kind.arrow
+    if pa.types.is_list(arrow):  # Iceberg knows the elements by a number, too
+        arrow = pa.list_(
+            pa.field("element", arrow.value_type, metadata={FIELD_ID: str(element_id(column.id)).encode()})
+        )
+    return pa.field(column.physical, arrow, metadata={FIELD_ID: str(column.id).encode()})
+
+
+def element_id(number: int) -> int:
+    """Of the elements of a column that is a list."""
+    return _ELEMENTS + number

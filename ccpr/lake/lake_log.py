@@ -49,6 +49,7 @@ class LakeTableState:
     mark : of the newest commit.
     live : `add` of each file that the version has, by path.
     removed : `remove` of each file that is still kept for older versions, by path and vector.
+    newest : actions of the newest commit; empty if it was read from a checkpoint.
     tail : actions since the newest checkpoint; `checkpoint` is its version, -1 without one.
     """
 
@@ -60,6 +61,7 @@ class LakeTableState:
     txns: dict[str, Action] = field(default_factory=dict)
     live: dict[str, Action] = field(default_factory=dict)
     removed: dict[tuple[str, str], Action] = field(default_factory=dict)
+    newest: Sequence[Action] = ()
     tail: int = 0
     checkpoint: int = -1
 
@@ -81,7 +83,7 @@ class LakeTableState:
                 self.protocol = action["protocol"]
             elif "txn" in action:
                 self.txns[action["txn"]["appId"]] = action["txn"]
-        self.tail += len(actions)
+        self.newest, self.tail = actions, self.tail + len(actions)
 
     def all_actions(self) -> Iterator[Action]:
         """What a checkpoint of this version has."""
@@ -136,6 +138,22 @@ class LakeLog:
         state.apply(actions)
         state.version, state.mark, state.timestamp = version, mark, timestamp
 
+    def commits(self, after: int, state: LakeTableState) -> list[Sequence[Action]] | None:
+        """The actions of each version behind one; None if a version is not there any more. Raises LakeChanged,
+        StoreFailed."""
+        if after == state.version - 1 and state.newest:
+            return [state.newest]
+        found = []
+        for version in range(after + 1, state.version + 1):
+            content = self.store.read(self._commit_path(version))
+            if content is None:
+                return None
+            try:
+                found.append(_actions(content))
+            except ValueError as error:
+                raise LakeChanged(f"version {version} of its log cannot be read", subject=self.subject) from error
+        return found
+
     def write_checkpoint(self, state: LakeTableState) -> None:
         """So that readers, and `read`, need only the commits behind it."""
         content = checkpoint_content(state.all_actions(), self._about(state))
@@ -164,7 +182,7 @@ class LakeLog:
             actions, about = found
             state = LakeTableState(version, int(about["timestamp"]), _mark(about["mark"]))
             state.apply(actions)
-            state.tail, state.checkpoint = 0, version
+            state.newest, state.tail, state.checkpoint = (), 0, version
             return state
         return LakeTableState()
 

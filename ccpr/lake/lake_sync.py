@@ -14,6 +14,7 @@ from ccpr.lake.cleaning import Horizon, clean, is_checkpoint_due, oldest_removal
 from ccpr.lake.commit import Lake, PointToPublish, TablePlace
 from ccpr.lake.delta_table import NEWEST
 from ccpr.lake.errors import LakeAhead, LakeChanged, LakeStoreUnsafe, LakeTableUnknown
+from ccpr.lake.iceberg import ChangedTable, IcebergTables
 from ccpr.lake.lake_catalog import (
     BEHIND,
     CHANGED,
@@ -27,6 +28,7 @@ from ccpr.lake.lake_catalog import (
     TableRow,
     new_folder,
 )
+from ccpr.lake.lake_log import LakeTableState
 from ccpr.lake.publish import Published, empty_table, publish_table
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.schema import Kind
@@ -120,9 +122,10 @@ class LakeSync:
         later: Callable[[int], Sequence[Dated]],
         watermark: int,
         retention: Retention,
+        iceberg: IcebergTables | None = None,
     ) -> None:
         self.lake, self.scope, self.newest, self.later = lake, scope, newest, later
-        self.watermark, self.retention = watermark, retention
+        self.watermark, self.retention, self.iceberg = watermark, retention, iceberg
         self.catalog = LakeCatalog(lake)
         self.contents = LakeContents()
         self.horizon = Horizon()
@@ -130,6 +133,7 @@ class LakeSync:
         self.done: dict[int, SyncedLakeTable] = {}
         self.failed: dict[int, LaggingTargetTable] = {}
         self._versions: dict[str, int] = {}
+        self._due: dict[int, LakeTableState] = {}  # tables that get a checkpoint, by logical id
         self._last = False  # whether the point that is published is the last one
         # What makes a table be looked at again, although its rows are the same.
         self._reading = f"{lake.reading.invalid_text.value} {lake.reading.zero_dates.value} {NEWEST}"
@@ -163,7 +167,8 @@ class LakeSync:
         point = PointToPublish(found.lsn, found.at, found.snapshot)
         self._versions = self.contents.folder_versions()
         row = self._table(point, ref, number, self._folders(self._wanted(found), ()), again=True)
-        self.contents = self.catalog.record(point, [row] if row is not None else ())
+        rows = self._completed(point, [] if row is None else [row], again=True)
+        self.contents = self.catalog.record(point, rows)
         behind = tuple(one for one in result.behind if one.table != ref.qualified_name)
         mine = (self.failed[number],) if number in self.failed else ()
         return replace(result, tables=tuple(self.done.values()), behind=(*behind, *mine))
@@ -190,6 +195,7 @@ class LakeSync:
         folders = self._folders(wanted, gone)
         rows = [row for number, ref in wanted.items() if (row := self._table(point, ref, number, folders)) is not None]
         rows += [self._drop(point, one, frozenset(folders.values())) for one in gone]
+        rows = self._completed(point, rows)
         rows += self._late(found, wanted)
         rows += self._expired(frozenset(folders.values()), {row.logical_id for row in rows})
         self.contents = self.catalog.record(point, rows, oldest_at=self.oldest_at)
@@ -263,7 +269,9 @@ class LakeSync:
         self._note(logical_id, ref.qualified_name, action, published)
         state = self.lake.states.get(folder)
         since = None if state is None else oldest_removal(state)
-        if self._last:
+        if state is not None and published.committed and is_checkpoint_due(state):
+            self._due[logical_id] = state
+        if self._last and self.iceberg is None:
             self.lake.states.pop(folder, None)
         shown = (published.version, published.rows, published.size)
         return TableRow(action, *about, *shown, ref.manifest, published.pending, self._reading, since)
@@ -290,12 +298,7 @@ class LakeSync:
         place = TablePlace(folder, self._versions.get(folder, -1))
         if entry is not None:
             place = replace(place, manifest=entry.manifest, at=entry.at)
-        published = publish_table(self.lake, point, ref, place, again=again, verify=entry is not None and entry.behind)
-        state = self.lake.states.get(folder)
-        if state is not None and published.committed and is_checkpoint_due(state):
-            oldest = self.catalog.version_at(folder, self.horizon.at)
-            clean(self.lake, self.lake.log(folder), state, self.horizon, oldest, committed=True)
-        return published
+        return publish_table(self.lake, point, ref, place, again=again, verify=entry is not None and entry.behind)
 
     def _drop(self, point: PointToPublish, entry: CatalogEntry, used: Collection[str]) -> TableRow:
         """The row of a table that is gone. A new table that has its folder has removed its files."""
@@ -319,6 +322,52 @@ class LakeSync:
         about = (name, shown, published.version, published.rows)
         self.done[logical_id] = SyncedLakeTable(*about, added, removed, vectors, written)
 
+    # ---- what follows the commits of a point
+
+    def _completed(self, point: PointToPublish, rows: Sequence[TableRow], *, again: bool = False) -> list[TableRow]:
+        """The rows, once Iceberg's tables show the point, too, and old files have left. Of a table that fails the row
+        says that it is behind."""
+        failed = self._followed(point, rows, again=again)
+        found = []
+        for row in rows:
+            state = self._due.pop(row.logical_id, None)
+            error = failed.get(row.path)
+            if error is None and state is not None:
+                try:
+                    self._clean(row.table, row.path, state, committed=True)
+                    row = replace(row, removed_since=oldest_removal(state))
+                except LakeChanged as changed:
+                    error = changed
+            if error is None:
+                found.append(row)
+            else:
+                about = (row.table, row.table_id, row.logical_id, row.path)
+                behind = self._failed(error, about, self.contents.tables.get(row.logical_id))
+                found += [] if behind is None else [behind]
+        if self._last:
+            self.lake.states.clear()
+        return found
+
+    def _followed(self, point: PointToPublish, rows: Sequence[TableRow], *, again: bool) -> dict[str, CcprError]:
+        """What goes wrong with Iceberg's tables, by folder."""
+        if self.iceberg is None:
+            return {}
+        tables = []
+        for row in rows:
+            if row.version is not None:
+                before = self.contents.tables.get(row.logical_id)
+                former = row.table if before is None else before.name
+                state = self.lake.states.get(row.path) or self.lake.log(row.path).read()
+                tables.append(ChangedTable(row.path, row.table, former, state, again))
+        return self.iceberg.publish(point, tables)
+
+    def _clean(self, name: str, folder: str, state: LakeTableState, *, committed: bool) -> None:
+        """Let old files of a table go. What no snapshot of Iceberg's needs goes behind the snapshot."""
+        if self.iceberg is not None:
+            self.iceberg.expire(name, folder, self.horizon, committed=committed)
+        oldest = self.catalog.version_at(folder, self.horizon.at)
+        clean(self.lake, self.lake.log(folder), state, self.horizon, oldest, committed=committed)
+
     # ---- tables that the point does not change
 
     def _late(self, point: Point, wanted: Mapping[int, TableRef]) -> Iterator[TableRow]:
@@ -335,6 +384,8 @@ class LakeSync:
             about = (entry.name, entry.table_id, entry.logical_id, entry.folder)
             if entry.dropped:
                 if entry.folder not in used:
+                    if self.iceberg is not None:
+                        self.iceberg.drop(entry.name, entry.folder)
                     self.lake.confirm()
                     self.lake.store.files.delete_folder(entry.folder)
                 yield TableRow(REMOVED, *about, None)
@@ -350,6 +401,5 @@ class LakeSync:
 
     def _cleaned(self, entry: CatalogEntry) -> int | None:
         state = self.lake.state(TablePlace(entry.folder, entry.version))
-        oldest = self.catalog.version_at(entry.folder, self.horizon.at)
-        clean(self.lake, self.lake.log(entry.folder), state, self.horizon, oldest, committed=False)
+        self._clean(entry.name, entry.folder, state, committed=False)
         return oldest_removal(state)

@@ -5,16 +5,16 @@ decision lake-files.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ccpr.base.carrying import Carry, Work, WorkKind, share_out
-from ccpr.lake.deletion_vectors import digest_of_rows, rows_of
+from ccpr.lake.deletion_vectors import Reader, digest_of_rows, rows_of, serialized_of
 from ccpr.lake.errors import LakeChanged
 from ccpr.lake.hidden_rows import hidden_rows
 from ccpr.lake.parquet import FileShape, WrittenFile, write_file
@@ -26,6 +26,7 @@ from ccpr.mirror.mirror import Mirror, files_of
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Store
 
+Made = TypeVar("Made")
 THREADS = max(2, min(4, os.cpu_count() or 1))
 
 
@@ -142,12 +143,20 @@ def _only_hides_more(store: Store, shape: FileShape, file: ObjectFile, known: Kn
 
 def stored_rows(store: Store, folder: str, vector: Mapping[str, Any] | None) -> np.ndarray:
     """The rows that a vector of the log hides; sorted, int64. Raises LakeChanged, StoreFailed."""
+    return _of_vector(rows_of, store, folder, vector)
 
+
+def stored_vector(store: Store, folder: str, vector: Mapping[str, Any]) -> bytes:
+    """A vector of the log, as `serialized` made it. Raises LakeChanged, StoreFailed."""
+    return _of_vector(serialized_of, store, folder, vector)
+
+
+def _of_vector(of: Callable[[Any, Reader], Made], store: Store, folder: str, vector: Mapping[str, Any] | None) -> Made:
     def read(name: str, offset: int, size: int) -> bytes:
         return bytes(store.open(f"{folder}/{name}").slice(offset, size))
 
     try:
-        return rows_of(vector, read)
+        return of(vector, read)
     except (MirrorDamaged, ValueError) as error:
         what = f"a deletion vector cannot be read: {error!s:.120}"
         raise LakeChanged(what, subject=f"{store.url.partition('?')[0]}/{folder}") from error

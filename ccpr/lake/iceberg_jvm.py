@@ -1,0 +1,203 @@
+"""The JVM in which Iceberg's own library writes metadata and commits: one for a process, started when it is needed,
+again if it was killed, and ended with the process. Source: decision lake-iceberg.
+"""
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from ccpr.base.errors import require
+from ccpr.lake.errors import IcebergFailed, IcebergJarMissing, LakeConflict
+
+JAR_FOLDER = "CCPR_ICEBERG_JARS"  # a folder with the jars, for machines that Maven does not reach
+_FETCH_SECONDS = 300.0
+# What keeps it small: a commit needs some 60 MB of heap. C1 alone starts sooner and has a smaller code cache.
+_OPTIONS = ("-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxMetaspaceSize=128m", "-Xss512k")
+_CATALOGS = 8
+_TAKEN = ("CommitFailedException", "AlreadyExistsException")
+
+
+class NoJar(Exception):
+    """The jar cannot be fetched, or is not the pinned file."""
+
+
+@dataclass(frozen=True)
+class Jar:
+    """`artifact` is group:name:version."""
+
+    artifact: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        _, name, version = self.artifact.split(":")
+        return f"{name}-{version}.jar"
+
+    def fetch(self, folder: Path) -> Path:
+        """Fetch the file into an empty folder, by the machine's own Maven and its settings. Raises NoJar."""
+        options = (f"-Dartifact={self.artifact}", f"-DoutputDirectory={folder}", "-Dtransitive=false")
+        try:
+            subprocess.run(
+                ["mvn", "-B", "-q", "dependency:copy", *options],
+                check=True,
+                capture_output=True,
+                timeout=_FETCH_SECONDS,
+            )
+            (jar,) = folder.glob("*.jar")
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            raise NoJar(f"{self.artifact} cannot be fetched ({error})") from error
+        self.check(jar)
+        return jar
+
+    def check(self, path: Path) -> None:
+        """Raises NoJar."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != self.sha256:
+            raise NoJar(f"{path} is another file than {self.artifact}: its SHA-256 is {digest}")
+
+
+ICEBERG = Jar(
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+    "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
+)
+
+
+def find_jar(jar: Jar, cache: Path) -> Path:
+    """The jar in the folder that JAR_FOLDER names, else in `cache`, where Maven brings it once. Raises
+    IcebergJarMissing."""
+    given = os.environ.get(JAR_FOLDER)
+    path = (Path(given) if given else cache) / jar.file
+    try:
+        if path.is_file():
+            jar.check(path)
+        elif given:
+            raise NoJar(f"{path} is not there")
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+                jar.fetch(Path(scratch)).rename(path)
+    except (NoJar, OSError) as error:
+        raise IcebergJarMissing(str(error), subject=jar.artifact) from error
+    return path
+
+
+class IcebergJvm:
+    """A JVM with Iceberg's library. Threads may share it.
+
+    Attributes
+    ----------
+    manifests : names of the manifests of a snapshot, which never change.
+    """
+
+    def __init__(self, java: Path, jars: Sequence[Path]) -> None:
+        """Raises ExtraMissing, IcebergFailed."""
+        require("iceberg", "pyspark", "py4j", "pyiceberg")
+        import pyspark
+        from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+        from py4j.protocol import Py4JError
+
+        spark = Path(pyspark.__file__).parent / "jars"
+        (py4j_jar,) = spark.glob("py4j-*.jar")
+        try:
+            port, token, self._process = launch_gateway(
+                jarpath=str(py4j_jar),
+                classpath=os.pathsep.join([*map(str, jars), f"{spark}/*"]),
+                javaopts=list(_OPTIONS),
+                java_path=str(java),
+                die_on_exit=True,
+                enable_auth=True,
+                return_proc=True,
+            )
+        except (OSError, ValueError, Py4JError) as error:
+            raise IcebergFailed(f"it did not start: {error}", subject=str(java)) from error
+        parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
+        self._gateway = JavaGateway(gateway_parameters=parameters)
+        self._catalogs: dict[tuple[tuple[str, str], ...], Any] = {}
+        self._lock = Lock()
+        self.manifests: dict[int, set[str]] = {}
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def java(self) -> Any:
+        return self._gateway.jvm.java
+
+    @property
+    def iceberg(self) -> Any:
+        return self._gateway.jvm.org.apache.iceberg
+
+    def catalog(self, properties: Mapping[str, str]) -> Any:
+        """A REST catalog, opened once."""
+        key = tuple(sorted(properties.items()))
+        with self._lock:
+            if key not in self._catalogs:
+                configuration = self._gateway.jvm.org.apache.hadoop.conf.Configuration()
+                # Hadoop's own local file system leaves a file of checksums beside each.
+                configuration.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+                found = self.iceberg.rest.RESTCatalog()
+                found.setConf(configuration)
+                found.initialize("ccpr", dict(properties))
+                while len(self._catalogs) >= _CATALOGS:
+                    self._catalogs.pop(next(iter(self._catalogs))).close()
+                self._catalogs[key] = found
+            return self._catalogs[key]
+
+    def identifier(self, name: str) -> Any:
+        """Of the table `db.t`."""
+        database, _, table = name.partition(".")
+        levels = self._gateway.new_array(self._gateway.jvm.java.lang.String, 1)
+        levels[0] = database
+        return self.iceberg.catalog.TableIdentifier.of(self.iceberg.catalog.Namespace.of(levels), table)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            self._process.kill()
+            self._process.wait()
+
+
+_running: dict[tuple[Path, ...], IcebergJvm] = {}
+_starting = Lock()
+
+
+def running_jvm(java: Path, jars: Sequence[Path]) -> IcebergJvm:
+    """The JVM of this process. Raises what `IcebergJvm` raises."""
+    key = (java, *jars)
+    with _starting:
+        found = _running.get(key)
+        if found is None or not found.alive:
+            found = _running[key] = IcebergJvm(java, jars)
+        return found
+
+
+@contextmanager
+def java_errors(subject: str) -> Iterator[None]:
+    """What Java raises, as LakeConflict if another writer was first, else as IcebergFailed."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        name = exception_name(error)
+        message = f"{name}: {error.java_exception.getMessage()}"[:400]
+        raise (LakeConflict if name in _TAKEN else IcebergFailed)(message, subject=subject) from error
+    except (Py4JError, OSError) as error:
+        raise IcebergFailed(f"the JVM does not answer: {error}"[:400], subject=subject) from error
+
+
+def exception_name(error: Any) -> str:
+    """Of a Py4JJavaError, without its package."""
+    return str(error.java_exception.getClass().getSimpleName())
