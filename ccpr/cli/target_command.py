@@ -65,6 +65,13 @@ _MAPPED = (
     "files again. name: by number (Delta's column mapping), so that it writes none; polars does not read that."
 )
 
+_FORMAT = "Whose metadata the tables have: Delta Lake's, Apache Iceberg's, or both over the same files."
+_VERSION = "Of Iceberg's format. 2: positions of deleted rows, which every reader knows; 3: deletion vectors."
+_CATALOG = (
+    "The REST catalog of Iceberg tables, its properties as options: https://host/path?warehouse=w&token=env:NAME. "
+    "Without it, ccpr's own."
+)
+
 
 @target.command("add")
 @takes_settings(TARGET_SETTINGS.values(), later=False, panel="Of a database")
@@ -86,8 +93,12 @@ def add(
     *,
     settings: Values,
     format_: Annotated[
-        str, typer.Option("--format", metavar="delta", help="The format of the tables.", rich_help_panel=_LAKES)
+        str, typer.Option("--format", metavar="delta|iceberg|delta,iceberg", help=_FORMAT, rich_help_panel=_LAKES)
     ] = "delta",
+    iceberg_version: Annotated[
+        int, typer.Option("--iceberg-version", metavar="2|3", help=_VERSION, rich_help_panel=_LAKES)
+    ] = 2,
+    catalog: Annotated[str, typer.Option(metavar="URL", help=_CATALOG, rich_help_panel=_LAKES)] = "",
     tables: Annotated[
         str, typer.Option(help="Names or patterns of tables, joined by commas; all without.", rich_help_panel=_LAKES)
     ] = "",
@@ -121,7 +132,8 @@ def add(
         given = [one.option for one in TARGET_SETTINGS.values() if one.of(chosen) != one.default]
         _refuse([*given, *(["--password-file"] if password_file else [])], "of a database")
     with opened(as_json=as_json) as workspace:
-        options = lake_options(format_, tables, columns, copy_on_write, change_data, keep, keep_for)
+        iceberg = (iceberg_version, catalog)
+        options = lake_options(format_, tables, columns, copy_on_write, change_data, keep, keep_for, *iceberg)
         if kind is TargetKind.LAKE:
             added = lakes.add(workspace, name, target_name, to, options, database)
         else:
@@ -150,6 +162,8 @@ def lake_options(
     change_data: bool = False,
     keep: int | None = None,
     keep_for: int | None = None,
+    iceberg_version: int = 2,
+    catalog: str = "",
 ) -> "LakeOptions":
     """Raises BadSetting."""
     from ccpr.lake.lake_options import Format, LakeOptions, Mapped
@@ -158,7 +172,8 @@ def lake_options(
     for value, known, option in ((format, Format, "--format"), (columns, Mapped, "--columns")):
         if value not in tuple(known):
             raise BadSetting(f"{value!r:.40} is not known", subject=option, remedy=f"Write {' or '.join(known)}.")
-    return LakeOptions(Format(format), tables, Mapped(columns), copy_on_write, change_data, keep, keep_for)
+    rest = (copy_on_write, change_data, keep, keep_for, iceberg_version, catalog)
+    return LakeOptions(Format(format), tables, Mapped(columns), *rest)
 
 
 @target.command("list")

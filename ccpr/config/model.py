@@ -94,7 +94,15 @@ class LakeTargetEntry(ConfigPart):
     """Tables of files that a subscription is published to. Only what is kept can be changed later."""
 
     to: str = Field(description="file:///folder or s3://bucket/prefix, with region and endpoint as its options.")
-    format: Literal["delta"] = Field(default="delta", description="The format of the tables.")
+    format: Literal["delta", "iceberg", "delta,iceberg"] = Field(
+        default="delta", description="Whose metadata the tables have: Delta Lake's, Apache Iceberg's, or both."
+    )
+    iceberg_version: Literal[2, 3] = Field(
+        default=2, description="Of Iceberg's format. 2: positions of deleted rows; 3: deletion vectors."
+    )
+    catalog: str = Field(
+        default="", description="The REST catalog of Iceberg tables, with its properties as options; else ccpr's own."
+    )
     tables: str = Field(default="", description="Only tables that match: patterns joined by commas.")
     database: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="Of several databases, the one upstream whose tables it gets."

@@ -239,7 +239,7 @@ class _Resolver:
         return WantedTarget(name, address, password, TargetSettings(**one.said()), one.database or "")
 
     def _lake(self, name: str, one: LakeTargetEntry) -> WantedLake:
-        rest = (one.copy_on_write, one.change_data, one.keep, one.keep_for)
+        rest = (one.copy_on_write, one.change_data, one.keep, one.keep_for, one.iceberg_version, one.catalog)
         options = LakeOptions(Format(one.format), one.tables, Mapped(one.columns), *rest)
         return WantedLake(name, one.to, options, one.database or "")
 

@@ -6,21 +6,26 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from ccpr.base.errors import require
 from ccpr.lake.errors import IcebergFailed, IcebergJarMissing, LakeConflict
+from ccpr.mirror.errors import BadName
 
 JAR_FOLDER = "CCPR_ICEBERG_JARS"  # a folder with the jars, for machines that Maven does not reach
 _FETCH_SECONDS = 300.0
 # What keeps it small: a commit needs some 60 MB of heap. C1 alone starts sooner and has a smaller code cache.
 _OPTIONS = ("-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxMetaspaceSize=128m", "-Xss512k")
+_PACKAGES = ("pyspark", "py4j", "pyiceberg")
 _CATALOGS = 8
+_SECRETS = ("token", "credential", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+_CATALOG = "Write https://host/path?warehouse=NAME, and a secret as token=env:NAME or credential=env:NAME."
 _TAKEN = ("CommitFailedException", "AlreadyExistsException")
 
 
@@ -70,20 +75,38 @@ ICEBERG = Jar(
 )
 
 
-def find_jar(jar: Jar, cache: Path) -> Path:
-    """The jar in the folder that JAR_FOLDER names, else in `cache`, where Maven brings it once. Raises
+AWS = Jar(
+    "org.apache.iceberg:iceberg-aws-bundle:1.11.0", "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f"
+)
+
+
+def require_iceberg(java: Callable[[], Path], *, s3: bool) -> None:
+    """Whether a JVM with Iceberg's library can be started. Raises ExtraMissing, IcebergJarMissing, and what `java`
+    raises."""
+    require("iceberg", *_PACKAGES)
+    java()
+    find_jars(s3=s3)
+
+
+def find_jars(*, s3: bool) -> list[Path]:
+    """In the folder that JAR_FOLDER names, else in that of the user's caches, where Maven brings them once. Raises
     IcebergJarMissing."""
     given = os.environ.get(JAR_FOLDER)
-    path = (Path(given) if given else cache) / jar.file
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matrixone-ccpr" / "iceberg"
+    return [_found(jar, Path(given or cache), fetched=not given) for jar in ((ICEBERG, AWS) if s3 else (ICEBERG,))]
+
+
+def _found(jar: Jar, folder: Path, *, fetched: bool) -> Path:
+    path = folder / jar.file
     try:
         if path.is_file():
             jar.check(path)
-        elif given:
-            raise NoJar(f"{path} is not there")
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        elif fetched:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 jar.fetch(Path(scratch)).rename(path)
+        else:
+            raise NoJar(f"{path} is not there")
     except (NoJar, OSError) as error:
         raise IcebergJarMissing(str(error), subject=jar.artifact) from error
     return path
@@ -99,7 +122,7 @@ class IcebergJvm:
 
     def __init__(self, java: Path, jars: Sequence[Path]) -> None:
         """Raises ExtraMissing, IcebergFailed."""
-        require("iceberg", "pyspark", "py4j", "pyiceberg")
+        require("iceberg", *_PACKAGES)
         import pyspark
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
         from py4j.protocol import Py4JError
@@ -169,17 +192,22 @@ class IcebergJvm:
             self._process.wait()
 
 
-_running: dict[tuple[Path, ...], IcebergJvm] = {}
+_running: dict[bool, IcebergJvm] = {}
 _starting = Lock()
 
 
-def running_jvm(java: Path, jars: Sequence[Path]) -> IcebergJvm:
-    """The JVM of this process. Raises what `IcebergJvm` raises."""
-    key = (java, *jars)
+def running_jvm(java: Callable[[], Path], *, s3: bool) -> IcebergJvm:
+    """The JVM of this process. Raises what `java` raises, IcebergJarMissing, ExtraMissing, IcebergFailed.
+
+    Parameters
+    ----------
+    java : finds the program; not called if the JVM runs.
+    s3 : with what writes metadata to a bucket.
+    """
     with _starting:
-        found = _running.get(key)
+        found = _running.get(s3)
         if found is None or not found.alive:
-            found = _running[key] = IcebergJvm(java, jars)
+            found = _running[s3] = IcebergJvm(java(), find_jars(s3=s3))
         return found
 
 
@@ -201,3 +229,31 @@ def java_errors(subject: str) -> Iterator[None]:
 def exception_name(error: Any) -> str:
     """Of a Py4JJavaError, without its package."""
     return str(error.java_exception.getClass().getSimpleName())
+
+
+def catalog_properties(url: str) -> dict[str, str]:
+    """Those of a REST catalog, from its URL: its options are properties, and `env:NAME` is what the environment has.
+    Raises BadName for a secret that is written out."""
+    parts = urlsplit(url)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    shown = urlunsplit(parts._replace(query="", fragment=""))
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        raise BadName("not the URL of a REST catalog", subject=shown, remedy=_CATALOG)
+    found = {"uri": shown}
+    for key, value in given.items():
+        named = value.removeprefix("env:")
+        if key in _SECRETS and named == value:
+            raise BadName("a secret in a URL, which is shown and logged", subject=shown, remedy=_CATALOG)
+        if named != value and named not in os.environ:
+            raise BadName(f"the environment variable {named} is not set", subject=shown, remedy=f"export {named}=…")
+        found[key] = value if named == value else os.environ[named]
+    return found
+
+
+def store_properties(url: str) -> dict[str, str]:
+    """By which Iceberg's library writes to a bucket; it finds credentials where the AWS clients do."""
+    given = dict(parse_qsl(urlsplit(url).query))
+    found = {"client.region": given.get("region", "us-east-1")}
+    if endpoint := given.get("endpoint_override"):
+        found |= {"s3.endpoint": f"{given.get('scheme', 'https')}://{endpoint}", "s3.path-style-access": "true"}
+    return found

@@ -40,7 +40,12 @@ DEFAULT_RULES = TableRules()
 
 
 class Format(StrEnum):
+    """Which metadata a lake has. Delta's log is there always, and publishing goes by it; with ICEBERG it is the lake's
+    own record, and nobody else's."""
+
     DELTA = "delta"
+    ICEBERG = "iceberg"
+    BOTH = "delta,iceberg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class LakeOptions:
     ----------
     tables : patterns of names, joined by commas; empty for all tables.
     columns : how the columns of the files are called.
+    iceberg_version : of Iceberg's format: 2 or 3.
+    catalog : of Iceberg tables, a REST catalog's URL with its properties; empty for the one of ccpr's own.
     keep, keep_for : of the lake's points the newest so many, and those of the last so many seconds, as the retention of
         the mirror's; both None: as the mirror's. 0 for both keeps all.
     """
@@ -61,6 +68,12 @@ class LakeOptions:
     change_data: bool = False
     keep: int | None = None
     keep_for: int | None = None
+    iceberg_version: int = 2
+    catalog: str = ""
+
+    @property
+    def has_iceberg(self) -> bool:
+        return self.format is not Format.DELTA
 
     @property
     def rules(self) -> TableRules:
@@ -84,7 +97,10 @@ class LakeOptions:
         if not all(isinstance(flag, bool) for flag in flags):
             raise TypeError("not a bool")
         kept = (None if value[key] is None else integer_of(value[key]) for key in ("keep", "keep_for"))
-        return cls(Format(value["format"]), text_of(value["tables"]), Mapped(value["columns"]), *flags, *kept)
+        about = (Format(value["format"]), text_of(value["tables"]), Mapped(value["columns"]))
+        # They are not in what former releases wrote.
+        iceberg = (integer_of(value.get("iceberg_version", 2)), text_of(value.get("catalog", "")))
+        return cls(*about, *flags, *kept, *iceberg)
 
 
 def options_of(target: "Target") -> LakeOptions:

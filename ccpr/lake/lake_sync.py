@@ -6,7 +6,9 @@ the log of each table says which point it shows. Source: docs/architecture.md, "
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from ccpr.base.failure import Failure
 from ccpr.base.loops import unexpected
@@ -39,6 +41,7 @@ from ccpr.state.errors import LeaseLost
 from ccpr.state.patterns import ALL_NAMES, NamePatterns
 from ccpr.state.targets import LaggingTargetTable
 
+OpenIceberg: TypeAlias = Callable[[Lake], AbstractContextManager[IcebergTables]]
 _OF_THE_LAKE = (LeaseLost, StoreFailed, LakeAhead, LakeStoreUnsafe)
 
 
@@ -112,6 +115,7 @@ class LakeSync:
     newest : the newest point of the subscription's history.
     later : its points that are later than a time, oldest first.
     watermark : up to which the replica is complete. Times are nanoseconds by the upstream's clock.
+    iceberg : opens the lake's Iceberg tables, when there is something to do with them; None if it has none.
     """
 
     def __init__(
@@ -122,10 +126,12 @@ class LakeSync:
         later: Callable[[int], Sequence[Dated]],
         watermark: int,
         retention: Retention,
-        iceberg: IcebergTables | None = None,
+        iceberg: OpenIceberg | None = None,
     ) -> None:
         self.lake, self.scope, self.newest, self.later = lake, scope, newest, later
-        self.watermark, self.retention, self.iceberg = watermark, retention, iceberg
+        self.watermark, self.retention, self._open = watermark, retention, iceberg
+        self._tables: IcebergTables | None = None
+        self._ends = ExitStack()
         self.catalog = LakeCatalog(lake)
         self.contents = LakeContents()
         self.horizon = Horizon()
@@ -139,7 +145,12 @@ class LakeSync:
         self._reading = f"{lake.reading.invalid_text.value} {lake.reading.zero_dates.value} {NEWEST}"
 
     def run(self) -> LakeResult:
-        """Raises LakeAhead, LakeChanged (of the table of points), LakeForeign, StoreFailed, LeaseLost."""
+        """Raises LakeAhead, LakeChanged (of the table of points), LakeForeign, StoreFailed, LeaseLost, and of Iceberg
+        tables IcebergFailed, LakeConflict."""
+        with self._ends:
+            return self._run()
+
+    def _run(self) -> LakeResult:
         self.contents = self.catalog.read()
         newest, shown = self.newest, self.contents.newest
         if shown is not None and shown.at > newest.at:
@@ -157,7 +168,11 @@ class LakeSync:
         """The same, and publish one table anew at the newest point: all of its files, also those that others changed.
         `table` is its name upstream, `t` or `db.t`. Raises LakeTableUnknown, and what `run` and `publish_table`
         raise."""
-        result = self.run()
+        with self._ends:
+            return self._rebuilt(table)
+
+    def _rebuilt(self, table: str) -> LakeResult:
+        result = self._run()
         found = self.lake.mirror.point(self.newest.lsn)
         wanted = {number: ref for number, ref in self._wanted(found).items() if table in (ref.name, ref.qualified_name)}
         if len(wanted) != 1:
@@ -172,6 +187,13 @@ class LakeSync:
         behind = tuple(one for one in result.behind if one.table != ref.qualified_name)
         mine = (self.failed[number],) if number in self.failed else ()
         return replace(result, tables=tuple(self.done.values()), behind=(*behind, *mine))
+
+    @property
+    def iceberg(self) -> IcebergTables | None:
+        """They are opened once."""
+        if self._tables is None and self._open is not None:
+            self._tables = self._ends.enter_context(self._open(self.lake))
+        return self._tables
 
     def _points(self) -> Iterator[Point]:
         shown = self.contents.newest
@@ -271,7 +293,7 @@ class LakeSync:
         since = None if state is None else oldest_removal(state)
         if state is not None and published.committed and is_checkpoint_due(state):
             self._due[logical_id] = state
-        if self._last and self.iceberg is None:
+        if self._last and self._open is None:
             self.lake.states.pop(folder, None)
         shown = (published.version, published.rows, published.size)
         return TableRow(action, *about, *shown, ref.manifest, published.pending, self._reading, since)
@@ -350,7 +372,7 @@ class LakeSync:
 
     def _followed(self, point: PointToPublish, rows: Sequence[TableRow], *, again: bool) -> dict[str, CcprError]:
         """What goes wrong with Iceberg's tables, by folder."""
-        if self.iceberg is None:
+        if self._open is None:
             return {}
         tables = []
         for row in rows:
@@ -359,7 +381,7 @@ class LakeSync:
                 former = row.table if before is None else before.name
                 state = self.lake.states.get(row.path) or self.lake.log(row.path).read()
                 tables.append(ChangedTable(row.path, row.table, former, state, again))
-        return self.iceberg.publish(point, tables)
+        return self.iceberg.publish(point, tables) if tables and self.iceberg is not None else {}
 
     def _clean(self, name: str, folder: str, state: LakeTableState, *, committed: bool) -> None:
         """Let old files of a table go. What no snapshot of Iceberg's needs goes behind the snapshot."""

@@ -5,14 +5,21 @@ A lake is a target of its own kind: tables of files that are published from the 
 """
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 from ccpr.base.carrying import Carry, carry_here
 from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
+from ccpr.catalog.embedded_catalog import embedded_catalog
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeStoreUnsafe
+from ccpr.lake.iceberg import IcebergTables
+from ccpr.lake.iceberg_deletes import SUFFIXES
+from ccpr.lake.iceberg_jvm import catalog_properties, require_iceberg, running_jvm, store_properties
 from ccpr.lake.lake_catalog import LakeCatalog, LakeContents, each_point
 from ccpr.lake.lake_options import LakeOptions, options_of
 from ccpr.lake.lake_plan import PlannedLakeTable, plan_lake
@@ -23,6 +30,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.driver import catalog_of, listed_of
 from ccpr.pipeline.iteration import Iteration
 from ccpr.pipeline.plan import sums_by_table
+from ccpr.pipeline.spark.java import find_java
 from ccpr.retention.retention import Retention
 from ccpr.schema.choices import DdlPolicy
 from ccpr.service.mirror_places import check_apart, is_within, readable_subscriptions
@@ -78,6 +86,8 @@ def add(workspace: Workspace, name: str, lake_name: str, url: str, options: Lake
     """
     store = check_new(workspace, name, lake_name, url, options, database)
     _probe(store)
+    if options.has_iceberg:
+        require_iceberg(_java(workspace), s3=store.url.startswith("s3:"))
     records = workspace.of(name).targets
     now = workspace.now()
     target = Target(
@@ -129,6 +139,10 @@ def _check_options(subscription: Subscription, options: LakeOptions, database: s
         subscription.chooses(database) if subscription.of_account else database == subscription.database
     ):
         raise BadSetting(f"the subscription has no database {database}", subject="--database", remedy="Leave it out.")
+    if options.iceberg_version not in SUFFIXES:
+        raise BadSetting("it is not known", subject="--iceberg-version", remedy="Write 2 or 3.")
+    if options.catalog:
+        catalog_properties(options.catalog)
     _check_kept(options)
 
 
@@ -252,7 +266,28 @@ def opened_sync(
         Retention(options.keep or 0, options.keep_for or 0) if own else Retention.of(under.subscription.settings)
     )
     scope = LakeScope(target.source_database, options.patterns)
-    return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention)
+    opened = None
+    if options.has_iceberg:
+        opened = partial(_iceberg_tables, workspace, under.subscription.name, target)
+    return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention, opened)
+
+
+@contextmanager
+def _iceberg_tables(workspace: Workspace, subscription: str, target: Target, lake: Lake) -> Iterator[IcebergTables]:
+    """The JVM goes on with the process. Raises IcebergFailed, IcebergJarMissing, JavaMissing, ExtraMissing."""
+    options, s3 = options_of(target), target.uri.startswith("s3:")
+    jvm = running_jvm(_java(workspace), s3=s3)
+    store = store_properties(target.uri) if s3 else {}
+    if options.catalog:
+        yield IcebergTables(lake, options.iceberg_version, jvm, {**store, **catalog_properties(options.catalog)})
+        return
+    with embedded_catalog(workspace.log, subscription, target) as own:
+        properties = {"uri": own.uri, "token": own.token, "warehouse": own.warehouse}
+        yield IcebergTables(lake, options.iceberg_version, jvm, {**store, **properties})
+
+
+def _java(workspace: Workspace) -> Callable[[], Path]:
+    return lambda: find_java(workspace.home / "java").home / "bin" / "java"
 
 
 def shown_location(workspace: Workspace, subscription: Subscription, target: Target) -> Location | None:

@@ -19,6 +19,8 @@ LAKE_SETTINGS: Mapping[str, tuple[type, ...]] = {
     "change_data": (bool,),
     "keep": (int,),
     "keep_for": (int,),
+    "iceberg_version": (int,),
+    "catalog": (str,),
 }
 
 
