@@ -9,7 +9,6 @@ decision lake-iceberg.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +34,6 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
 }
 _ABSENT = ("NoSuchTableException", "NoSuchNamespaceException")
-_MANIFEST = re.compile(r"/metadata/([^/,]+\.avro)")
 _TYPES = {
     "boolean": "boolean",
     "byte": "int",
@@ -315,25 +313,18 @@ class IcebergTables:
                 return
             snapshots = sorted(table.snapshots(), key=lambda one: one.sequenceNumber())
             times = [one.summary().get(AT) for one in snapshots]
-            past = [
-                one.snapshotId()
-                for one, at in zip(snapshots, times[1:], strict=False)
-                if at is not None and horizon.is_past(int(at))
-            ]
-            if past:
+            past = self.jvm.java.util.ArrayList()
+            for one, at in zip(snapshots, times[1:], strict=False):
+                if at is not None and horizon.is_past(int(at)):
+                    past.add(one)
+            if past.size():
                 operations = table.operations()
                 base = operations.current()
                 self.lake.confirm()
-                operations.commit(base, self._without(base, past))
+                operations.commit(base, self.jvm.iceberg.TableMetadata.buildFrom(base).removeSnapshots(past).build())
                 table.refresh()
             if committed:
                 self._sweep(table, folder)
-
-    def _without(self, base: Any, snapshots: Sequence[int]) -> Any:
-        ids = self.jvm.java.util.ArrayList()
-        for one in snapshots:
-            ids.add(self.jvm.java.lang.Long.valueOf(one))
-        return self.jvm.iceberg.TableMetadata.buildFrom(base).removeSnapshots(ids).build()
 
     def _sweep(self, table: Any, folder: str) -> None:
         """Delete manifests that no snapshot names: of expired ones, and of commits that were killed."""
@@ -341,11 +332,8 @@ class IcebergTables:
         for one in table.snapshots():
             number = one.snapshotId()
             if number not in self.jvm.manifests:
-                manifests = one.allManifests(table.io())
-                found = set(_MANIFEST.findall(str(manifests)))
-                if len(found) != manifests.size():
-                    return
-                self.jvm.manifests[number] = {*found, one.manifestListLocation().rpartition("/")[2]}
+                paths = [one.manifestListLocation(), *(each.path() for each in one.allManifests(table.io()))]
+                self.jvm.manifests[number] = {path.rpartition("/")[2] for path in paths}
             named |= self.jvm.manifests[number]
         store = self.lake.store.files
         stored = {path.rpartition("/")[2] for path in store.names(f"{folder}/metadata")}

@@ -142,7 +142,7 @@ class IcebergJvm:
         except (OSError, ValueError, Py4JError) as error:
             raise IcebergFailed(f"it did not start: {error}", subject=str(java)) from error
         parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
-        self._gateway = JavaGateway(gateway_parameters=parameters)
+        self._gateway: Any = JavaGateway(gateway_parameters=parameters)
         self._catalogs: dict[tuple[tuple[str, str], ...], Any] = {}
         self._lock = Lock()
         self.manifests: dict[int, set[str]] = {}
@@ -236,7 +236,7 @@ def catalog_properties(url: str) -> dict[str, str]:
     Raises BadName for a secret that is written out."""
     parts = urlsplit(url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    shown = urlunsplit(parts._replace(query="", fragment=""))
+    shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
         raise BadName("not the URL of a REST catalog", subject=shown, remedy=_CATALOG)
     found = {"uri": shown}

@@ -99,8 +99,8 @@ class LakeOptions:
         kept = (None if value[key] is None else integer_of(value[key]) for key in ("keep", "keep_for"))
         about = (Format(value["format"]), text_of(value["tables"]), Mapped(value["columns"]))
         # They are not in what former releases wrote.
-        iceberg = (integer_of(value.get("iceberg_version", 2)), text_of(value.get("catalog", "")))
-        return cls(*about, *flags, *kept, *iceberg)
+        version, catalog = integer_of(value.get("iceberg_version", 2)), text_of(value.get("catalog", ""))
+        return cls(*about, *flags, *kept, iceberg_version=version, catalog=catalog)
 
 
 def options_of(target: "Target") -> LakeOptions:

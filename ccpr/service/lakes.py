@@ -141,8 +141,11 @@ def _check_options(subscription: Subscription, options: LakeOptions, database: s
         raise BadSetting(f"the subscription has no database {database}", subject="--database", remedy="Leave it out.")
     if options.iceberg_version not in SUFFIXES:
         raise BadSetting("it is not known", subject="--iceberg-version", remedy="Write 2 or 3.")
-    if options.catalog:
+    if options.catalog and options.has_iceberg:
         catalog_properties(options.catalog)
+    elif options.catalog or (options.iceberg_version != LakeOptions.iceberg_version and not options.has_iceberg):
+        which = "--catalog" if options.catalog else "--iceberg-version"
+        raise BadSetting("the lake has no Iceberg tables", subject=which, remedy="Add --format delta,iceberg.")
     _check_kept(options)
 
 

@@ -14,7 +14,7 @@ from tests.support.lake_readers import read_delta_rs
 from tests.support.replica import command, source_uri
 
 ALL: dict[str, Any] = {
-    "format": "delta",
+    "format": "delta,iceberg",
     "tables": "t*",
     "database": "d",
     "columns": "name",
@@ -22,6 +22,8 @@ ALL: dict[str, Any] = {
     "change_data": True,
     "keep": 5,
     "keep_for": 3600,
+    "iceberg_version": 3,
+    "catalog": "http://127.0.0.1:1/iceberg?warehouse=shop",
 }
 
 
@@ -75,9 +77,7 @@ def test_every_key_of_a_lake_is_kept_and_exported(home: Path, port: int) -> None
     assert {key: shown[key] for key in ALL} == ALL
     command("config", "export", "-f", str(home / "exported.yaml"))
     exported = yaml.safe_load((home / "exported.yaml").read_text())
-    assert exported["subscriptions"]["shop"]["lakes"] == {
-        "lake": {key: value for key, value in said.items() if key != "format"}
-    }
+    assert exported["subscriptions"]["shop"]["lakes"] == {"lake": said}
 
 
 def test_what_is_kept_can_be_changed_and_nothing_else(home: Path, port: int) -> None:

@@ -1,0 +1,193 @@
+"""A lake's tables as Iceberg tables: readers give the mirror's rows at every point, whatever is killed; the commit of
+another writer stops the table."""
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from ccpr.lake import iceberg_jvm
+from ccpr.lake.errors import IcebergFailed, IcebergJarMissing
+from ccpr.lake.iceberg_jvm import JAR_FOLDER, catalog_properties, find_jars
+from ccpr.lake.lake_options import Mapped, TableRules
+from ccpr.mirror.errors import BadName
+from ccpr.mirror.local_store import LocalStore
+from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import Point
+from ccpr.retention.retention import Retention
+from tests.support.iceberg_published import IcebergPublished, jvm, marks
+from tests.support.lakes import DyingStore, Killed, source
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def iceberg(mirrored: tuple[Mirror, list[Point]], tmp_path: Path) -> IcebergPublished:
+    """Nothing yet."""
+    return IcebergPublished(mirrored[0], tmp_path / "lake", readers=("delta-rs",))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_pyiceberg_gives_the_rows_of_every_point(iceberg: IcebergPublished, points: list[Point], version: int) -> None:
+    iceberg = replace(iceberg, version=version)
+    for point in points:
+        iceberg.publish(point)
+        iceberg.assert_pinned(point)
+    iceberg.assert_pinned(*points)
+    iceberg.assert_each_version_once()
+    assert len(iceberg.commits) == len(points)  # one for all tables of a point
+    iceberg.assert_shows(points[-1])
+    (keyed,) = (found for (name, _), found in iceberg.snapshots().items() if name == "shop.keyed")
+    said = [(marks(one)["ccpr.point"], int(marks(one)["ccpr.at"])) for one in keyed]
+    assert said == [(str(one.lsn), one.at.physical) for one in points if str(one.lsn) in dict(said)]
+
+
+RULES = {"mapped": TableRules(Mapped.NAME), "rewritten": TableRules(copy_on_write=True)}
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_other_rules_give_the_same_rows(iceberg: IcebergPublished, points: list[Point], rules: TableRules) -> None:
+    iceberg = replace(iceberg, rules=rules, readers=())
+    for point in points:
+        iceberg.publish(point)
+    iceberg.assert_pinned(*points)
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
+def test_a_kill_around_the_transaction_repeats_no_commit(
+    iceberg: IcebergPublished, points: list[Point], behind: bool
+) -> None:
+    def dying(commit: Callable[[], None]) -> None:
+        if behind:
+            commit()
+        raise Killed
+
+    for point in points[:3]:
+        with pytest.raises(Killed):
+            replace(iceberg, wrapped=dying).publish(point)
+        iceberg.publish(point)
+    iceberg.assert_each_version_once()
+    iceberg.assert_pinned(*points[:3])
+
+
+def test_a_kill_at_any_file_repeats_no_commit(iceberg: IcebergPublished, points: list[Point]) -> None:
+    for at in count(2, 1 if os.environ.get("KILLS") == "all" else 23):
+        folder = iceberg.folder.with_name(f"lake{at}")
+        lake = replace(iceberg, folder=folder, version=3, shown={})
+        dying = DyingStore(LocalStore(folder, shared=True), at, behind=bool(at % 2))
+        try:
+            for point in points[:4]:
+                replace(lake, store=dying).publish(point)
+        except Killed:
+            pass
+        else:
+            break
+        lake.publish(points[3])
+        lake.assert_each_version_once()
+        lake.assert_pinned(points[3])
+    assert at > 40
+
+
+def test_a_killed_jvm_is_started_again(iceberg: IcebergPublished, points: list[Point]) -> None:
+    def killed(commit: Callable[[], None]) -> None:
+        os.kill(jvm().pid, signal.SIGKILL)
+        commit()
+
+    iceberg.publish(points[0])
+    before = jvm().pid
+    with pytest.raises(IcebergFailed):
+        replace(iceberg, wrapped=killed).publish(points[1])
+    iceberg.publish(points[1])
+    assert jvm().pid != before
+    iceberg.assert_pinned(*points[:2])
+
+
+def test_a_foreign_commit_stops_the_table_alone_until_it_is_rebuilt(
+    iceberg: IcebergPublished, points: list[Point]
+) -> None:
+    from pyiceberg.catalog.rest import RestCatalog
+
+    iceberg.publish(points[0])
+    with iceberg.catalog() as at:
+        found = RestCatalog("lake", uri=at.uri, token=at.token, warehouse=at.warehouse)
+        table = found.load_table("shop.keyed")
+        table.append(table.scan(limit=1).to_arrow())
+    result = iceberg.sync(points[1]).run()
+    assert [(one.table, one.failure.code) for one in result.behind] == [("shop.keyed", "LAKE_CHANGED")]
+    result = iceberg.sync(points[1]).run()
+    assert [one.table for one in result.behind] == ["shop.keyed"]
+    assert iceberg.sync(points[1]).rebuild("shop.keyed").behind == ()
+    iceberg.assert_pinned(points[1])
+    iceberg.publish(points[2])
+    iceberg.assert_pinned(points[2])
+
+
+def test_old_snapshots_leave_with_the_points(iceberg: IcebergPublished, points: list[Point]) -> None:
+    iceberg = replace(iceberg, retention=Retention(points=2), version=3, readers=())
+    hours = 3 * 3600 * 10**9
+    for point in points:
+        iceberg.publish(point, point.at.physical + hours)
+    iceberg.assert_pinned(*points[-2:])
+    replace(iceberg, retention=Retention(points=1)).publish(points[-1], points[-1].at.physical + 2 * hours)
+    iceberg.assert_pinned(points[-1])
+    (keyed,) = (found for (name, _), found in iceberg.snapshots().items() if name == "shop.keyed")
+    assert [marks(one)["ccpr.point"] for one in keyed] == [str(points[-1].lsn)]
+
+
+def test_metadata_that_no_snapshot_names_go_and_no_others(tmp_path: Path) -> None:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    with source(tmp_path / "m", "CREATE TABLE shop.t (x INT PRIMARY KEY)") as found:
+        all_points = [found.point(f"INSERT INTO shop.t VALUES ({number})") for number in range(12)]
+        lake = IcebergPublished(found.mirror, tmp_path / "lake", retention=Retention(points=3), readers=())
+        lake.publish(all_points[0])
+        metadata = lake.folder / "shop.t" / "metadata"
+        (metadata / "killed-m0.avro").write_bytes(b"of a commit that was not made")
+        lake.publish(all_points[-1], all_points[-1].at.physical + 3 * 3600 * 10**9)
+        lake.assert_pinned(*all_points[-2:])
+        ((_, snapshots),) = lake.snapshots().items()
+        assert len(snapshots) < 6
+        named = {one.manifest_list for one in snapshots}
+        named |= {each.manifest_path for one in snapshots for each in one.manifests(PyArrowFileIO())}
+        stored = {path.name for path in metadata.glob("*.avro")}
+        assert {path.rpartition("/")[2] for path in named} <= stored
+        assert "killed-m0.avro" not in stored
+        assert len(stored) < 30  # of 36
+
+
+def test_names_that_are_exchanged_are_exchanged(tmp_path: Path) -> None:
+    schema = ("CREATE TABLE shop.a (x INT PRIMARY KEY)", "CREATE TABLE shop.b (y INT PRIMARY KEY)")
+    with source(tmp_path / "m", *schema) as found:
+        first = found.point("INSERT INTO shop.a VALUES (1)", "INSERT INTO shop.b VALUES (2)")
+        lake = IcebergPublished(found.mirror, tmp_path / "lake", readers=())
+        lake.publish(first)
+        statements = ("RENAME TABLE shop.a TO shop.c", "RENAME TABLE shop.b TO shop.a", "RENAME TABLE shop.c TO shop.b")
+        second = found.point(*statements)
+        lake = replace(lake, mirror=found.mirror)
+        lake.publish(second)
+        assert lake.live("shop.a").to_pydict() == {"y": [2]}
+        assert lake.live("shop.b").to_pydict() == {"x": [1]}
+        lake.assert_pinned(first, second)
+
+
+def test_a_jar_that_is_missing_or_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(JAR_FOLDER, str(tmp_path))
+    with pytest.raises(IcebergJarMissing, match="is not there"):
+        find_jars(s3=False)
+    (tmp_path / iceberg_jvm.ICEBERG.file).write_bytes(b"another")
+    with pytest.raises(IcebergJarMissing, match="is another file than"):
+        find_jars(s3=False)
+
+
+def test_the_url_of_a_catalog_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_TOKEN", "s3cret")
+    found = catalog_properties("https://host:8181/iceberg?warehouse=w&token=env:LAKE_TOKEN")
+    assert found == {"uri": "https://host:8181/iceberg", "warehouse": "w", "token": "s3cret"}
+    for wrong in ("https://host?token=s3cret", "https://me:s3cret@host", "s3://bucket", "https://host?token=env:NONE"):
+        with pytest.raises(BadName) as raised:
+            catalog_properties(wrong)
+        assert "s3cret" not in str(raised.value)

@@ -1,0 +1,136 @@
+"""A lake of Iceberg tables beside Delta's, published from a mirror without a service around it, and its readers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.table.snapshots import Snapshot
+
+from ccpr.catalog.embedded_catalog import CatalogAddress, embedded_catalog
+from ccpr.lake.commit import Lake
+from ccpr.lake.iceberg import IcebergTables
+from ccpr.lake.iceberg_jvm import IcebergJvm, running_jvm
+from ccpr.lake.lake_sync import LakeSync
+from ccpr.mirror.points import Point
+from ccpr.pipeline.spark.java import find_java
+from ccpr.schema.choices import DdlPolicy
+from ccpr.service.workspace import Workspace
+from ccpr.state.settings import TargetSettings
+from ccpr.state.targets import Target
+from tests.support.lake_readers import assert_same_rows, truth
+from tests.support.lakes import TASK, Published
+from tests.support.values import NOW, a_subscription
+
+NAME, LAKE = "shop", "lake"
+
+
+@cache
+def java(cache_folder: Path) -> Path:
+    return find_java(cache_folder).home / "bin" / "java"
+
+
+def jvm() -> IcebergJvm:
+    """Of this process."""
+    return running_jvm(lambda: java(Path.home() / ".cache" / "matrixone-ccpr" / "java"), s3=False)
+
+
+@dataclass
+class IcebergPublished(Published):
+    """
+    Attributes
+    ----------
+    version : of Iceberg's format.
+    home : of the state that has the catalog; None: beside the lake.
+    wrapped : what the tables' catalog is used through.
+    """
+
+    version: int = 2
+    home: Path | None = None
+    wrapped: Any = None
+    commits: list[int] = field(default_factory=list)  # how many tables each transaction had
+
+    @contextmanager
+    def catalog(self) -> Iterator[CatalogAddress]:
+        home = self.home or self.folder.with_name(f"{self.folder.name}-home")
+        with Workspace(home) as workspace:
+            if not workspace.log.rows():
+                workspace.log.insert(replace(a_subscription(NAME), task_id=TASK).to_row(NOW))
+                about = (TASK, LAKE, self.lake().store.url, "", None, TargetSettings(DdlPolicy.FULL), NOW)
+                workspace.of(NAME).targets.add(Target(*about, lake='{"format": "iceberg"}'))
+            with embedded_catalog(workspace.log, NAME, workspace.of(NAME).targets.lake(LAKE)) as address:
+                yield address
+
+    @contextmanager
+    def opened(self, lake: Lake) -> Iterator[IcebergTables]:
+        with self.catalog() as at:
+            properties = {"uri": at.uri, "token": at.token, "warehouse": at.warehouse}
+            tables = IcebergTables(lake, self.version, jvm(), properties)
+            tables.catalog = _Counted(tables.catalog, self)
+            yield tables
+
+    def sync(self, point: Point, watermark: int | None = None) -> LakeSync:
+        found = super().sync(point, watermark)
+        return LakeSync(
+            found.lake, found.scope, found.newest, found.later, found.watermark, found.retention, self.opened
+        )
+
+    def assert_pinned(self, *points: Point) -> None:
+        """All tables at each of the points, by pyiceberg, as the catalog pins them."""
+        with self.catalog() as at:
+            for point in points:
+                found = RestCatalog("lake", uri=at.uri, token=at.token, warehouse=f"{at.warehouse}@{point.lsn}")
+                wanted = {ref.qualified_name for ref in point.tables.values() if ref.kind.value == "table"}
+                listed = {".".join(name) for space in found.list_namespaces() for name in found.list_tables(space)}
+                assert listed == wanted
+                for name in wanted:
+                    rows = found.load_table(name).scan().to_arrow()
+                    expected = truth(self.mirror, point, name, self.reading)
+                    assert_same_rows(rows, expected, f"pyiceberg: {name} at lsn {point.lsn}")
+
+    def snapshots(self) -> dict[tuple[str, str], list[Snapshot]]:
+        """Of each table of the live catalog, by its name and metadata file, oldest first."""
+        with self.catalog() as at:
+            found = RestCatalog("lake", uri=at.uri, token=at.token, warehouse=at.warehouse)
+            names = [name for space in found.list_namespaces() for name in found.list_tables(space)]
+            tables = [(name, found.load_table(name)) for name in names]
+            return {(".".join(name), table.metadata_location): table.metadata.snapshots for name, table in tables}
+
+    def assert_each_version_once(self) -> None:
+        """No table has two snapshots of one version of Delta's log."""
+        for name, found in self.snapshots().items():
+            versions = [marks(one)["ccpr.version"] for one in found]
+            assert len(set(versions)) == len(versions), (name, versions)
+
+    def live(self, name: str) -> pa.Table:
+        with self.catalog() as at:
+            found = RestCatalog("lake", uri=at.uri, token=at.token, warehouse=at.warehouse)
+            return found.load_table(name).scan().to_arrow()
+
+
+@dataclass
+class _Counted:
+    """A catalog of the JVM, whose transactions are counted, and go through `wrapped` of the lake."""
+
+    inner: Any
+    lake: IcebergPublished
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def commitTransaction(self, commits: list[Any]) -> None:
+        self.lake.commits.append(len(commits))
+        if self.lake.wrapped is None:
+            self.inner.commitTransaction(commits)
+        else:
+            self.lake.wrapped(lambda: self.inner.commitTransaction(commits))
+
+
+def marks(snapshot: Snapshot) -> dict[str, str]:
+    """What its summary says."""
+    assert snapshot.summary is not None
+    return snapshot.summary.additional_properties
