@@ -38,7 +38,7 @@ _AREAS = (  # what an error is about, in the order of the page; in "<module> <co
     ("The mirror: points, files, values", r"\bmirror\b|\bmaintenance\b|\bretention\b|objects|POINTS?_|HOLD_|MIRROR_"),
     ("Targets", r"\btargets\b|\bschema\b|\bmatrixone\.sql\b| TARGET_"),
     ("Copies, drills and restores", r" COPY_DI| DRILL_| SCRATCH_| RESTORE"),
-    ("Lakes", r" LAKE_"),
+    ("Lakes", r" LAKE_| ICEBERG_"),
     ("The relay and followers", r"\brelay\b| RELAY_| FOLLOW| POINTS_PINNED"),
     ("MySQL clients", r"\bmysql\b"),
     ("Spark", r"\bspark\b"),

@@ -287,7 +287,7 @@ class TargetRecords(Records):
             raise TargetExists("the subscription has a target of that name", subject=f"target {target.name}") from error
 
     def remove(self, name: str) -> None:
-        self._write(targets.delete().where(self._mine(targets, target_name=name)))
+        self._write(*(one.delete().where(self._mine(one, target_name=name)) for one in (targets, iceberg_tables)))
 
     def record_sync(
         self,
