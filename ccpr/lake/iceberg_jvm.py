@@ -130,7 +130,7 @@ class IcebergJvm:
         spark = Path(pyspark.__file__).parent / "jars"
         (py4j_jar,) = spark.glob("py4j-*.jar")
         try:
-            port, token, self._process = launch_gateway(
+            launched: Any = launch_gateway(
                 jarpath=str(py4j_jar),
                 classpath=os.pathsep.join([*map(str, jars), f"{spark}/*"]),
                 javaopts=list(_OPTIONS),
@@ -141,6 +141,7 @@ class IcebergJvm:
             )
         except (OSError, ValueError, Py4JError) as error:
             raise IcebergFailed(f"it did not start: {error}", subject=str(java)) from error
+        port, token, self._process = launched
         parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
         self._gateway: Any = JavaGateway(gateway_parameters=parameters)
         self._catalogs: dict[tuple[tuple[str, str], ...], Any] = {}

@@ -124,6 +124,9 @@ def check_new(
     for other in workspace.of(row).targets.all():
         if other.name == lake_name and other.name not in leaving:
             raise TargetExists(f"it is {other.uri}", subject=f"lake {lake_name}")
+    if options.has_iceberg and url.startswith("s3:"):
+        remedy = "Name a folder, or take --format delta."
+        raise BadSetting("Iceberg tables in a bucket are not supported yet", subject="--format", remedy=remedy)
     store = check_place(workspace, url, leaving=[(row.task_id, one) for one in leaving])
     LakeCatalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
     return store
@@ -143,7 +146,7 @@ def _check_options(subscription: Subscription, options: LakeOptions, database: s
         raise BadSetting("it is not known", subject="--iceberg-version", remedy="Write 2 or 3.")
     if options.catalog and options.has_iceberg:
         catalog_properties(options.catalog)
-    elif options.catalog or (options.iceberg_version != LakeOptions.iceberg_version and not options.has_iceberg):
+    elif options.catalog or (options.iceberg_version != LakeOptions().iceberg_version and not options.has_iceberg):
         which = "--catalog" if options.catalog else "--iceberg-version"
         raise BadSetting("the lake has no Iceberg tables", subject=which, remedy="Add --format delta,iceberg.")
     _check_kept(options)

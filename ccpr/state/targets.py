@@ -24,7 +24,7 @@ from ccpr.state.errors import TargetExists, TargetMissing
 from ccpr.state.log_rows import LastError
 from ccpr.state.records import Records, RowForm, StoredField, converted, time_of
 from ccpr.state.settings import TARGET_SETTINGS, TargetSettings
-from ccpr.state.tables import points, targets
+from ccpr.state.tables import iceberg_tables, points, targets
 
 _MOST_DOUBLINGS = 20
 _FIRST_WAIT_SECONDS = 60.0
