@@ -89,10 +89,10 @@ def require_iceberg(java: Callable[[], Path], *, s3: bool) -> None:
 
 
 def find_jars(*, s3: bool) -> list[Path]:
-    """In the folder that JAR_FOLDER names, else in that of the user's caches, where Maven brings them once. Raises
+    """In the folder that JAR_FOLDER names, else in one of the user's caches, where Maven brings them once. Raises
     IcebergJarMissing."""
     given = os.environ.get(JAR_FOLDER)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matrixone-ccpr" / "iceberg"
+    cache = Path.home() / ".cache" / "matrixone-ccpr" / "iceberg"
     return [_found(jar, Path(given or cache), fetched=not given) for jar in ((ICEBERG, AWS) if s3 else (ICEBERG,))]
 
 

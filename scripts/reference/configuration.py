@@ -8,6 +8,7 @@ from ccpr.config.document import MOST_BYTES
 from ccpr.dagster.documentation import VARIABLE as DOCS_VARIABLE
 from ccpr.dagster.retention_sensor import DAYS_VARIABLE, DEFAULT_DAYS
 from ccpr.dagster.table_specs import DEFAULT_TABLES, TABLES_VARIABLE
+from ccpr.lake.iceberg_jvm import JAR_FOLDER
 from ccpr.lake.statistics import MOST_COLUMNS
 from ccpr.maintenance.state_file import LARGEST_BYTES
 from ccpr.matrixone.client import endpoint, limits
@@ -128,6 +129,7 @@ def variables() -> Mapping[str, str]:
         DOCS_VARIABLE: "where this documentation is published (`make docs` writes it to `build/site/`), for links on "
         "Dagster's pages: of assets, and of each error to its [explanation](errors.md). For Dagster's processes and "
         "`ccpr serve`; without it the places in `docs/` are shown",
+        JAR_FOLDER: "a folder with the jars for Iceberg tables, where Maven cannot fetch them",
         COMMAND_VARIABLE: "the command that prints the key of encrypted mirrors, for `--encrypt command`",
         "CCPR_TIMEZONE": "the zone in which commands show times, and of a time that is typed without one: `local`, "
         "or a name such as `Europe/Berlin`; UTC if not set. JSON is always in UTC",
