@@ -35,7 +35,7 @@ import pymysql
 from benchmarks.large_object import ccpr_words
 from benchmarks.relay import serving
 from benchmarks.shared.common import arguments_of
-from ccpr.mysql.query_runner import MEMORY_BYTES
+from ccpr.mysql.engines import MEMORY_BYTES
 from tests.support.mariadb import MariaDb, NoMariaDb, find_program, running
 from tests.support.ports import free_port
 from tests.support.tpch import DATABASE, QUERIES, TABLES, arrow_type, generated, load_mysql, published

@@ -10,10 +10,10 @@ V = TypeVar("V")
 
 
 class Newest(Generic[K, V]):
-    """What was used last, up to a number of entries. Thread-safe."""
+    """What was used last, up to a number of entries, or to what they weigh together. Thread-safe."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._lock, self._kept = most, Lock(), OrderedDict[K, V]()
+        self._most, self._weight, self._lock, self._kept = most, 0, Lock(), OrderedDict[K, tuple[V, int]]()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -27,16 +27,24 @@ class Newest(Generic[K, V]):
             if key not in self._kept:
                 return None
             self._kept.move_to_end(key)
-            return self._kept[key]
+            return self._kept[key][0]
 
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V, weight: int = 1) -> None:
+        """What is too heavy for itself is not kept."""
         with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._drop(key)
+            if weight > self._most:
+                return
+            self._kept[key] = value, weight
+            self._weight += weight
+            while self._weight > self._most:
+                self._weight -= self._kept.popitem(last=False)[1][1]
 
     def drop(self, key: K) -> None:
         """Nothing happens if it is not there."""
         with self._lock:
-            self._kept.pop(key, None)
+            self._drop(key)
+
+    def _drop(self, key: K) -> None:
+        if (former := self._kept.pop(key, None)) is not None:
+            self._weight -= former[1]

@@ -90,6 +90,7 @@ def quoted(name: str) -> str:
 SHARE_BYTES = 4 << 20  # of object files: what a thread decodes at once, and what is in memory for each of them
 _MOST_THREADS = 4
 _MOST_TOGETHER = 4  # batches of blocks, out of a folder: each time that a thread wakes another costs as much as a block
+_BEFORE_THREAD = 2  # batches
 _Part = Callable[[], list[pa.RecordBatch]]
 
 
@@ -99,7 +100,7 @@ def batches_ahead(read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
     if mirror.store.folder is not None:
         batches = read.batches(mirror=mirror)
         # A batch is of one block only if values have any length (`in_runs`).
-        return _in_order(_some_each(batches), 1) if vary_in_size(read.schema.types) else batches
+        return _ahead_of_more(batches) if vary_in_size(read.schema.types) else batches
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
     shares: dict[int, list[str]] = {}
     for share in read.shares(SHARE_BYTES).to_pylist() if threads > 1 else ():
@@ -108,6 +109,15 @@ def batches_ahead(read: TableRead, mirror: Mirror) -> Iterator[pa.RecordBatch]:
         return read.batches(mirror=mirror)
     manifest = mirror.manifest(read.ref)
     return _in_order((partial(_decoded, read, names, mirror, manifest) for names in shares.values()), threads)
+
+
+def _ahead_of_more(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Some batches without a thread: to start one takes longer than to find a row."""
+    for _ in range(_BEFORE_THREAD):
+        if (batch := next(batches, None)) is None:
+            return
+        yield batch
+    yield from _in_order(_some_each(batches), 1)
 
 
 def _some_each(batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import reduce
 from math import ceil, floor
 from typing import Any, Literal, get_args
 
@@ -45,6 +44,7 @@ _FUNCTIONS = {
 }
 _LONGEST_EXPONENT = 200  # of a decimal that is compared exactly; 10**exponent is computed
 _EXACT = Context(prec=80)
+_DIGITS_OF_64 = 18
 _EPOCH = datetime(1970, 1, 1)
 _UTC_EPOCH = _EPOCH.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -294,8 +294,12 @@ def conditions(filters: Iterable[Filter], table: Table) -> tuple[ColumnCondition
 
 def mask_of(tests: Sequence[ColumnCondition], values: Callable[[Column], pa.Array]) -> pa.BooleanArray:
     """bool, without nulls, one a row: which satisfy all of some conditions. `values` gives a column's."""
-    masks = [test.mask(_filtered(values(test.column), test.column)) for test in tests]
-    return reduce(pc.and_, masks)
+    mask = tests[0].mask(_filtered(values(tests[0].column), tests[0].column))
+    for test in tests[1:]:
+        if not mask.true_count:
+            break
+        mask = pc.and_(mask, test.mask(_filtered(values(test.column), test.column)))
+    return mask
 
 
 def _filtered(values: pa.Array, column: Column) -> pa.Array:
@@ -343,7 +347,12 @@ def _comparison(operator: Operator, value: Any, form: _Form, column: Column) -> 
         value = _whole(bound, kind)
     scalar = pa.scalar(value, _compared_type(kind))
     compare = _FUNCTIONS[operator]
-    return lambda values: pc.fill_null(compare(_compared(values), scalar), False)
+
+    def mask(values: pa.Array) -> pa.Array:
+        found = compare(_compared(values), scalar)
+        return pc.fill_null(found, False) if found.null_count else found
+
+    return mask
 
 
 def _membership(values: Sequence[Any], form: _Form, column: Column, *, negated: bool) -> Callable[[pa.Array], pa.Array]:
@@ -382,10 +391,18 @@ def _limits(kind: pa.DataType) -> tuple[int, int]:
 
 def _whole(value: int, kind: pa.DataType) -> int | Decimal:
     """A whole number of units as Arrow takes it."""
-    return Decimal(value).scaleb(-kind.scale, _EXACT) if pa.types.is_decimal(kind) else value
+    wide = pa.types.is_decimal(kind) and not _fits_64(kind)
+    return Decimal(value).scaleb(-kind.scale, _EXACT) if wide else value
+
+
+def _fits_64(kind: pa.DataType) -> bool:
+    """Whether it is a decimal whose units fit 64 bits: those are compared in a fourth of the time."""
+    return pa.types.is_decimal128(kind) and kind.precision <= _DIGITS_OF_64
 
 
 def _compared_type(kind: pa.DataType) -> pa.DataType:
+    if _fits_64(kind):
+        return pa.int64()
     if pa.types.is_floating(kind):
         return pa.float64()
     if pa.types.is_temporal(kind):
@@ -395,6 +412,10 @@ def _compared_type(kind: pa.DataType) -> pa.DataType:
 
 def _compared(values: pa.Array) -> pa.Array:
     kind, compared = values.type, _compared_type(values.type)
+    if _fits_64(kind):
+        lower = np.frombuffer(values.buffers()[1], "<i8")[2 * values.offset : 2 * (values.offset + len(values)) : 2]
+        units = pa.Array.from_buffers(compared, len(values), [None, pa.py_buffer(lower.copy())])
+        return pc.if_else(values.is_valid(), units, None) if values.null_count else units
     if compared == kind or pa.types.is_decimal(kind):
         return values
     if pa.types.is_string(kind):

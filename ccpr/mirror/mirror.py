@@ -20,7 +20,7 @@ exports, the tasks of `ccpr.mirror.table_read`. Source: docs/architecture.md, "O
 mirror-is-the-first-destination, identity-by-id.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,11 +31,11 @@ import pyarrow as pa
 from ccpr.base.wording import first_names, meant
 from ccpr.matrixone.definitions import Definitions, definitions_json, definitions_of
 from ccpr.matrixone.objects.errors import ObjectChanged
+from ccpr.matrixone.objects.object_layout import Block
 from ccpr.matrixone.objects.reader import ObjectFile
-from ccpr.matrixone.objects.stats import ObjectStats, stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import arrow_schema, check_readable
-from ccpr.matrixone.objects.visibility import VisibleRows, batch_of, in_runs, visible_batches, visible_blocks
+from ccpr.matrixone.objects.visibility import ListedObject, VisibleRows, batch_of, in_runs, visible_blocks
 from ccpr.matrixone.schema import Column, Table
 from ccpr.mirror.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from ccpr.mirror.files import MirrorFiles, arrow_file, json_bytes
@@ -243,56 +243,58 @@ class Mirror:
         """
         tests = conditions(filters, manifest.table)
         if names is not None:
-            part = manifest.only(names)
+            objects = manifest.only(names).listed_objects()
         else:
             with files_of(manifest.table.qualified_name):
-                part = self.part_for(manifest, filters)
-        return self._rows(part, tuple(columns), at, tuple(filters), tests)
+                objects = self.objects_for(manifest, filters)
+        return self._rows(manifest.table, objects, tuple(columns), at, tuple(filters), tests)
 
     def _rows(
         self,
-        manifest: Manifest,
+        table: Table,
+        objects: Sequence[ListedObject],
         columns: tuple[Column, ...],
         at: Timestamp,
         filters: tuple[Filter, ...],
         tests: tuple[ColumnCondition, ...],
     ) -> Iterator[pa.RecordBatch]:
-        objects, schema = manifest.listed_objects(), arrow_schema(columns)
-        with files_of(manifest.table.qualified_name):
-            if not tests:
-                yield from visible_batches(objects, self.open_object, columns, at)
-                return
-            pruning = prune(filters, manifest.table.columns)
-            blocks = visible_blocks(objects, self.open_object, at, choose=pruning.blocks)
-            for run in in_runs(blocks, [*columns, *(test.column for test in tests)]):
+        schema, read = arrow_schema(columns), [*columns, *(test.column for test in tests)]
+        with files_of(table.qualified_name):
+            pruning = prune(filters, table.columns)
+            for run in self.runs(objects, read, len(table.columns), at, pruning.blocks):
                 if all(pruning.covers(run.file, block) for block in run.blocks):
                     yield run.batch(columns, schema)
                 elif (found := _satisfying(run, columns, schema, tests)) is not None:
                     yield found
 
-    def part_for(self, manifest: Manifest, filters: Sequence[Filter]) -> Manifest:
-        """The table with those of its data objects that can hold a row that satisfies all filters."""
-        if not filters:
-            return manifest
-        wanted = stats_columns(self.data_objects(manifest, filters).column("stats").combine_chunks())
-        return manifest.only(wanted.column("name"))
+    def runs(
+        self,
+        objects: Sequence[ListedObject],
+        columns: Sequence[Column],
+        stored: int,
+        at: Timestamp,
+        choose: Callable[[ObjectFile], Iterable[Block]],
+    ) -> Iterator[VisibleRows]:
+        """The visible rows of the blocks that are chosen, some blocks together. `columns` will be read of them, of so
+        many that are `stored`."""
+        return in_runs(visible_blocks(objects, self.open_object, at, choose=choose), columns)
 
-    def data_objects(self, manifest: Manifest, filters: Sequence[Filter] = ()) -> pa.Table:
-        """The live data objects that can hold a row that satisfies all filters (MANIFEST_SCHEMA).
+    def objects_for(self, manifest: Manifest, filters: Sequence[Filter]) -> Sequence[ListedObject]:
+        """The table's objects without those data objects that cannot hold a row that satisfies all filters.
 
         The object list has a zone map of one column, the one that the rows are sorted by. Which one that is, the
         smallest object says; nothing else is opened.
         """
-        live, columns = manifest.data_objects, manifest.table.columns
-        if not filters or not live.num_rows:
-            return live
-        objects = [ObjectStats.parse(raw) for raw in live.column("stats").to_pylist()]
-        smallest = min(range(len(objects)), key=lambda number: objects[number].size)
-        key = self.open_object(objects[smallest].name, live.column("sums")[smallest].as_py()).sort_key
+        objects, columns = manifest.listed_objects(), manifest.table.columns
+        live = [listed for listed in objects if not listed.tombstone]
+        if not filters or not live:
+            return objects
+        smallest = min(live, key=lambda listed: listed.stats.size)
+        key = self.open_object(smallest.stats.name, smallest.sums).sort_key
         if key is None or not stats_tell_of(key, columns):
-            return live
+            return objects
         tests = prune(filters, columns).on(key)
-        return live.filter(pa.array([not tests.excludes_zone(listed.sort_key_zonemap) for listed in objects]))
+        return [one for one in objects if one.tombstone or not tests.excludes_zone(one.stats.sort_key_zonemap)]
 
     # ---- writing
 

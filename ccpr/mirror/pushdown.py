@@ -281,7 +281,7 @@ def _shown_as_stored(column: Column, reading: Reading) -> bool:
     if column.type.oid in ZERO_DATE_TYPES:
         return reading.zero_dates is ZeroDates.NULL
     if pa.types.is_string(arrow_type(column)):
-        return reading.invalid_text in (InvalidText.ESCAPE, InvalidText.REPLACE) and not is_decimal_text(column)
+        return reading.invalid_text is not InvalidText.BINARY and not is_decimal_text(column)
     return True
 
 

@@ -70,7 +70,10 @@ class TableRead:
         Nothing to read = no rows.
         """
         mirror = Mirror(open_store(self.store_url))
-        live = mirror.data_objects(mirror.manifest(self.ref), self.filters)
+        manifest = mirror.manifest(self.ref)
+        if self.filters:
+            manifest = manifest.only([one.stats.name for one in mirror.objects_for(manifest, self.filters)])
+        live = manifest.data_objects
         stats = stats_columns(live.column("stats").combine_chunks())
         stats = stats.take(pc.sort_indices(stats, [("name", "ascending")]))
         sizes = stats.column("size").to_numpy()

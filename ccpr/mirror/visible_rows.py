@@ -31,8 +31,8 @@ def count_rows(
     tests, pruning = conditions(filters, manifest.table), prune(filters, manifest.table.columns)
     count = 0
     with files_of(manifest.table.qualified_name):
-        part = mirror.part_for(manifest, filters)
-        for visible in visible_blocks(part.listed_objects(), mirror.open_object, at, choose=pruning.blocks):
+        objects = mirror.objects_for(manifest, filters)
+        for visible in visible_blocks(objects, mirror.open_object, at, choose=pruning.blocks):
             if limit is not None and count >= limit:
                 return limit
             if pruning.covers(visible.file, visible.blocks[0]):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -17,16 +17,12 @@ from ccpr.matrixone.schema import InvalidText, Reading, Table, ZeroDates
 from ccpr.matrixone.server.answers import FramedRows, StatementError
 from ccpr.mirror.errors import QueryFailed
 from ccpr.mirror.sql import PointTable
+from ccpr.mysql.engines import MOST_AT_ONCE, Engine, Engines
 from ccpr.mysql.login_limits import ConditionedRows
 from ccpr.mysql.select_scope import Translated
-from ccpr.mysql.terms import MACROS
 from ccpr.mysql.wire_values import PIECE_BYTES, described, framed
 
-if TYPE_CHECKING:
-    import duckdb
-
-MEMORY_BYTES = 256 << 20  # of one statement
-MOST_AT_ONCE = 4  # statements of all sessions; the others wait
+ReadTables: TypeAlias = dict[str, PointTable | ConditionedRows | pa.Table]  # by their names in a statement
 MOST_ROWS = 10_000_000  # of one result
 MOST_ROWS_KEPT = 200_000  # of one that is not streamed
 BATCH_ROWS = 2048
@@ -39,13 +35,12 @@ class QueryLimits:
     Attributes
     ----------
     seconds : of a statement, from its arrival until its last row is sent.
-    places : the statements that run at once.
+    engines : for the statements that run at once.
     """
 
     seconds: float = 300.0
     rows: int = MOST_ROWS
-    memory_bytes: int = MEMORY_BYTES
-    places: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_AT_ONCE))
+    engines: Engines = field(default_factory=Engines)
 
 
 def exact_reading(table: Table) -> Reading:
@@ -61,33 +56,31 @@ class QueryRunner:
 
     def __init__(self, limits: QueryLimits) -> None:
         self._limits = limits
-        self._connection: duckdb.DuckDBPyConnection | None = None
-        self._registered: dict[str, PointTable | ConditionedRows | pa.Table] = {}
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None  # while a statement runs
+        self._tables: ReadTables = {}
         self._stopped: StatementError | None = None
-        self._running = False
         self._held = ExitStack()  # of the last statement: what it has if its rows were never asked for
 
     def interrupt(self, why: StatementError) -> bool:
         """End the statement that runs. Whether one did."""
-        if not self._running or self._connection is None:
-            return False
-        self._stopped = why
-        for table in list(self._registered.values()):
-            if isinstance(table, ConditionedRows):
-                table.interrupt()
-        self._connection.interrupt()
-        return True
+        with self._lock:
+            if self._engine is None:
+                return False
+            self._stopped = why
+            for table in self._tables.values():
+                if isinstance(table, ConditionedRows):
+                    table.interrupt()
+            self._engine.connection.interrupt()
+            return True
 
     def close(self) -> None:
         self._held.close()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     def rows_of(
         self,
         translated: Translated,
-        tables: dict[str, PointTable | ConditionedRows | pa.Table],
+        tables: ReadTables,
         held: ExitStack,
         *,
         binary: bool,
@@ -124,9 +117,7 @@ class QueryRunner:
 
         return FramedRows(columns, frames, max(1.0, until - time.monotonic()) + 1.0)
 
-    def table_of(
-        self, sql: str, tables: dict[str, PointTable | ConditionedRows | pa.Table], seconds: float | None = None
-    ) -> pa.Table:
+    def table_of(self, sql: str, tables: ReadTables, seconds: float | None = None) -> pa.Table:
         """All rows of a query that is known to have few. Raises StatementError 1104 for one that has not."""
         self._held.close()
         seconds, found, count = seconds or self._limits.seconds, list[pa.RecordBatch](), 0
@@ -143,47 +134,35 @@ class QueryRunner:
     def _start(
         self,
         sql: str,
-        tables: dict[str, PointTable | ConditionedRows | pa.Table],
+        tables: ReadTables,
         held: ExitStack,
         until: float,
         seconds: float,
     ) -> pa.RecordBatchReader:
         import duckdb
 
-        places, self._stopped = self._limits.places, None
-        if not places.acquire(timeout=max(0.0, until - time.monotonic())):
+        engines, self._stopped = self._limits.engines, None
+        engine = engines.take(max(0.0, until - time.monotonic()))
+        if engine is None:
             raise StatementError(1040, f"{MOST_AT_ONCE} statements run, and none ended in {seconds:.0f} s", "08004")
-        held.callback(places.release)
+        held.callback(engines.give, engine)
         late = StatementError(3024, f"Query execution was interrupted: it took more than {seconds:.0f} s", "HY000")
-        timer = threading.Timer(max(0.0, until - time.monotonic()), self.interrupt, (late,))
-        timer.daemon = True
-        timer.start()
-        self._running = True
-        held.callback(self._ended, timer)
+        self._tables = tables
+        with self._lock:
+            self._engine = engine
+        held.callback(self._ended)
+        held.callback(engines.forget, engines.after(until, lambda: self.interrupt(late)))
         try:
-            connection = self._connected()
-            self._register(connection, tables)
-            return connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+            engine.register(tables)
+            reader = engine.connection.sql(sql).to_arrow_reader(BATCH_ROWS)
         except duckdb.Error as error:
             raise self._failure(error) from error
+        held.callback(reader.close)
+        return reader
 
-    def _ended(self, timer: threading.Timer) -> None:
-        self._running = False
-        timer.cancel()
-
-    def _connected(self) -> "duckdb.DuckDBPyConnection":
-        if self._connection is None:
-            self._connection = connected(self._limits.memory_bytes)
-        return self._connection
-
-    def _register(
-        self, connection: "duckdb.DuckDBPyConnection", tables: dict[str, PointTable | ConditionedRows | pa.Table]
-    ) -> None:
-        for name in self._registered:
-            connection.unregister(name)
-        self._registered = dict(tables)
-        for name, table in tables.items():
-            connection.register(name, table)
+    def _ended(self) -> None:
+        with self._lock:
+            self._engine = None
 
     def _batches(self, reader: pa.RecordBatchReader, sql: str) -> Iterator[pa.RecordBatch]:
         import duckdb
@@ -198,7 +177,7 @@ class QueryRunner:
         DuckDB."""
         if self._stopped is not None:
             return self._stopped
-        for table in self._registered.values():
+        for table in self._tables.values():
             if isinstance(table, PointTable | ConditionedRows) and table.error is not None:
                 found, table.error = table.error, None
                 return found
@@ -221,24 +200,6 @@ _WORDS: Sequence[tuple[str, int, str, str]] = (
     ("Overflow", 1690, "22003", "a number is out of range"),
     ("overflow", 1690, "22003", "a number is out of range"),
 )
-
-
-def connected(memory_bytes: int) -> "duckdb.DuckDBPyConnection":
-    """A DuckDB that reads nothing but what it is given, with MySQL's functions."""
-    import duckdb
-
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": f"{memory_bytes >> 20}MB",
-        "threads": "2",
-        "enable_external_access": "false",
-        "python_enable_replacements": "false",
-        "max_temp_directory_size": "0GB",
-    }
-    connection = duckdb.connect(config=config)
-    connection.execute("SET TimeZone = 'UTC'")
-    for macro in MACROS:
-        connection.execute(macro)
-    return connection
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

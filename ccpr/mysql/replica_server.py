@@ -49,6 +49,7 @@ class ReplicaServer(ClientPort):
             session.interrupt(gone)
         super().stop()
         self._replicas.let_go(at_once=True)
+        self._limits.engines.close()
 
     # ---- sessions
 

@@ -23,9 +23,9 @@ from ccpr.mysql import admin_statements
 from ccpr.mysql.catalog_queries import CatalogQuery, catalog_query
 from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, MO_CATALOG, catalog_table
 from ccpr.mysql.login_limits import ConditionedRows, condition_sql
-from ccpr.mysql.query_runner import QueryLimits, QueryRunner, connected, exact_reading, told
+from ccpr.mysql.query_runner import QueryLimits, QueryRunner, ReadTables, exact_reading, told
 from ccpr.mysql.replicas import Database, Replicas, ServedReplica
-from ccpr.mysql.select_rules import translated
+from ccpr.mysql.select_rules import translated_once
 from ccpr.mysql.select_scope import ReadTable
 from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, cells_of, show, texts
 from ccpr.mysql.sql_metrics import StatementCounts
@@ -44,6 +44,7 @@ from ccpr.state.logins import LoginRole, ReadLimits
 _T = TypeVar("_T")
 MOST_KEPT = 200  # tables of a session whose manifests stay read
 _DUAL: Final = "dual"  # a table with a row, and no column that a statement could name
+_ONE_ROW: Final = pa.table({_DUAL: [0]})
 _READ_ONLY: Final = (
     "this is a replica of MatrixOne, kept by ccpr: it answers SELECT, SHOW and statements about subscriptions. "
     "Change the tables upstream"
@@ -290,7 +291,7 @@ class ReplicaSession:
         held = ExitStack()
         reader = _StatementTables(self, text, held)
         try:
-            found = translated(text, reader, self._constant)
+            found = translated_once(self._replicas.translations, text, reader, self._constant)
         except BaseException:
             held.close()
             raise
@@ -299,7 +300,7 @@ class ReplicaSession:
         )
 
     def _of_catalog(self, query: CatalogQuery, names: Sequence[str]) -> ResultSet:
-        tables = dict[str, PointTable | ConditionedRows | pa.Table]()
+        tables = ReadTables()
         with ExitStack() as held:  # points are read while the tables are made
             for name in query.tables:
                 found = self.catalog_table(INFORMATION_SCHEMA, name, held)
@@ -326,7 +327,7 @@ class ReplicaSession:
                 rows = self._conditioned(rows, table, database.newest(ref), conditions, list(kinds))
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            self._kept[key] = rows, ReadTable(f"t{len(self._kept)}_{point.lsn}_{ref.table_id}", kinds)
+            self._kept[key] = rows, ReadTable(f"t{ref.table_id}_{point.lsn}", kinds)
         return self._kept[key]
 
     def _conditioned(
@@ -341,7 +342,7 @@ class ReplicaSession:
             )
             text = f"SELECT command denied to user '{self.user}'@'%' for table '{table.name}'"
             raise StatementError(1142, text, "42000") from error
-        return ConditionedRows(rows, table, source, columns, partial(connected, self._limits.memory_bytes))
+        return ConditionedRows(rows, table, source, columns, self._limits.engines.of_conditions)
 
     def catalog_table(self, database: str, name: str, held: ExitStack) -> tuple[pa.Table, ReadTable] | None:
         found = catalog_table(
@@ -385,11 +386,11 @@ class _StatementTables:
         self._session, self._text, self._held = session, text, held
         self._replica: ServedReplica | None = None
         self._point: Point | None = None
-        self.used: dict[str, PointTable | ConditionedRows | pa.Table] = {}
+        self.used: ReadTables = {}
 
     def table(self, database: str, name: str, point: int | None) -> ReadTable:
         if not database and name.lower() == _DUAL and point is None:
-            self.used[_DUAL] = pa.table({_DUAL: [0]})
+            self.used[_DUAL] = _ONE_ROW
             return ReadTable(_DUAL, {})
         database = database or self._session.database
         if database.lower() in (INFORMATION_SCHEMA, MO_CATALOG):

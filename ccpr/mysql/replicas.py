@@ -16,11 +16,10 @@ from threading import Lock
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.errors import PointGone, PointNotReached
-from ccpr.mirror.manifests import Manifest, Rows
-from ccpr.mirror.mirror import ReadMirror
 from ccpr.mirror.points import Point, TableRef
-from ccpr.mirror.store import Store
 from ccpr.mysql.login_limits import narrowed
+from ccpr.mysql.select_rules import KeptTranslations
+from ccpr.mysql.served_mirror import KEPT_BYTES, KeptObjects, ServedMirror
 from ccpr.retention.pinning import end_left
 from ccpr.service.workspace import Workspace
 from ccpr.state.log_rows import LogRow
@@ -30,32 +29,10 @@ from ccpr.state.subscription import Subscription
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 2.0  # for which a point that no statement reads stays pinned: the next one reads it, too
-MOST_LISTED = 20_000  # objects in the manifests that a mirror keeps: some MB
 PREFIX = "ccpr_sql_"
 _ATTEMPTS = 3
+_STATEMENT_BYTES = 1 << 20  # of the texts of statements that are translated once
 _ROLES = LoginRole.READER, LoginRole.OPERATOR
-
-
-class ServedMirror(ReadMirror):
-    """It keeps the manifests that were read last: their files are named after what they say. Thread-safe."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self._manifests: dict[str, Manifest] = {}  # by path, the one that was asked for last at the end
-        self._lock = Lock()
-
-    def manifest(self, ref: TableRef, choose: Rows | None = None) -> Manifest:
-        if choose is not None:
-            return super().manifest(ref, choose)
-        with self._lock:
-            found = self._manifests.pop(ref.manifest, None)
-        found = found or super().manifest(ref)
-        if found.objects.num_rows <= MOST_LISTED // 4:
-            with self._lock:
-                self._manifests[ref.manifest] = found
-                while sum(one.objects.num_rows + 1 for one in self._manifests.values()) > MOST_LISTED:
-                    del self._manifests[next(iter(self._manifests))]
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +41,7 @@ class ServedReplica:
 
     name: str
     task_id: str
-    mirror: ReadMirror
+    mirror: ServedMirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +103,7 @@ class Replicas:
         self._looked, self._databases = float("-inf"), list[Database]()
         self._known_logins: dict[str, PortLogin] = {}
         self._known: dict[str, tuple[object, ServedReplica]] = {}
+        self._kept, self.translations = KeptObjects(KEPT_BYTES), KeptTranslations(_STATEMENT_BYTES)
         self._held: dict[tuple[str, int], _Held] = {}
         self._unpinning = set[tuple[str, str]]()  # tasks and pins that nothing needs any more
 
@@ -189,9 +167,8 @@ class Replicas:
         known = self._known.get(row.task_id)
         if known is not None and known[0] == made_for:
             return known[1]
-        made = ServedReplica(
-            subscription.name, row.task_id, ServedMirror(self.workspace.mirror_to_read(subscription.name).store)
-        )
+        store = self.workspace.mirror_to_read(subscription.name).store
+        made = ServedReplica(subscription.name, row.task_id, ServedMirror(store, self._kept))
         self._known[row.task_id] = made_for, made
         return made
 

@@ -6,11 +6,13 @@ another thing to DuckDB than it means here. What is not looked at is refused by 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from ccpr.base.newest import Newest
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.mirror.duckdb_rows import quoted
 from ccpr.mysql.condition_rules import CONDITION_RULES
@@ -19,6 +21,7 @@ from ccpr.mysql.expression_rules import VALUE_RULES, Expressions, Rules, directi
 from ccpr.mysql.group_rules import GROUP_RULES
 from ccpr.mysql.number_rules import NUMBER_RULES
 from ccpr.mysql.select_scope import (
+    ReadTable,
     SelectScope,
     SelectSource,
     ShownColumn,
@@ -40,7 +43,33 @@ _SELECT_PARTS = frozenset(
 _UNION_PARTS = frozenset(("this", "expression", "distinct", "order", "limit", "offset", "with_", "expressions"))
 
 
-def translated(text: StatementText, tables: Tables, constants: Callable[[str], str | int | None]) -> Translated:
+Constants = Callable[[str], str | int | None]
+_Asked = list[tuple[Callable[[Tables, Constants], object], object]]  # what a translation asked, and the answers
+KeptTranslations = Newest[tuple[object, ...], tuple[_Asked, Translated]]
+
+
+def translated_once(kept: KeptTranslations, text: StatementText, tables: Tables, constants: Constants) -> Translated:
+    """As `translated`, which is repeated only if one of the things that it asks for has changed."""
+    key = text.sql, *text.texts, *text.points, *text.names
+    known = kept.get(key)
+    if known is not None and all(ask(tables, constants) == answer for ask, answer in known[0]):
+        return known[1]
+    asked = _Asked()
+
+    def noted(ask: Callable[[Tables, Constants], Any]) -> Any:
+        asked.append((ask, answer := ask(tables, constants)))
+        return answer
+
+    class Noting:
+        def table(self, database: str, name: str, point: int | None) -> ReadTable:
+            return noted(lambda tables, _: tables.table(database, name, point))
+
+    found = translated(text, Noting(), lambda name: noted(lambda _, constants: constants(name)))
+    kept.put(key, (asked, found), len(text.sql) + len(found.sql))
+    return found
+
+
+def translated(text: StatementText, tables: Tables, constants: Constants) -> Translated:
     """Raises StatementRefused; StatementError with MySQL's number for a statement that MySQL would not take."""
     try:
         trees = sqlglot.parse(text.sql, dialect="mysql")
@@ -62,7 +91,7 @@ def translated(text: StatementText, tables: Tables, constants: Callable[[str], s
 
 
 class _Query(Expressions):
-    def __init__(self, text: StatementText, tables: Tables, constants: Callable[[str], str | int | None]) -> None:
+    def __init__(self, text: StatementText, tables: Tables, constants: Constants) -> None:
         super().__init__(RULES, text.texts, constants)
         self._tables = tables
         self._scope = SelectScope(None)

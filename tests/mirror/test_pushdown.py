@@ -258,7 +258,6 @@ def test_filters_that_do_not_say_all_leave_the_rest_to_arrow(
         (pc.field("born").is_valid(), Reading(zero_dates=ZeroDates.KEEP)),
         (pc.field("born") < date(2020, 1, 1), Reading(zero_dates=ZeroDates.ERROR)),
         (pc.field("name") == b"a", Reading(InvalidText.BINARY)),
-        (pc.field("name") == "a", Reading(InvalidText.ERROR)),
     ],
     ids=str,
 )
@@ -267,6 +266,12 @@ def test_columns_that_are_shown_otherwise_than_they_are_stored_give_no_filter(
 ) -> None:
     whole = plan_read(simulated.mirror, "d.t", reading=reading)
     assert implied_filters(parts_of(expression, whole.schema), whole.columns, reading) == ()
+
+
+def test_a_text_that_would_be_an_error_is_none_where_nobody_asks_for_it(simulated: SimulatedMirror) -> None:
+    whole = plan_read(simulated.mirror, "d.t", reading=(reading := Reading(InvalidText.ERROR)))
+    parts = parts_of(pc.field("name") == "a", whole.schema)
+    assert implied_filters(parts, whole.columns, reading) == (Compare("name", "=", "a"),)
 
 
 def test_an_expression_that_is_written_in_an_unknown_way_names_any_column(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.mysql.query_runner import MOST_AT_ONCE, QueryLimits, QueryRunner
+from ccpr.mysql.engines import MOST_AT_ONCE, Engines
+from ccpr.mysql.query_runner import QueryLimits, QueryRunner
 from ccpr.mysql.select_rules import translated
 from ccpr.mysql.select_scope import ReadTable
 from ccpr.mysql.statement_text import understood
@@ -129,7 +130,7 @@ def test_a_large_result_is_streamed(served: Served) -> None:
 
 def test_a_statement_that_needs_too_much_memory_ends_by_name() -> None:
     table = pa.table({"a": pa.array(range(2_000_000))})
-    runner = QueryRunner(QueryLimits(memory_bytes=16 << 20))
+    runner = QueryRunner(QueryLimits(engines=Engines(16 << 20)))
     found = translated(understood("SELECT COUNT(*) FROM (SELECT DISTINCT a FROM t) q"), _Tables(), lambda name: None)
     with closing(runner), pytest.raises(StatementError) as caught:
         list(runner.rows_of(found, {"t": table}, ExitStack(), binary=False).frames(0))

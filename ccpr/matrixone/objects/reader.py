@@ -77,6 +77,7 @@ class ObjectFile:
     meta : extent of the metadata area.
     schema_version : of the table, when the object was written.
     size : bytes of the logical file.
+    content : what it is read from.
 
     Parameters
     ----------
@@ -86,19 +87,19 @@ class ObjectFile:
 
     def __init__(self, data: ObjectBytes | bytes, *, subject: str = "object", sums: bytes | None = None) -> None:
         content: ObjectBytes = pa.py_buffer(data) if isinstance(data, bytes) else data
-        self._content: ObjectBytes = (
+        self.content: ObjectBytes = (
             pa.py_buffer(unframe(content.slice(0, content.size), at=0, subject=subject))
             if is_framed(content)
             else content
         )
         self._subject = subject
         known = None if sums is None else unpacked(sums, subject)
-        header = read_header(self._content, subject, known)
-        metadata = read_metadata(self._content, header.meta, subject, known)
+        header = read_header(self.content, subject, known)
+        metadata = read_metadata(self.content, header.meta, subject, known)
         self._made: dict[int, dict[int, int]] = {}  # sums of columns by block and seqnum
         self.meta: Extent = header.meta
         self.schema_version: int = header.schema_version
-        self.size: int = self._content.size
+        self.size: int = self.content.size
         self.object_id: bytes = metadata.object_id
         self.rows: int = metadata.rows
         self.blocks: tuple[Block, ...] = metadata.blocks
@@ -111,6 +112,11 @@ class ObjectFile:
             raise ObjectDamaged(f"{self.rows} rows announced, {stored} in the blocks", subject=subject)
         if self.appendable and len(self.blocks) > 1:
             raise ObjectDamaged(f"an appendable object of {len(self.blocks)} blocks", subject=subject)
+
+    def reopen(self, content: ObjectBytes) -> None:
+        """Read on from another opening of the same file, unless it is in memory."""
+        if not isinstance(self.content, pa.Buffer):
+            self.content = content
 
     def column(self, block: int, column: Column, rows: np.ndarray | None = None) -> pa.Array:
         """The values of a column in a block, of type `arrow_type(column)`; of all rows, or of some, given by number.
@@ -172,7 +178,7 @@ class ObjectFile:
         return packed(found)
 
     def _sum(self, offset: int, length: int) -> int:
-        return sum_of(stored_bytes(self._content, offset, length, self._subject))
+        return sum_of(stored_bytes(self.content, offset, length, self._subject))
 
     def digits(self) -> dict[int, int]:
         """Of the decimal columns, by seqnum: how many digits the longest value has, in all rows, visible or not.
@@ -311,7 +317,7 @@ class ObjectFile:
         """Inflate and parse a column, and decode it with `decode`; returns the number of decoded bytes. One of a type
         that is not known is inflated only."""
         if oid not in SLOT_SIZES:
-            inflate_column(self._content, self.blocks[block], seqnum, _VARLENA_LIMIT, self._subject, scratch)
+            inflate_column(self.content, self.blocks[block], seqnum, _VARLENA_LIMIT, self._subject, scratch)
             return 0
         vector = self._vector(block, seqnum, oid, scratch)
         if vector is None or not decode:
@@ -355,7 +361,7 @@ class ObjectFile:
             limit = _VARLENA_LIMIT  # the area is bounded by LZ4's best ratio only
         else:
             limit = HEAD_AND_TAIL_SIZE + slot_size * rows + NULLS_LIMIT_BASE + NULLS_LIMIT_PER_ROW * rows
-        entry = inflate_column(self._content, self.blocks[block], seqnum, limit, self._subject, scratch)
+        entry = inflate_column(self.content, self.blocks[block], seqnum, limit, self._subject, scratch)
         return parse_vector(entry, oid, slot_size, rows, self._subject, owned=scratch is None)
 
 

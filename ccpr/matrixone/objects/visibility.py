@@ -152,7 +152,7 @@ class VisibleRows:
             return self
         parts = _split(rows, self.blocks)
         chosen = [(block, part) for block, part in zip(self.blocks, parts, strict=True) if len(part)]
-        return _together([VisibleRows(self.file, (block,), part) for block, part in chosen]) if chosen else None
+        return together([VisibleRows(self.file, (block,), part) for block, part in chosen]) if chosen else None
 
     def batch(self, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
         """The rows, with columns in the order given; `schema` is their `arrow_schema`."""
@@ -174,7 +174,7 @@ def _split(rows: np.ndarray, blocks: Sequence[Block]) -> list[np.ndarray]:
     return [rows[first:stop] - start for (first, stop), start in zip(pairwise(bounds), starts[:-1], strict=True)]
 
 
-def _together(parts: Sequence[VisibleRows]) -> VisibleRows:
+def together(parts: Sequence[VisibleRows]) -> VisibleRows:
     """Rows of one object, in the order of its blocks, as one."""
     first, blocks = parts[0], tuple(block for part in parts for block in part.blocks)
     if len(parts) == 1 or all(part.rows is None for part in parts):
@@ -209,12 +209,12 @@ def in_runs(blocks: Iterable[VisibleRows], columns: Sequence[Column]) -> Iterato
     for visible in blocks:
         full = len(run) == most or (rows + visible.stored) * width > _RUN_BYTES
         if run and (full or visible.file is not run[0].file):
-            yield _together(run)
+            yield together(run)
             most, rows, run = 2 * most, 0, []
         run.append(visible)
         rows += visible.stored
     if run:
-        yield _together(run)
+        yield together(run)
 
 
 def visible_blocks(

@@ -90,7 +90,7 @@ def test_a_file_rebuilt_from_its_parts_is_equal(scenario: str) -> None:
 def test_rows_written_again_give_the_servers_object(scenario: str) -> None:
     seen = 0
     for table, stats, tombstone, file in _objects(scenario):
-        raw = file._content.slice(0, file.size).to_pybytes()
+        raw = file.content.slice(0, file.size).to_pybytes()
         server = areas(raw)
         written = _tombstones(table, stats, file, server) if tombstone else _data(table, stats, file, server)
         ours = areas(written.content)
