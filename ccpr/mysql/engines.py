@@ -44,6 +44,7 @@ class Engines:
         self._places, self._lock = threading.Semaphore(most), threading.Lock()
         self._idle = list[Engine]()  # the one that was used last at the end
         self._conditions: duckdb.DuckDBPyConnection | None = None
+        self._closed = False
         self._changed, self._due = threading.Condition(), dict[int, tuple[float, Callable[[], object]]]()
         self._next, self._numbers, self._watching = float("inf"), count(), False
 
@@ -62,7 +63,10 @@ class Engines:
     def give(self, engine: Engine) -> None:
         with self._lock:
             self._idle.append(engine)
+            closed = self._closed
         self._places.release()
+        if closed:
+            self.close()
 
     def of_conditions(self) -> "duckdb.DuckDBPyConnection":
         """Another one, for the conditions of logins: to take cursors of."""
@@ -72,11 +76,16 @@ class Engines:
             return self._conditions
 
     def close(self) -> None:
-        """Of what no statement uses."""
+        """Those that statements use end with these."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for engine in idle:
-            engine.connection.close()
+            self._closed = True
+            ended = [engine.connection for engine in self._idle]
+            self._idle.clear()
+            if self._conditions is not None:
+                ended.append(self._conditions)
+                self._conditions = None
+        for connection in ended:
+            connection.close()
         with self._changed:
             self._due.clear()
             self._changed.notify_all()

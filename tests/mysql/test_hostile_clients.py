@@ -170,6 +170,7 @@ def test_wrong_passwords_are_answered_slowly_and_a_right_one_at_once(served: Ser
     threads = [threading.Thread(target=wrong) for _ in range(5)]
     for thread in threads:
         thread.start()
+    until(lambda: served.server.wrong_passwords == 5, "the wrong passwords")  # a right one would end their row
     answers(served)
     assert time.monotonic() - began < 5
     for thread in threads:
