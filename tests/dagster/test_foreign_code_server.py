@@ -382,3 +382,14 @@ def test_a_misspelt_attribute_is_named_with_its_line(project: Project) -> None:
     assert "Traceback" not in said
     with project.serving() as server:
         assert "there is no attribute sensr: sensor?" in server.load_error()
+
+
+def test_two_tables_with_one_key_are_named_in_the_last_cause(project: Project) -> None:
+    package = project.folder / "src" / "shop_data"
+    (package / "translation.py").write_text(TRANSLATION.replace("*spec.key.path[2:]", "'one'"))
+    project.configure("translator: shop_data.translation.ByTable")
+    with project.serving() as server:
+        last = server.load_error().splitlines()[-1]
+    assert "BAD_SETTING: a translator gives two tables the key ['warehouse', 'one']" in last
+    assert last.endswith("Let get_asset_spec give each table a key of its own.")
+    assert "BAD_SETTING" in project.dg("check", "defs", code=1)
