@@ -134,6 +134,10 @@ def type_of(column: Column) -> str:
         return "unknown"
 
 
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}  # as MySQL says them, with a sign or without
+_DIGITS_OF_FLOATS = {"float": 12, "double": 22}
+
+
 def column_rows(table: Table) -> list[dict[str, Any]]:
     """What SHOW COLUMNS and `information_schema.columns` say."""
     created, kinds, rows = created_of(table), kinds_of(table), []
@@ -143,6 +147,8 @@ def column_rows(table: Table) -> list[dict[str, Any]]:
         base = shown.partition("(")[0].partition(" ")[0]
         is_text = kind.base == "text"
         sizes = [int(one) for one in shown.partition("(")[2].partition(")")[0].split(",") if one.isdecimal()]
+        is_number = kind.base in NUMBERS and base != "year"
+        digits = _DIGITS.get(base) or (sizes[0] if sizes else _DIGITS_OF_FLOATS.get(base))
         rows.append(
             {
                 "COLUMN_NAME": column.name,
@@ -152,8 +158,8 @@ def column_rows(table: Table) -> list[dict[str, Any]]:
                 "DATA_TYPE": base,
                 "CHARACTER_MAXIMUM_LENGTH": (sizes[0] if sizes else 65535) if is_text else None,
                 "CHARACTER_OCTET_LENGTH": (sizes[0] * 4 if sizes else 65535) if is_text else None,
-                "NUMERIC_PRECISION": (sizes[0] if sizes else 20) if kind.base in NUMBERS else None,
-                "NUMERIC_SCALE": kind.digits if kind.base in NUMBERS and kind.base != "double" else None,
+                "NUMERIC_PRECISION": (20 if shown == "bigint unsigned" else digits) if is_number else None,
+                "NUMERIC_SCALE": kind.digits if is_number and kind.base != "double" else None,
                 "DATETIME_PRECISION": kind.digits if kind.base == "datetime" else None,
                 "CHARACTER_SET_NAME": _CHARSET if is_text else None,
                 "COLLATION_NAME": (kind.collation or _COLLATION) if is_text else None,

@@ -97,6 +97,20 @@ def test_a_hundred_statements_from_a_command_line(shop: Served, program: str) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_numbers_have_the_digits_that_mysql_says(shop: Served) -> None:
+    asked = "SELECT column_name, numeric_precision, numeric_scale FROM information_schema.columns"
+    assert shop.ask(
+        f"{asked} WHERE table_name = 'orders' AND data_type NOT LIKE 'date%' ORDER BY ordinal_position"
+    ) == [
+        ("id", 10, 0),
+        ("customer", None, None),
+        ("total", 12, 2),
+        ("paid", 3, 0),
+        ("ratio", 22, None),
+        ("big", 20, 0),
+    ]
+
+
 def test_sqlalchemy_reflects_all_of_a_database(shop: Served) -> None:
     engine = sa.create_engine(f"mysql+pymysql://reader:{PASSWORD}@127.0.0.1:{shop.server.port}/d")
     look = sa.inspect(engine)
