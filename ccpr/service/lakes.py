@@ -128,7 +128,12 @@ def check_new(
         remedy = "Name a folder, or take --format delta."
         raise BadSetting("Iceberg tables in a bucket are not supported yet", subject="--format", remedy=remedy)
     store = check_place(workspace, url, leaving=[(row.task_id, one) for one in leaving])
-    LakeCatalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
+    there = LakeCatalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
+    if options.has_iceberg and there.tables:  # elements of lists may have no numbers in its files
+        remedy = "Name another folder, or remove the former lake with `--purge`."
+        raise BadSetting(
+            "a lake is there already, whose files are none of Iceberg's", subject="--format", remedy=remedy
+        )
     return store
 
 

@@ -99,6 +99,7 @@ def test_lakes_are_listed_and_dropped_and_their_tables_stay_unless_purged(replic
     assert replica.command("target", "list", NAME, "--kind", "database") == []
     replica.command("target", "remove", NAME, "lake")
     assert replica.command("target", "list", NAME) == []
+    assert add(replica, "--format", "delta,iceberg", code=2)["error"]["code"] == "BAD_SETTING"
     add(replica)
     assert status(replica)["lsn"] == 1, "it is taken up again"
     assert replica.command("target", "remove", NAME, "lake", "--purge", code=4)["error"]["code"] == "NOT_CONFIRMED"
@@ -143,6 +144,10 @@ def test_a_subscription_with_a_lake_can_be_dropped(replica: Replica) -> None:
         (("--tables", "a,,b"), "BAD_SETTING"),
         (("--database", "nobodys"), "BAD_SETTING"),
         (("--keep", "-1"), "BAD_SETTING"),
+        (("--iceberg-version", "3"), "BAD_SETTING"),
+        (("--format", "iceberg", "--iceberg-version", "4"), "BAD_SETTING"),
+        (("--format", "iceberg", "--to", "s3://bucket/x"), "BAD_SETTING"),
+        (("--format", "iceberg", "--catalog", "https://host?token=secret"), "BAD_NAME"),
         (("--to", "https://x/y"), "BAD_TARGET_URI"),
         (("--to", "s3://key:secret@bucket/x"), "BAD_NAME"),
     ],

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyiceberg.catalog.rest import RestCatalog
 
+from ccpr.catalog.embedded_catalog import embedded_catalog
 from ccpr.lake.lake_catalog import POINTS
-from ccpr.lake.lake_options import LakeOptions, Mapped
+from ccpr.lake.lake_options import Format, LakeOptions, Mapped
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.service import lakes
@@ -102,7 +104,9 @@ def options_of(seed: int) -> LakeOptions:
     rng = random.Random(seed + 7)
     mapped = Mapped.NAME if rng.random() < 0.25 else Mapped.NONE
     copy_on_write, change_data = rng.random() < 0.2, rng.random() < 0.5
-    return LakeOptions(columns=mapped, copy_on_write=copy_on_write, change_data=change_data)
+    kind, version = rng.choice((Format.DELTA, Format.DELTA, Format.ICEBERG, Format.BOTH)), rng.choice((2, 3))
+    version = LakeOptions().iceberg_version if kind is Format.DELTA else version
+    return LakeOptions(kind, "", mapped, copy_on_write, change_data, iceberg_version=version)
 
 
 def publish_history(seed: int, folder: Path, create_at: CreateAt = "commit") -> None:
@@ -132,11 +136,15 @@ def publish_history(seed: int, folder: Path, create_at: CreateAt = "commit") -> 
                 target = workspace.of(NAME).targets.lake(LAKE)
                 shown.note(point.lsn, lakes.shown(target, workspace, NAME))
                 shown.assert_shows(mirror, point, readers)
+                if options.has_iceberg:
+                    _assert_iceberg(workspace, mirror, point)
                 audit.look(change_data=options.change_data and options.columns is Mapped.NONE)
                 _assert_as_upstream(workspace, history, point)
             for lsn in rng.sample(sorted(shown.versions), min(3, len(shown.versions))):
                 mirror = workspace.mirror(NAME)
                 shown.assert_shows(mirror, mirror.point(lsn), readers)
+                if options.has_iceberg:
+                    _assert_iceberg(workspace, mirror, mirror.point(lsn))
     except Exception as error:
         error.add_note("\n  ".join((f"history of seed {seed}, {options}:", *history.done)))
         raise
@@ -147,6 +155,17 @@ def _publish(workspace: Workspace) -> None:
         (synced,) = sync_targets(workspace, iteration)
     assert synced.failure is None
     assert synced.result is None or synced.result.behind == ()
+
+
+def _assert_iceberg(workspace: Workspace, mirror: Mirror, point: Point) -> None:
+    """All tables at a point, by pyiceberg, as the catalog pins them."""
+    with embedded_catalog(workspace.log, NAME, workspace.of(NAME).targets.lake(LAKE)) as at:
+        found = RestCatalog("lake", uri=at.uri, token=at.token, warehouse=f"{at.warehouse}@{point.lsn}")
+        listed = {".".join(name) for space in found.list_namespaces() for name in found.list_tables(space)}
+        assert listed == {ref.qualified_name for ref in point.tables.values() if ref.kind.value == "table"}
+        for name in listed:
+            what = f"pyiceberg: {name} at lsn {point.lsn}"
+            assert_same_rows(found.load_table(name).scan().to_arrow(), truth(mirror, point, name), what)
 
 
 def _assert_as_upstream(workspace: Workspace, history: History, point: Point) -> None:

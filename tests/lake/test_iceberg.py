@@ -49,6 +49,7 @@ def test_pyiceberg_gives_the_rows_of_every_point(iceberg: IcebergPublished, poin
 RULES = {"mapped": TableRules(Mapped.NAME), "rewritten": TableRules(copy_on_write=True)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 def test_other_rules_give_the_same_rows(iceberg: IcebergPublished, points: list[Point], rules: TableRules) -> None:
     iceberg = replace(iceberg, rules=rules, readers=())
