@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Protocol
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote_plus
 
 from ccpr.base.http_server import BodyRefused, HttpRequest, Page
 from ccpr.base.loops import unexpected
@@ -111,7 +111,8 @@ class RestRoutes:
             return Refusal(status, "BadRequestException", f"the body is refused: {error}").page()
 
     def _routed(self, request: HttpRequest) -> Page:
-        parts = [unquote(part, errors="replace") for part in request.path.rstrip("/").split("/")[1:]]
+        # Java writes a blank as a plus, others as %20; a plus itself is %2B of all of them.
+        parts = [unquote_plus(part, errors="replace") for part in request.path.rstrip("/").split("/")[1:]]
         if parts[:1] != ["v1"] or any(not 0 < len(part) <= 2 * _LONGEST_NAME for part in parts):
             raise Refusal(404, "NotFoundException", "there is nothing here: the catalog is below /v1")
         if parts[1:] == ["oauth", "tokens"] and request.method == "POST":

@@ -161,7 +161,7 @@ def test_metadata_that_no_snapshot_names_go_and_no_others(tmp_path: Path) -> Non
 
 
 def test_names_that_are_exchanged_are_exchanged(tmp_path: Path) -> None:
-    schema = ("CREATE TABLE shop.a (x INT PRIMARY KEY)", "CREATE TABLE shop.b (y INT PRIMARY KEY)")
+    schema = tuple(f"CREATE TABLE shop.{name} INT PRIMARY KEY)" for name in ("a (x", "b (y", "`an odd+name` (z"))
     with source(tmp_path / "m", *schema) as found:
         first = found.point("INSERT INTO shop.a VALUES (1)", "INSERT INTO shop.b VALUES (2)")
         lake = IcebergPublished(found.mirror, tmp_path / "lake", readers=())
