@@ -161,7 +161,9 @@ class PinnedView:
                 for snapshot in reversed(metadata.get("snapshots", ())):
                     if snapshot.get("summary", {}).get(VERSION) == str(version):
                         content = json.dumps(at_snapshot(metadata, snapshot), separators=(",", ":")).encode()
-                        return loaded(None, content)
+                        # Clients ask for a location and keep metadata by it: it is no other table's, and no file.
+                        location = f"{self._warehouse.location(pointer.metadata)}#{snapshot['snapshot-id']}"
+                        return loaded(location, content)
         raise no_table(name, "is not kept at that point")
 
 
@@ -228,12 +230,16 @@ class Warehouses:
     def time_of(self, warehouse: Warehouse, point: str) -> int:
         """Of a point: of its lsn, of `newest`, or a time of one, which stays what it is where a restored state counts
         anew. Raises Refusal, CcprError."""
+        is_number = point.isascii() and point.isdecimal() and len(point) < 20
+        mine = warehouse.target.task_id, warehouse.target.name
+        if is_number and (*mine, int(point)) in self._points:  # a time at which a client is attached
+            return int(point)
         tables = warehouse.pointers.all()
         shown = max((one.at for one in tables if one.at is not None), default=-1)
         points = {one.at.physical: one.lsn for one in contents_of(self._rows(warehouse)).points}
         if point == NEWEST:
             found = [at for at in points if at <= shown]
-        elif point.isascii() and point.isdecimal() and len(point) < 20:
+        elif is_number:
             found = [at for at, lsn in points.items() if int(point) in (at, lsn)]
         else:
             raise bad_request(f"{point:.60} is no point: write its number, or {NEWEST}")

@@ -8,6 +8,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from ccpr.lake.lake_catalog import BEHIND, DROPPED, CatalogEntry, TableRow
+from ccpr.state.table_pointers import PointerMove
 from tests.support.iceberg_lake import DATABASE, IcebergLake, attached, ids, row_of, served, time_of
 
 pytestmark = pytest.mark.integration
@@ -33,6 +34,8 @@ def test_a_pinned_warehouse_shows_all_tables_at_its_point_while_points_come(lake
     assert ids(live, "a") == [1, 2, 3, 4]
     table = second.load_table((DATABASE, "a"))
     assert [one.summary["ccpr.point"] for one in table.snapshots() if one.summary] == ["1", "2"]
+    locations = {one.load_table((DATABASE, "a")).metadata_location for one in (first, second, newest, live)}
+    assert len(locations) == 4, "by which clients keep metadata"
 
 
 def test_what_the_lake_says_of_a_point_is_asked_and_never_guessed(lake: IcebergLake) -> None:
@@ -130,3 +133,19 @@ def test_names_with_dots_and_signs_are_found_again(lake: IcebergLake) -> None:
         folder = new_folder(database, name, 1, ())
         entry = CatalogEntry(1, 1, f"{database}.{name}", folder, 1, 1, 1, 1, 1, "", False, "")
         assert _identifier(entry.name, entry.folder) == (database, name)
+
+
+def test_an_older_copy_of_the_state_shows_its_own_point_and_none_wrongly(lake: IcebergLake) -> None:
+    """Until the next sync brings the tables to where the lake is."""
+    lake.create("a", "b")
+    lake.publish(1, {"a": [1], "b": [1]})
+    older = [lake.pointer("a"), lake.pointer("b")]
+    lake.publish(2, {"a": [2], "b": [2]})
+    newer = [lake.pointer("a"), lake.pointer("b")]
+    assert lake.pointers.move([PointerMove(*pair) for pair in zip(newer, older, strict=True)])
+    assert (ids(lake.reader(), "a"), ids(lake.reader(), "b")) == ([1], [1])
+    assert lake.reader("newest").properties["prefix"].endswith(f"@{time_of(1)}")
+    with pytest.raises(NoSuchTableError, match="not kept at that point"):
+        lake.reader("2").load_table((DATABASE, "a"))
+    summary = lake.reader().load_table((DATABASE, "a")).current_snapshot().summary
+    assert summary["ccpr.version"] == "1", "by which the next sync knows"

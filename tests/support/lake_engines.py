@@ -18,6 +18,7 @@ from tests.support.maven import Jar, NoJar
 
 # The extension is a wheel for this release of DuckDB only; the project's own DuckDB is another.
 DUCKDB = ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5")
+DUCKDB_ICEBERG = ("duckdb==1.5.5", *(f"duckdb-extension-{name}==1.5.5" for name in ("httpfs", "avro", "iceberg")))
 JARS = (
     Jar("io.delta:delta-spark_4.1_2.13:4.3.1", "ebf35a4383f0a653c3ee3c7882c0edcac2f846be31ac61af4b96ccfaaf36c171"),
     Jar("io.delta:delta-storage:4.3.1", "577c12c7e371be4c041714fb48e88ad86e3c3512beea2bdaffbe7a4debf79718"),
@@ -49,7 +50,7 @@ class NotRead(AssertionError):
 
 def duckdb_reads(queries: Sequence[Query]) -> list[pa.Table]:
     """Raises NotRead. Skips the test if the wheels cannot be had."""
-    return _run("tests.support.lake_duckdb", queries, {"LAKE_DUCKDB": str(_duckdb())})
+    return _run("tests.support.lake_duckdb", queries, {"LAKE_DUCKDB": str(duckdb_packages(DUCKDB))})
 
 
 def spark_reads(queries: Sequence[Query]) -> list[pa.Table]:
@@ -78,15 +79,16 @@ def _table(path: Path) -> pa.Table:
         return file.read_all()
 
 
-def _duckdb() -> Path:
-    folder = _cache() / f"duckdb-{hashlib.sha256('|'.join(DUCKDB).encode()).hexdigest()[:12]}"
+def duckdb_packages(wanted: Sequence[str]) -> Path:
+    """The folder with these wheels."""
+    folder = _cache() / f"duckdb-{hashlib.sha256('|'.join(wanted).encode()).hexdigest()[:12]}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             target = Path(scratch) / "packages"
-            words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), *DUCKDB]
+            words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), *wanted]
             if (result := subprocess.run(words, capture_output=True, text=True, check=False)).returncode:
-                pytest.skip(f"{' and '.join(DUCKDB)} cannot be installed: {result.stderr[-200:]}")
+                pytest.skip(f"{' and '.join(wanted)} cannot be installed: {result.stderr[-200:]}")
             target.rename(folder)
     return folder
 
