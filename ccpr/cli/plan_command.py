@@ -103,6 +103,7 @@ def show_plan(found: "IterationPlan", *, whole: bool = False, ddl: bool = False)
     out.print(
         f"plan {found.id} for point {found.lsn}, snapshot {found.snapshot}, upstream's clock {clock_text(found.at)}",
     )
+    out.print(found.way, style="dim")
     if found.resync:
         out.tell("resync:", "bold yellow", f"{found.resync}; everything is compared with a full list")
     reads = [entry for entry in found.tables if entry.rows or entry.whole]

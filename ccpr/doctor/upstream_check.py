@@ -140,9 +140,21 @@ def _role(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
         yield Check("upstream", "role", Verdict.OK, found)
     elif account == SYS_ACCOUNT and not role:
         yield Check("upstream", "role", Verdict.SKIPPED, "the server does not say")
+    elif not upstream.publication and account != SYS_ACCOUNT:
+        found = f"account {account}, role {role or 'unknown'}: logical mode needs {ADMIN_ROLE}, to take snapshots"
+        yield Check("upstream", "role", Verdict.FAILED, found, _administrator(session), NotPermitted.code)
     else:
         found = f"account {account}, role {role or 'unknown'}: replication needs moadmin of account sys"
         yield Check("upstream", "role", Verdict.FAILED, found, NotPermitted.default_remedy, NotPermitted.code)
+
+
+def _administrator(session: Session) -> str:
+    """No statement gives another user what is needed (docs/upstream.md 4.2)."""
+    account, address = session.endpoint.account, session.endpoint.address
+    return (
+        f"No GRANT gives it: neither the role nor the right to take snapshots. Log in as the user that CREATE ACCOUNT "
+        f"{account} ADMIN_NAME named: mysql://{account}#ADMIN:PASSWORD@{address}."
+    )
 
 
 def _clock(session: Session, clock: Clock) -> Iterator[Check]:
@@ -182,7 +194,7 @@ def _scope(session: Session, upstream: CheckedUpstream) -> Iterator[Check]:
     found = f"{publication.publisher}.{publication.name} covers {wanted.scope} and admits the login; {wanted.way}"
     if wanted.is_logical:
         found = f"none is needed; {wanted.way}"
-        check_logical(session, wanted, probe(session, upstream.known))
+        check_logical(session, wanted)
     yield Check("upstream", "publication", Verdict.OK, found)
     databases: Sequence[str] = [upstream.database]
     if wanted.of_account:

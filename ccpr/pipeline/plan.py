@@ -85,6 +85,7 @@ class IterationPlan:
     Attributes
     ----------
     objects, bytes : that would be fetched, each object once; less what an interrupted run has brought already.
+    way : the mode, why, and what it costs (`Subscription.way`).
     resync : why all of it is from a full list, empty for a difference.
     failures : `db.t` -> why the table would lag.
     unreplicated : (name, kind) of what stands in the database and is not replicated; see `CatalogDiff`.
@@ -103,6 +104,7 @@ class IterationPlan:
     resync: str
     failures: dict[str, Failure]
     unreplicated: tuple[tuple[str, str], ...]
+    way: str = ""
 
     @property
     def destructive(self) -> tuple[PlannedChange, ...]:
@@ -158,6 +160,7 @@ def make_plan(
         resync=listed.base_lost,
         failures={names[table_id]: failure for table_id, failure in listed.failures.items()},
         unreplicated=catalog.unreplicated,
+        way=subscription.way,
     )
 
 

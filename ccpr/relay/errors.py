@@ -38,7 +38,10 @@ class IndexTablesMissing(Terminal):
 
     code = "INDEX_TABLES_MISSING"
     about = "table"
-    default_remedy = "Make another subscription, to its database alone, with `ccpr subscribe … --with-indexes`."
+    default_remedy = (
+        "Make another subscription, to its database alone, with `ccpr subscribe … --with-indexes`; or have its rows "
+        "loaded: --into mysql://HOST:PORT/DATABASE."
+    )
 
 
 class DownstreamHasDatabase(Terminal):

@@ -279,7 +279,9 @@ def _check_subscription(workspace: Workspace, subscription: Subscription, databa
         raise FollowUnfit(
             "its mirror does not have the tables of indexes, which a MatrixOne needs",
             subject=subject,
-            remedy="Make another subscription with `ccpr subscribe … --with-indexes`, and follow that one.",
+            remedy=f"Copy its rows there: ccpr target add {subscription.name} NAME --to mysql://…"
+            if subscription.is_logical
+            else "Make another subscription with `ccpr subscribe … --with-indexes`, and follow that one.",
         )
     if workspace.of(subscription).history.newest() is None:
         raise FollowUnfit("it has no point yet", subject=subject, remedy=f"Run it first: ccpr run {subscription.name}")

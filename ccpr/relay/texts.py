@@ -44,20 +44,25 @@ def served_text(table: Table, database: str, *, writable: bool, next_number: int
         if at is None:
             raise RelayText("its CREATE TABLE text does not list its columns where it is expected", subject=subject)
         text = f"{text[:at]} AUTO_INCREMENT = {next_number:d}{text[at:]}"
-    if database != table.database:
-        place = _database(tokens, table.database)
-        if place is None:
-            raise RelayText("its CREATE TABLE text does not name its database where it is expected", subject=subject)
-        text = text[: place.start] + in_backquotes(database) + text[place.end :]
+    place = _database(tokens, table)
+    if place is not None and text[place[0] : place[1]] not in (in_backquotes(database), database):
+        return f"{text[: place[0]]}{in_backquotes(database)}{'.' * (place[0] == place[1])}{text[place[1] :]}"
+    if place is None and database != table.database:
+        raise RelayText("its CREATE TABLE text does not name its database where it is expected", subject=subject)
     return text
 
 
-def _database(tokens: list[Token], database: str) -> Token | None:
-    """The database's name in ``CREATE TABLE `database`.`table` (``."""
+def _database(tokens: list[Token], table: Table) -> tuple[int, int] | None:
+    """Where the database's name is in ``CREATE TABLE `database`.`table` (``; without one, where it would be: that is
+    how SHOW CREATE TABLE prints."""
     if len(tokens) < 5 or not tokens[0].is_word("CREATE") or not tokens[1].is_word("TABLE"):
         return None
-    named = tokens[2].kind in ("name", "word") and tokens[2].value == database and tokens[3].is_sign(".")
-    return tokens[2] if named else None
+    name = tokens[2]
+    if name.kind not in ("name", "word"):
+        return None
+    if name.value == table.database and tokens[3].is_sign("."):
+        return name.start, name.end
+    return (name.start, name.start) if name.value == table.name and tokens[3].is_sign("(") else None
 
 
 def _end_of_columns(tokens: list[Token]) -> int | None:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint, format_uri, parse_uri
-from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone, UpstreamTooOld
+from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
 from ccpr.matrixone.client.publication import AUTO, EVERYTHING, LOGICAL
 from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.table_catalog import present_tables
@@ -132,23 +132,17 @@ def checked(workspace: Workspace, wanted: Wanted, vault: Vault) -> tuple[Subscri
         )
         if subscription.of_account:
             check_databases(session, subscription)
-        check_logical(session, subscription, capabilities)
+        check_logical(session, subscription)
     check_writable(workspace, subscription)
     _check_overlap(subscription, rows)
     return subscription, capabilities
 
 
-def check_logical(session: Session, subscription: Subscription, capabilities: Capabilities) -> None:
-    """What a subscription in logical mode cannot have. Raises UpstreamTooOld, BadSetting, ColumnNotCarried."""
+def check_logical(session: Session, subscription: Subscription) -> None:
+    """What a subscription in logical mode cannot have. Raises BadSetting, ColumnNotCarried."""
     if not subscription.is_logical:
         return
     subject = f"subscription {subscription.name}"
-    if not capabilities.branch_diffs:
-        raise UpstreamTooOld(
-            "in logical mode DATA BRANCH DIFF of 4.2 or later is needed, and this MatrixOne is an earlier release",
-            subject=f"upstream {session.endpoint.masked()}",
-            remedy="Subscribe with a login of account sys, which copies object files.",
-        )
     if subscription.of_account:
         raise BadSetting("in logical mode a subscription is to one database", subject=subject, remedy=_ONE_DATABASE)
     if subscription.settings.with_indexes:
@@ -362,7 +356,7 @@ def _rerouted(workspace: Workspace, subscription: Subscription, change: Settings
         context = Context.from_text(row.context)
         _check_same_cluster(session, publication, subscription, context)
         after = replace(subscription, endpoint=endpoint, sealed_password=sealed, publication=publication)
-        check_logical(session, after, probe(session, context.capabilities))
+        check_logical(session, after)
     if _source(after) != _source(subscription):
         _check_overlap(after, workspace.log.rows())
     return after

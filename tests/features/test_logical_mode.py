@@ -1,5 +1,8 @@
 """A login that is not of account sys: rows are read, and the mirror is as any other."""
 
+import multiprocessing
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,13 +14,19 @@ import typer.testing
 
 import ccpr
 from ccpr.cli.main import app
+from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline import driver
 from ccpr.pipeline.logical import proof
 from ccpr.pipeline.logical.table_reads import list_reads
 from ccpr.pipeline.step_names import Stage
+from ccpr.relay import loading
 from ccpr.service.workspace import Workspace
+from ccpr.state.subscription import Subscription
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
+from tests.histories.several_killed import iterate_and_die
 from tests.support.lake_readers import read_delta_rs
+from tests.support.native_client import NativeClient
+from tests.support.relayed import assert_has_point, relaying, subscribe_through
 from tests.support.replica import command
 from tests.support.scratch_database import Scratch
 from tests.support.simulated import asked
@@ -186,5 +195,100 @@ def test_a_table_whose_sums_differ_is_read_as_a_whole(
 def test_what_logical_mode_does_not_have_is_refused(upstream: SimulatedUpstream):
     assert subscribe(upstream, "--with-indexes", code=2)["error"]["code"] == "BAD_SETTING"
     assert subscribe(upstream, "--publication", "p", code=1)["error"]["code"] == "NOT_PERMITTED"
+
+
+def test_before_4_2_a_table_with_a_type_that_no_difference_tells_is_read_as_a_whole(
+    home: Path, upstream: SimulatedUpstream
+):
     upstream.upgrade("4.1")
-    assert subscribe(upstream, code=1)["error"]["code"] == "UPSTREAM_TOO_OLD"
+    asked(upstream, "create table d.kinds (id int primary key, e enum('x','y'), y year, b bit(3))")
+    subscribe(upstream)
+    command("run", "s")
+    asked(upstream, "insert into d.kinds values (1,'y',2026,5),(2,null,null,null)", "update d.t set v='B' where id=2")
+    planned = {table["table"]: (table["rows"], table["whole"]) for table in command("plan", "s")["tables"]}
+    assert planned == {"d.t": (1, ""), "d.kinds": (2, "differences before 4.2 do not tell its changes")}
+    command("run", "s")
+    assert_equal(home, upstream, "t", "heap", "pair")
+    asked(upstream, "delete from d.t where id=1", "alter table d.t rename to d.u")
+    assert next(table for table in command("plan", "s")["tables"] if table["table"] == "d.u")["whole"]
+    command("run", "s")
+    assert_equal(home, upstream, "u", "heap", "pair")
+    rows = sorted(mirror(home).table("d.kinds").to_pylist(), key=lambda row: row["id"])
+    assert [tuple(row.values())[:3] for row in rows] == [(1, "y", 2026), (2, None, None)]
+
+
+def all_rows(mirror: Mirror, table: str) -> Counter[str]:
+    _, batches = mirror.read(mirror.point(), table)
+    return Counter(repr(row) for batch in batches for row in batch.to_pylist())
+
+
+def test_a_relay_serves_what_was_read_and_a_restore_loads_it(
+    home: Path, upstream: SimulatedUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DOWN", "111")
+    monkeypatch.setattr(loading, "POLL_SECONDS", 0.02)
+    asked(upstream, "create table d.other (id int primary key)", "insert into d.other values (1)")
+    subscribe(upstream)
+    command("run", "s")
+    with closing(Workspace(home / "home")) as workspace, relaying(workspace) as relay, NativeClient() as client:
+        ours, source = workspace.mirror("s"), Subscription.from_row(workspace.log.row("s"))
+        again = subscribe_through(relay.port, home / "again", source)
+        into = ("--into", f"mysql://sys#root:env:DOWN@127.0.0.1:{client.port}")
+        address = ("--relay-address", f"127.0.0.1:{relay.port}")
+        refused = command("follower", "add", "s", "b", *into, *address, code=1)["error"]
+        assert refused["code"] == "FOLLOW_UNFIT"
+        assert refused["remedy"].startswith("Copy its rows there: ccpr target add s ")
+        for statements in (
+            ("update d.t set v='B' where id=2", "delete from d.t where id=1", "insert into d.heap values (1,'x')"),
+            ("delete from d.heap where b is null", "delete from d.pair where a=1", "alter table d.t add column w int"),
+            ("drop table d.other", *(f"insert into d.t values ({n},'n',0,{n})" for n in range(50, 60))),
+        ):
+            asked(upstream, *statements)
+            command("run", "s")
+            with again.iteration("again") as iteration:
+                driver.drive(iteration)
+            theirs = again.mirror("again")
+            for ref in ours.point().tables.values():
+                assert all_rows(theirs, ref.qualified_name) == all_rows(ours, ref.qualified_name) != Counter()
+        again.close()
+        shown = [*ours.point(1).tables.values(), *ours.point().tables.values()]
+        client.definitions = {ref.name: ours.manifest(ref).table for ref in shown}
+        for lsn in ("1", "3"):
+            point = ours.point(int(lsn))
+            done = command("restore", "s", *into, "--as", f"back{lsn}", "--at", lsn, "--check", "sum")
+            assert (done["lsn"], done["tables"]) == (point.lsn, len(point.tables))
+            task = client.databases[f"back{lsn}"]
+            assert task is not None
+            assert assert_has_point(client, task, ours, point) == done["rows"]
+
+
+STRUCK = 1 if os.environ.get("KILLS") == "all" else 5  # each such place of an iteration
+
+
+@pytest.mark.kills
+def test_an_iteration_killed_at_any_file_or_statement_is_gone_on_with(home: Path, upstream: SimulatedUpstream):
+    subscribe(upstream)
+    command("run", "s")
+    context, place, process = multiprocessing.get_context("forkserver"), 0, None
+    while process is None or process.exitcode:
+        asked(
+            upstream,
+            f"update d.t set n={place} where id=2",
+            f"insert into d.t values ({100 + place},'n',0)",
+            f"insert into d.heap values ({place},'x')",
+            "delete from d.heap where a=1",
+            "truncate table d.pair",
+            f"insert into d.pair values ({place},'p',1)",
+        )
+        process = context.Process(target=iterate_and_die, args=(home / "home", place, "s"))
+        process.start()
+        process.join(60)
+        assert process.exitcode in {0, -signal.SIGKILL}
+        command("run", "s")
+        assert_equal(home, upstream, "t", "heap", "pair")
+        assert len(asked(upstream, "show snapshots")) <= 2
+        folder = home / "home" / "mirrors" / "s"
+        assert not [*folder.glob("work/*"), *folder.glob(".unfinished/*")]
+        place += STRUCK
+    assert place > 60
+    assert command("verify", "s", "--deep")["damages"] == []

@@ -12,7 +12,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from ccpr.service.workspace import Workspace
-from tests.histories.replicating import iterate
+from tests.histories.replicating import NAME
+from tests.support import driving
 from tests.support.patching import replaced
 
 METHODS = {  # statements upstream, and files of the mirror
@@ -21,7 +22,7 @@ METHODS = {  # statements upstream, and files of the mirror
 }
 
 
-def iterate_and_die(home: Path, number: int) -> None:
+def iterate_and_die(home: Path, number: int, name: str = NAME) -> None:
     """kill -9 before the effect of this number: a statement, a commit to the catalog database, or a file. What follows
     one of them is before the next. Ends if there are fewer."""
     numbers, lock = count(), threading.Lock()
@@ -44,4 +45,4 @@ def iterate_and_die(home: Path, number: int) -> None:
                 held.enter_context(replaced(module, path, counted))
         sa.event.listen(sa.Engine, "commit", strike)
         with closing(Workspace(home)) as workspace:
-            iterate(workspace)
+            driving.iterate(workspace, name)

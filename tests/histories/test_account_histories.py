@@ -37,10 +37,13 @@ _WORDS = ("a", "b", "naïve 🦆", "it's", " ends ", "", "x" * 40)
 # How a literal of each type is made. Each third value is NULL where it may be.
 KINDS: dict[str, Any] = {
     "int": lambda r: str(r.randrange(-5, 60)),
+    "tinyint unsigned": lambda r: str(r.randrange(256)),
+    "smallint": lambda r: str(r.randrange(-32768, 32768)),
     "bigint unsigned": lambda r: str(r.choice((0, 7, 2**64 - 1))),
     "varchar(40)": lambda r: _quoted(r.choice(_WORDS)),
     "char(9)": lambda r: _quoted(r.choice(("a", "b ", "é"))),
     "decimal(12,2)": lambda r: str(Decimal(r.randrange(-9999, 9999)) / 100),
+    "decimal(38,10)": lambda r: f"{r.randrange(-(10**20), 10**20)}.{r.randrange(10**10):010}",
     "double": lambda r: r.choice(("0.1", "-1.5", "1e300", "3")),
     "float": lambda r: r.choice(("0.5", "-1.25", "16777216")),
     "bool": lambda r: r.choice(("true", "false")),
@@ -51,6 +54,8 @@ KINDS: dict[str, Any] = {
     "timestamp": lambda r: f"'2026-01-0{r.randrange(1, 10)} 10:00:0{r.randrange(10)}'",
     "time(3)": lambda r: f"'{r.randrange(10, 100)}:00:0{r.randrange(10)}.{r.choice((0, 500)):03}'",
     "varbinary(20)": lambda r: r.choice(("x'ff00'", "''", "'text'")),
+    "blob": lambda r: r.choice(("x'00ff'", "''")),
+    "binary(4)": lambda r: r.choice(("x'00ff'", "'abcd'")),
     "text": lambda r: _quoted(r.choice(_WORDS) * r.randrange(1, 5)),
     "json": lambda r: r.choice(("'{\"a\": [1, null, 2.5]}'", "'\"text\"'", "'7'")),
     "enum('red','it''s','c')": lambda r: r.choice(("'red'", "'it''s'", "'c'")),
@@ -58,6 +63,7 @@ KINDS: dict[str, Any] = {
     "bit(10)": lambda r: str(r.randrange(1024)),
     "year": lambda r: r.choice(("1901", "2026", "2155")),
     "uuid": lambda r: f"'00000000-0000-4000-8000-{r.randrange(50):012}'",
+    "vecf64(2)": lambda r: r.choice(("'[0.1,-2]'", "'[1e300,3]'")),
     "vecf32(2)": lambda r: r.choice(("'[1.5,-2]'", "'[0.125,3]'")),
 }
 _KEYS = ("int", "varchar(40)", "decimal(12,2)", "datetime(6)", "date", "bigint unsigned")

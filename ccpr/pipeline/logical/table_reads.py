@@ -47,6 +47,13 @@ OF_ROWS = (
     ValueRefused,
 )
 _TIMES = (types.TIME, types.DATETIME, types.TIMESTAMP)
+_TOLD_BEFORE_4_2 = frozenset(
+    (
+        *(types.BOOL, types.FLOAT32, types.FLOAT64, types.DECIMAL64, types.DECIMAL128, types.UUID, types.JSON),
+        *(*_TIMES, types.DATE, types.VECF32, types.VECF64, types.CHAR, types.VARCHAR, types.TEXT),
+        *(*types.WHOLE_NUMBERS, *types.BINARY_TYPES),
+    )
+)
 _TELLING = types.TEXT_TYPES | types.WHOLE_NUMBERS
 _SILENCE = 0.9  # of the longest wait for the next bytes
 MOST_ROWS = 2_000_000  # of a difference, which is in memory as a whole
@@ -171,6 +178,10 @@ def _read_of(
         return RowRead(whole or "it is new", count_at(session, table, ref.name))
     if not same_definition(before.table, table):
         return RowRead("it is defined differently", count_at(session, table, ref.name))
+    known = iteration.memory.context.capabilities
+    is_old = not (known and known.branch_diffs)
+    if is_old and not _told_before_4_2(before.table, table):
+        return RowRead("differences before 4.2 do not tell its changes", count_at(session, table, ref.name))
     if last is not None and is_due(table.id, iteration.lsn):
         manifest = iteration.mirror.manifest(before.ref)
         if wrong := unproven(session, iteration.mirror, manifest, last.at, before.table, base.name):
@@ -182,13 +193,21 @@ def _read_of(
     except (StatementFailed, DifferenceHangs) as error:
         _log.warning("table %s: its difference is not given, all of it is read: %s", table.qualified_name, error)
         return RowRead(f"its difference is not given ({error.code})", count_at(session, table, ref.name))
-    if not _tells_deleted_rows(stored):
-        count, known = count_at(session, table, ref.name), iteration.mirror.manifest(before.ref)
-        if rows or last is None or count != count_rows(iteration.mirror, known, last.at):
+    if not _tells_deleted_rows(stored) or (is_old and not rows):
+        count, manifest = count_at(session, table, ref.name), iteration.mirror.manifest(before.ref)
+        if rows or last is None or count != count_rows(iteration.mirror, manifest, last.at):
             return RowRead("its difference may lack deleted rows", count)
     if rows > MOST_ROWS:
         return RowRead(f"{rows} rows of it differ", count_at(session, table, ref.name))
     return RowRead("", rows) if rows or before.appendable else None
+
+
+def _told_before_4_2(before: Table, table: Table) -> bool:
+    """Whether the differences of mid-2026 were tried with all types of the table, and it has the name that it had: with
+    others they are wrong, or never come (docs/upstream.md, "Differences of rows")."""
+    return before.qualified_name == table.qualified_name and all(
+        column.type.oid in _TOLD_BEFORE_4_2 and not column.labels for column in table.user_columns
+    )
 
 
 def _tells_deleted_rows(stored: StoredTable) -> bool:
