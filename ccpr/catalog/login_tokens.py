@@ -32,7 +32,7 @@ _LIMITED = "has limits of columns or rows, which files do not keep: it reads at 
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownLogin:
     """A login as it was at a time; `digest` of its password, None if it does not exist."""
 
     login: PortLogin | None
@@ -59,7 +59,7 @@ class LoginTokens:
         self.guesses = Guesses(monotonic)
         self._logins, self._monotonic, self._pause, self._lock = logins, monotonic, pause, threading.Lock()
         self._tokens: OrderedDict[bytes, _Granted] = OrderedDict()  # by the token's digest, the oldest first
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _KnownLogin] = OrderedDict()
         self._guessing = Counter[str]()
 
     def caller(self, token: str) -> Caller | None:
@@ -119,7 +119,7 @@ class LoginTokens:
             found = self._tokens.get(_key(token))
         return found if found is not None and found.until > self._monotonic() else None
 
-    def _look(self, name: str, *, at_once: bool = False) -> _Known:
+    def _look(self, name: str, *, at_once: bool = False) -> _KnownLogin:
         now = self._monotonic()
         with self._lock:
             found = self._known.get(name)
@@ -130,7 +130,7 @@ class LoginTokens:
             login = None if digest is None else self._logins.get(name)
         except RelayUserMissing:
             login = None
-        found = _Known(login, digest, now)
+        found = _KnownLogin(login, digest, now)
         with self._lock:
             self._known[name] = found
             if len(self._known) > MOST_KNOWN:

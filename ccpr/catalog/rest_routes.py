@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, unquote_plus
 from ccpr.base.http_server import BodyRefused, HttpRequest, Page
 from ccpr.base.loops import unexpected
 from ccpr.catalog.refusals import Refusal, bad_request, forbidden, json_bytes, no_namespace, no_table
-from ccpr.catalog.table_commits import TableChange, commit_tables, create_table, drop_table, rename_table
-from ccpr.catalog.warehouses import Identifier, LiveView, View, Warehouse, Warehouses
+from ccpr.catalog.table_commits import AskedCommit, commit_tables, create_table, drop_table, rename_table
+from ccpr.catalog.warehouses import Identifier, LiveView, Warehouse, Warehouses, WarehouseView
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.state.logins import LoginRole, PortLogin
 
@@ -125,7 +125,7 @@ class RestRoutes:
             return self._config(request, caller)
         if len(parts) < 3:
             raise _no_route(request)
-        return _Asked(self, request, caller, parts[1]).answer(parts[2:])
+        return _CatalogRequest(self, request, caller, parts[1]).answer(parts[2:])
 
     def _config(self, request: HttpRequest, caller: Caller) -> Page:
         name = _asked_of(request, "warehouse") or caller.committer
@@ -142,7 +142,7 @@ class RestRoutes:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _CatalogRequest:
     """A request in one warehouse."""
 
     routes: RestRoutes
@@ -157,11 +157,11 @@ class _Asked:
         return found
 
     @cached_property
-    def view(self) -> View:
+    def view(self) -> WarehouseView:
         _, pinned, point = self.prefix.partition("@")
         return self._pinned(point) if pinned else LiveView(self.warehouse, unborn=bool(self.caller.committer))
 
-    def _pinned(self, point: str) -> View:
+    def _pinned(self, point: str) -> WarehouseView:
         warehouses = self.routes.warehouses
         return warehouses.pinned(self.warehouse, warehouses.time_of(self.warehouse, point))
 
@@ -199,10 +199,10 @@ class _Asked:
 
     # ---- reading
 
-    def _shown(self, view: View) -> list[Identifier]:
+    def _shown(self, view: WarehouseView) -> list[Identifier]:
         return sorted(table for table in view.tables() if self.caller.sees(table))
 
-    def _database(self, namespace: str) -> tuple[str, View]:
+    def _database(self, namespace: str) -> tuple[str, WarehouseView]:
         """The database of a namespace, and where it is read: `shop@7` is database shop at point 7. Raises Refusal."""
         if any(database == namespace for database, _ in self._shown(self.view)):
             return namespace, self.view
@@ -264,7 +264,7 @@ class _Asked:
 
     def _update(self, namespace: str, table: str) -> Page:
         asked = self._json()
-        change = TableChange((_name(namespace), _name(table)), asked.get("requirements"), asked.get("updates"))
+        change = AskedCommit((_name(namespace), _name(table)), asked.get("requirements"), asked.get("updates"))
         return Page(commit_tables(self._writable(), [change])[0])
 
 
@@ -293,10 +293,10 @@ def _identifier(value: object) -> Identifier:
     return _name(value["namespace"][0]), _name(value.get("name"))
 
 
-def _changes(asked: dict[str, Any]) -> list[TableChange]:
+def _changes(asked: dict[str, Any]) -> list[AskedCommit]:
     changes = asked.get("table-changes")
     if not isinstance(changes, list) or not changes or not all(isinstance(one, dict) for one in changes):
         raise bad_request("table-changes is to be a list of changes")
     return [
-        TableChange(_identifier(one.get("identifier")), one.get("requirements"), one.get("updates")) for one in changes
+        AskedCommit(_identifier(one.get("identifier")), one.get("requirements"), one.get("updates")) for one in changes
     ]

@@ -33,7 +33,7 @@ _BAD = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, Re
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class AskedCommit:
     """What a commit asks of one table; `requirements` and `updates` as they were sent."""
 
     table: Identifier
@@ -87,7 +87,7 @@ def create_table(warehouse: Warehouse, table: Identifier, asked: Mapping[str, An
     return loaded(warehouse.location(written.pointer.metadata), written.content)
 
 
-def commit_tables(warehouse: Warehouse, changes: Sequence[TableChange]) -> list[bytes]:
+def commit_tables(warehouse: Warehouse, changes: Sequence[AskedCommit]) -> list[bytes]:
     """All changes together. LoadTableResults, in their order. A table that is `assert-create` is made. Raises Refusal,
     CcprError."""
     require("iceberg", "pyiceberg")
@@ -122,7 +122,7 @@ def drop_table(warehouse: Warehouse, table: Identifier) -> None:
     _move(warehouse, [PointerMove(before, after), *(PointerMove(one, None) for one in forgotten)])
 
 
-def _changed(warehouse: Warehouse, change: TableChange, pointer: TablePointer | None) -> _Written:
+def _changed(warehouse: Warehouse, change: AskedCommit, pointer: TablePointer | None) -> _Written:
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV1

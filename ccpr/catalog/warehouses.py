@@ -101,7 +101,7 @@ class Warehouse:
         return None if content is None else json.loads(content)
 
 
-class View(Protocol):
+class WarehouseView(Protocol):
     """The tables of a warehouse for a reader."""
 
     def tables(self) -> Mapping[Identifier, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.dagster.health import objective_of, objective_seconds
-from ccpr.dagster.tables import ShownColumn, shown_columns
+from ccpr.dagster.tables import DescribedColumn, shown_columns
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable
@@ -46,7 +46,7 @@ class KnownTable:
 
     database: str
     name: str
-    columns: tuple[ShownColumn, ...]
+    columns: tuple[DescribedColumn, ...]
     copies: tuple[Copy, ...]
 
     @property
@@ -60,7 +60,7 @@ class KnownTable:
             table = Table.from_json(value["definition"])
             return cls(table.database, table.name, shown_columns(table), copies)
         columns = tuple(
-            ShownColumn(text_of(name), text_of(kind), text_of(says), bool(nullable))
+            DescribedColumn(text_of(name), text_of(kind), text_of(says), bool(nullable))
             for name, kind, says, nullable in value["columns"]
         )
         return cls(text_of(value["database"]), text_of(value["name"]), columns, copies)

@@ -189,7 +189,7 @@ def visible_rows(mirror: Mirror, ref: TableRef, at: Timestamp) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownColumn:
+class DescribedColumn:
     """A column as pages show it. `says`: its comment, and what cannot be read; empty if there is neither."""
 
     name: str
@@ -198,7 +198,7 @@ class ShownColumn:
     nullable: bool
 
 
-def shown_columns(table: Table) -> tuple[ShownColumn, ...]:
+def shown_columns(table: Table) -> tuple[DescribedColumn, ...]:
     """Types and comments of the user's columns as the statement declares them, and what cannot be read."""
     types = {column.name: _type_of(column) for column in table.user_columns}
     statement = table.ddl.upper()
@@ -210,11 +210,11 @@ def shown_columns(table: Table) -> tuple[ShownColumn, ...]:
         found, kind = declared.get(column.name), types[column.name]
         says = ". ".join(filter(None, (found.comment if found else "", unread.get(column.name))))
         kind = str(found.type) if found else kind or "?"
-        columns.append(ShownColumn(printable(column.name), printable(kind), printable(says), column.nullable))
+        columns.append(DescribedColumn(printable(column.name), printable(kind), printable(says), column.nullable))
     return tuple(columns)
 
 
-def column_schema(columns: Iterable[ShownColumn]) -> dg.TableSchema:
+def column_schema(columns: Iterable[DescribedColumn]) -> dg.TableSchema:
     return dg.TableSchema(
         [
             dg.TableColumn(

@@ -70,7 +70,7 @@ class ChangedTable:
 
 
 @dataclass
-class Difference:
+class LogDifference:
     """What turns the files of one version of Delta's log into those of a later one: `remove`s of the former, `add`s of
     the latter. `moved`: no row changed."""
 
@@ -79,9 +79,9 @@ class Difference:
     moved: bool = True
 
 
-def difference(commits: Iterable[Sequence[Action]]) -> Difference | None:
+def difference(commits: Iterable[Sequence[Action]]) -> LogDifference | None:
     """None if another program made one of the commits."""
-    found = Difference()
+    found = LogDifference()
     for actions in commits:
         if not any("ccpr" in one.get("commitInfo", ()) for one in actions):
             return None
@@ -161,12 +161,12 @@ class IcebergTables:
                     self.jvm.iceberg.expressions.Expressions.alwaysTrue()
                 )
                 self._marked(everything, point, one).commit()
-            found = Difference(added=one.state.live, moved=False)
+            found = LogDifference(added=one.state.live, moved=False)
         newest = operations.current().currentSnapshot()
         self._marked(self._change(transaction, table, one, found, newest), point, one).commit()
         return transaction
 
-    def _change(self, transaction: Any, table: Any, one: ChangedTable, found: Difference, newest: Any) -> Any:
+    def _change(self, transaction: Any, table: Any, one: ChangedTable, found: LogDifference, newest: Any) -> Any:
         """An update of the files, not committed. A loop over files."""
         spec = table.spec()
         removed, added = found.removed, found.added

@@ -18,7 +18,7 @@ MOST_AT_ONCE = 4  # statements of all sessions; the others wait
 
 
 @dataclass(slots=True)
-class Engine:
+class StatementEngine:
     """`registered` are the tables that statements can name now."""
 
     connection: "duckdb.DuckDBPyConnection"
@@ -42,25 +42,25 @@ class Engines:
     def __init__(self, memory_bytes: int = MEMORY_BYTES, most: int = MOST_AT_ONCE) -> None:
         self._memory_bytes, self._most = memory_bytes, most
         self._places, self._lock = threading.Semaphore(most), threading.Lock()
-        self._idle = list[Engine]()  # the one that was used last at the end
+        self._idle = list[StatementEngine]()  # the one that was used last at the end
         self._conditions: duckdb.DuckDBPyConnection | None = None
         self._closed = False
         self._changed, self._due = threading.Condition(), dict[int, tuple[float, Callable[[], object]]]()
         self._next, self._numbers, self._watching = float("inf"), count(), False
 
-    def take(self, seconds: float) -> Engine | None:
+    def take(self, seconds: float) -> StatementEngine | None:
         """One that nobody else has, until it is given back; None if there was none for so long."""
         if not self._places.acquire(timeout=seconds):
             return None
         try:
             with self._lock:
                 found = self._idle.pop() if self._idle else None
-            return found or Engine(_connected(self._memory_bytes))
+            return found or StatementEngine(_connected(self._memory_bytes))
         except BaseException:
             self._places.release()
             raise
 
-    def give(self, engine: Engine) -> None:
+    def give(self, engine: StatementEngine) -> None:
         with self._lock:
             self._idle.append(engine)
             closed = self._closed
@@ -134,7 +134,7 @@ def _connected(memory_bytes: int) -> "duckdb.DuckDBPyConnection":
         "threads": "2",
         "enable_external_access": "false",
         "python_enable_replacements": "false",
-        "max_temp_directory_size": "0GB",
+        "temp_directory": "",  # nothing is spilled, and no folder made for it
     }
     connection = duckdb.connect(config=config)
     connection.execute("SET TimeZone = 'UTC'")

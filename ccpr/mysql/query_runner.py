@@ -17,7 +17,7 @@ from ccpr.matrixone.schema import InvalidText, Reading, Table, ZeroDates
 from ccpr.matrixone.server.answers import FramedRows, StatementError
 from ccpr.mirror.errors import QueryFailed
 from ccpr.mirror.sql import PointTable
-from ccpr.mysql.engines import MOST_AT_ONCE, Engine, Engines
+from ccpr.mysql.engines import MOST_AT_ONCE, Engines, StatementEngine
 from ccpr.mysql.login_limits import ConditionedRows
 from ccpr.mysql.select_scope import Translated
 from ccpr.mysql.wire_values import PIECE_BYTES, described, framed
@@ -57,7 +57,7 @@ class QueryRunner:
     def __init__(self, limits: QueryLimits) -> None:
         self._limits = limits
         self._lock = threading.Lock()
-        self._engine: Engine | None = None  # while a statement runs
+        self._engine: StatementEngine | None = None  # while a statement runs
         self._tables: ReadTables = {}
         self._stopped: StatementError | None = None
         self._held = ExitStack()  # of the last statement: what it has if its rows were never asked for
