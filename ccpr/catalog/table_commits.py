@@ -69,7 +69,7 @@ def create_table(warehouse: Warehouse, table: Identifier, asked: Mapping[str, An
     if before is not None and warehouse.content(before) is not None:
         raise exists(".".join(table))
     taken = {one.folder for one in known.values() if one is not before}
-    location = asked.get("location") or warehouse.location(new_folder(*table, 0, taken))
+    location = asked.get("location") or warehouse.store.location(new_folder(*table, 0, taken))
     with _understood():
         spec, order = asked.get("partition-spec"), asked.get("write-order")
         metadata = new_table_metadata(
@@ -84,7 +84,7 @@ def create_table(warehouse: Warehouse, table: Identifier, asked: Mapping[str, An
         return loaded(None, written.content)
     gone = () if before is None else (PointerMove(before, None),)
     _commit(warehouse, [written], gone)
-    return loaded(warehouse.location(written.pointer.metadata), written.content)
+    return loaded(warehouse.store.location(written.pointer.metadata), written.content)
 
 
 def commit_tables(warehouse: Warehouse, changes: Sequence[AskedCommit]) -> list[bytes]:
@@ -98,7 +98,7 @@ def commit_tables(warehouse: Warehouse, changes: Sequence[AskedCommit]) -> list[
     found = [_changed(warehouse, one, None if (now := known.get(one.table)) in lost else now) for one in changes]
     moved = [one for one in found if one.move.before != one.move.after]
     _commit(warehouse, moved, [PointerMove(one, None) for one in lost])
-    return [loaded(warehouse.location(one.pointer.metadata), one.content) for one in found]
+    return [loaded(warehouse.store.location(one.pointer.metadata), one.content) for one in found]
 
 
 def rename_table(warehouse: Warehouse, table: Identifier, to: Identifier) -> None:
@@ -146,7 +146,7 @@ def _changed(warehouse: Warehouse, change: AskedCommit, pointer: TablePointer | 
             TableMetadataV1.model_construct(last_column_id=-1, schema=Schema()) if base is None else base,
             updates,
             enforce_validation=base is None,
-            metadata_location=None if pointer is None else warehouse.location(pointer.metadata),
+            metadata_location=None if pointer is None else warehouse.store.location(pointer.metadata),
         )
     if base is not None and (metadata.location != base.location or metadata.table_uuid != base.table_uuid):
         raise bad_request(f"table {name}: its location and its uuid stay")
@@ -178,7 +178,7 @@ def _written(
     if base is not None and metadata.properties.get(_OLD_GO) == "true":
         named = {one.metadata_file for one in metadata.metadata_log}
         old = (one.metadata_file for one in base.metadata_log if one.metadata_file not in named)
-        own = warehouse.location(f"{folder}/metadata/")
+        own = warehouse.store.location(f"{folder}/metadata/")
         unneeded = tuple(f"{folder}/metadata/{one.removeprefix(own)}" for one in old if one.startswith(own))
     return _Written(PointerMove(before if base is not None else None, pointer), content, unneeded)
 

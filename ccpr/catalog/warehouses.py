@@ -81,15 +81,11 @@ class Warehouse:
     def name(self) -> str:
         return f"{self.subscription}.{self.target.name}"
 
-    def location(self, name: str) -> str:
-        """Of a file or folder of the lake, as engines open it."""
-        return f"{self.store.url.partition('?')[0].rstrip('/')}/{name}"
-
     def folder_of(self, location: str) -> str:
         """The other way, of a table. Raises Refusal."""
-        folder = location.removeprefix(self.location("")).rstrip("/")
-        if not location.startswith(self.location("")) or "/" in folder or not is_name(folder):
-            raise bad_request(f"the location {location:.300} is no folder of the lake {self.location('')}")
+        folder = location.removeprefix(self.store.location("")).rstrip("/")
+        if not location.startswith(self.store.location("")) or "/" in folder or not is_name(folder):
+            raise bad_request(f"the location {location:.300} is no folder of the lake {self.store.location('')}")
         return folder
 
     def content(self, pointer: TablePointer) -> bytes | None:
@@ -132,7 +128,7 @@ class LiveView:
             raise no_table(".".join(table))
         if (content := warehouse.content(pointer)) is None:
             raise no_table(".".join(table), "has lost its metadata file: the next sync of the lake writes it anew")
-        return loaded(warehouse.location(pointer.metadata), content)
+        return loaded(warehouse.store.location(pointer.metadata), content)
 
 
 def loaded(location: str | None, metadata: bytes) -> bytes:
@@ -162,7 +158,7 @@ class PinnedView:
                     if snapshot.get("summary", {}).get(VERSION) == str(version):
                         content = json.dumps(at_snapshot(metadata, snapshot), separators=(",", ":")).encode()
                         # Clients ask for a location and keep metadata by it: it is no other table's, and no file.
-                        location = f"{self._warehouse.location(pointer.metadata)}#{snapshot['snapshot-id']}"
+                        location = f"{self._warehouse.store.location(pointer.metadata)}#{snapshot['snapshot-id']}"
                         return loaded(location, content)
         raise no_table(name, "is not kept at that point")
 

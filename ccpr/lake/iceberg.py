@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from ccpr.lake.cleaning import Horizon
 from ccpr.lake.commit import ROWS, Lake, PointToPublish
@@ -111,7 +110,7 @@ class IcebergTables:
         self.subject = f"catalog {properties.get('uri', '')}"
         with java_errors(self.subject):
             self.catalog = jvm.catalog(properties)
-        self.location = location_of(lake.store.url)
+        self.location = lake.store.location
 
     def publish(self, point: PointToPublish, tables: Sequence[ChangedTable]) -> dict[str, CcprError]:
         """Make the tables show a point, all in one transaction. Returns those that cannot, by folder. Raises
@@ -179,7 +178,7 @@ class IcebergTables:
                 for each in (removed.get(path), added.get(path))
             )
             if before != after:
-                location = self._location(one.folder, path)
+                location = self.location(one.folder, path)
                 shown += [] if before is None else [self._delete_file(spec, one.folder, before, location, 1)]
                 if after is not None:
                     size = write_deletes(self.lake.store.files, one.folder, added[path], location, self.version)
@@ -212,7 +211,7 @@ class IcebergTables:
 
     def _data_file(self, table: Any, folder: str, add: Action) -> Any:
         """With the bounds that its footer has."""
-        path, iceberg = self._location(folder, add["path"]), self.jvm.iceberg
+        path, iceberg = self.location(folder, add["path"]), self.jvm.iceberg
         content, config = table.io().newInputFile(path), iceberg.MetricsConfig.getDefault()
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(content, config)
         builder = iceberg.DataFiles.builder(table.spec()).withPath(path).withFormat("parquet")
@@ -220,12 +219,12 @@ class IcebergTables:
 
     def _gone(self, spec: Any, folder: str, remove: Action) -> Any:
         """It is known by its path alone."""
-        builder = self.jvm.iceberg.DataFiles.builder(spec).withPath(self._location(folder, remove["path"]))
+        builder = self.jvm.iceberg.DataFiles.builder(spec).withPath(self.location(folder, remove["path"]))
         return builder.withFormat("parquet").withFileSizeInBytes(remove["size"]).withRecordCount(1).build()
 
     def _delete_file(self, spec: Any, folder: str, one: DeleteFile, data: str, size: int) -> Any:
         builder = self.jvm.iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes()
-        builder.withPath(self._location(folder, one.path)).withFormat(SUFFIXES[self.version])
+        builder.withPath(self.location(folder, one.path)).withFormat(SUFFIXES[self.version])
         builder.withFileSizeInBytes(size).withRecordCount(one.rows).withReferencedDataFile(data)
         if one.offset is not None:
             builder.withContentOffset(one.offset).withContentSizeInBytes(one.length)
@@ -256,7 +255,7 @@ class IcebergTables:
         """The Iceberg table in a folder, under its name of now; it is made if there is none. Raises LakeForeign."""
         wanted = self.jvm.identifier(one.name)
         there = self._loaded(wanted)
-        if there is not None and there.location() == self._location(one.folder):
+        if there is not None and there.location() == self.location(one.folder):
             return there
         if there is not None:
             self._make_way(one.name, wanted, there)
@@ -269,11 +268,11 @@ class IcebergTables:
         if not self.catalog.namespaceExists(namespace):
             self.catalog.createNamespace(namespace, {})
         properties = {"format-version": str(self.version), TASK: self.lake.task, **_PROPERTIES}
-        return self.catalog.createTable(wanted, schema, spec, self._location(one.folder), properties)
+        return self.catalog.createTable(wanted, schema, spec, self.location(one.folder), properties)
 
     def _make_way(self, name: str, identifier: Any, there: Any) -> None:
         """Another table of the lake has the name: it was dropped, or will get its own name in a moment."""
-        folder = there.location().removeprefix(f"{self.location}/")
+        folder = there.location().removeprefix(self.location(""))
         if there.properties().get(TASK) != self.lake.task or folder == there.location():
             raise LakeForeign("the catalog has another table of this name", subject=f"table {name}")
         self.catalog.renameTable(identifier, self._aside(name, folder))
@@ -286,7 +285,7 @@ class IcebergTables:
     def _at(self, identifier: Any, folder: str) -> Any:
         """The table of this name if it is in the folder."""
         found = self._loaded(identifier)
-        return found if found is not None and found.location() == self._location(folder) else None
+        return found if found is not None and found.location() == self.location(folder) else None
 
     def _loaded(self, identifier: Any) -> Any:
         """None if there is no such table."""
@@ -298,11 +297,6 @@ class IcebergTables:
             if exception_name(error) in _ABSENT:
                 return None
             raise
-
-    def _location(self, *parts: str) -> str:
-        return "/".join((self.location, *parts))
-
-    # ---- what leaves
 
     def expire(self, name: str, folder: str, horizon: Horizon, *, committed: bool) -> None:
         """Forget the snapshots that were replaced by then; data files are never deleted here. `committed`: the table
@@ -361,9 +355,3 @@ def _field(number: int, name: str, kind: DeltaType) -> dict[str, Any]:
         element = {"element-id": element_id(number), "element": _TYPES[kind["elementType"]], "element-required": False}
         return {"id": number, "name": name, "required": False, "type": {"type": "list", **element}}
     return {"id": number, "name": name, "required": False, "type": kind if kind.startswith("decimal") else _TYPES[kind]}
-
-
-def location_of(url: str) -> str:
-    """Of a lake, as Iceberg's metadata name it: nothing is escaped."""
-    plain = url.partition("?")[0].rstrip("/")
-    return f"file://{unquote(urlsplit(plain).path)}" if plain.startswith("file:") else plain

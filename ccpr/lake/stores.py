@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -48,6 +48,12 @@ class LakeStore:
     @property
     def url(self) -> str:
         return self.files.url
+
+    def location(self, *parts: str) -> str:
+        """Of a file or folder, as Iceberg's metadata name it: nothing is escaped, and the options of a bucket's address
+        are not in it."""
+        plain = self.url.partition("?")[0].rstrip("/")
+        return "/".join((f"file://{unquote(urlsplit(plain).path)}" if plain.startswith("file:") else plain, *parts))
 
     def create(self, name: str, content: bytes) -> bool:
         """As `Creating.create`; true also where the file is there with these bytes, from an attempt whose answer was

@@ -124,9 +124,6 @@ def check_new(
     for other in workspace.of(row).targets.all():
         if other.name == lake_name and other.name not in leaving:
             raise TargetExists(f"it is {other.uri}", subject=f"lake {lake_name}")
-    if options.has_iceberg and url.startswith("s3:"):
-        remedy = "Name a folder, or take --format delta."
-        raise BadSetting("Iceberg tables in a bucket are not supported yet", subject="--format", remedy=remedy)
     store = check_place(workspace, url, leaving=[(row.task_id, one) for one in leaving])
     there = LakeCatalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
     if options.has_iceberg and there.tables:  # elements of lists may have no numbers in its files

@@ -46,6 +46,25 @@ def test_pyiceberg_gives_the_rows_of_every_point(iceberg: IcebergPublished, poin
     assert said == [(str(one.lsn), one.at.physical) for one in points if str(one.lsn) in dict(said)]
 
 
+def test_a_folder_may_have_a_name_that_addresses_escape(iceberg: IcebergPublished, points: list[Point]) -> None:
+    iceberg = replace(iceberg, folder=iceberg.folder.with_name("a lake, 100 % ä"))
+    for point in points[:2]:
+        iceberg.publish(point)
+    iceberg.assert_pinned(*points[:2])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_bucket_has_the_rows_of_every_point(
+    iceberg: IcebergPublished, points: list[Point], s3_url: str, version: int
+) -> None:
+    iceberg = replace(iceberg, version=version, url=s3_url)
+    for point in points:
+        iceberg.publish(point)
+    iceberg.assert_pinned(*points)
+    iceberg.assert_each_version_once()
+
+
 RULES = {"mapped": TableRules(Mapped.NAME), "rewritten": TableRules(copy_on_write=True)}
 
 

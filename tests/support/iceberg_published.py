@@ -14,8 +14,9 @@ from pyiceberg.table.snapshots import Snapshot
 from ccpr.catalog.embedded_catalog import CatalogAddress, embedded_catalog
 from ccpr.lake.commit import Lake
 from ccpr.lake.iceberg import IcebergTables
-from ccpr.lake.iceberg_jvm import IcebergJvm, running_jvm
+from ccpr.lake.iceberg_jvm import IcebergJvm, running_jvm, store_properties
 from ccpr.lake.lake_sync import LakeSync
+from ccpr.lake.stores import open_lake
 from ccpr.mirror.points import Point
 from ccpr.pipeline.spark.java import find_java
 from ccpr.schema.choices import DdlPolicy
@@ -34,9 +35,9 @@ def java(cache_folder: Path) -> Path:
     return find_java(cache_folder).home / "bin" / "java"
 
 
-def jvm() -> IcebergJvm:
+def jvm(*, s3: bool = False) -> IcebergJvm:
     """Of this process."""
-    return running_jvm(lambda: java(Path.home() / ".cache" / "matrixone-ccpr" / "java"), s3=False)
+    return running_jvm(lambda: java(Path.home() / ".cache" / "matrixone-ccpr" / "java"), s3=s3)
 
 
 @dataclass
@@ -47,12 +48,21 @@ class IcebergPublished(Published):
     version : of Iceberg's format.
     home : of the state that has the catalog; None: beside the lake.
     wrapped : what the tables' catalog is used through.
+    url : of a bucket, which the lake is in.
     """
 
     version: int = 2
     home: Path | None = None
     wrapped: Any = None
     commits: list[int] = field(default_factory=list)  # how many tables each transaction had
+    url: str = ""
+
+    def lake(self) -> Lake:
+        found = super().lake()
+        return replace(found, store=open_lake(self.url)) if self.url else found
+
+    def of_store(self) -> dict[str, str]:
+        return store_properties(self.lake().store.url) if self.url else {}
 
     @contextmanager
     def catalog(self) -> Iterator[CatalogAddress]:
@@ -68,8 +78,8 @@ class IcebergPublished(Published):
     @contextmanager
     def opened(self, lake: Lake) -> Iterator[IcebergTables]:
         with self.catalog() as at:
-            properties = {"uri": at.uri, "token": at.token, "warehouse": at.warehouse}
-            tables = IcebergTables(lake, self.version, jvm(), properties)
+            properties = {"uri": at.uri, "token": at.token, "warehouse": at.warehouse} | self.of_store()
+            tables = IcebergTables(lake, self.version, jvm(s3=bool(self.url)), properties)
             tables.catalog = _Counted(tables.catalog, self)
             yield tables
 
@@ -83,7 +93,8 @@ class IcebergPublished(Published):
         """All tables at each of the points, by pyiceberg, as the catalog pins them."""
         with self.catalog() as at:
             for point in points:
-                found = RestCatalog("lake", uri=at.uri, token=at.token, warehouse=f"{at.warehouse}@{point.lsn}")
+                login = {"uri": at.uri, "token": at.token, "warehouse": f"{at.warehouse}@{point.lsn}"}
+                found = RestCatalog("lake", **login, **self.of_store())
                 wanted = {ref.qualified_name for ref in point.tables.values() if ref.kind.value == "table"}
                 listed = {".".join(name) for space in found.list_namespaces() for name in found.list_tables(space)}
                 assert listed == wanted
