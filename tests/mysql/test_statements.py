@@ -11,7 +11,7 @@ from ccpr.config.sql.statement_running import PUBLICATIONS, STATUS
 from ccpr.service.subscriptions import SHOWN
 from tests.mysql.conftest import PASSWORD, Served
 from tests.support.replica import command
-from tests.support.simulated import run_sql
+from tests.support.simulated import asked, run_sql
 
 pytestmark = [
     pytest.mark.integration,
@@ -146,3 +146,32 @@ def test_a_drop_that_leaves_snapshots_warns_and_says_what_to_run(served: Served)
     told = typed(served, "DROP SUBSCRIPTION s;")
     assert "may still be upstream" in told
     assert "DROP SNAPSHOT IF EXISTS" in told
+
+
+def test_the_statements_of_the_outline_by_who_has_a_login_of_an_account(served: Served) -> None:
+    """`myaccount#root`, as it is printed: without account sys, and so in logical mode."""
+    emulator = served.table.source.emulator
+    asked(emulator, "create account myaccount admin_name 'root' identified by '111'", user="dump")
+    emulator.upgrade("4.2")
+    asked(
+        emulator, "create database db1", "create table db1.t1 (id int primary key, v varchar(9))", user="myaccount#root"
+    )
+    asked(emulator, "insert into db1.t1 values (1, 'one'), (2, null)", user="myaccount#root")
+    uri = f"mysql://myaccount#root:111@127.0.0.1:{emulator.port}"
+    told = typed(
+        served,
+        f"""CREATE SUBSCRIPTION sub1 DATABASE db1 FROM '{uri}' SYNC_INTERVAL = 60;
+CREATE SUBSCRIPTION sub2 DATABASE db1 TABLE t1 FROM '{uri}';
+SHOW SUBSCRIPTIONS;
+""",
+    )
+    assert "SCOPE_OVERLAP" in told
+    (row,) = (line for line in told.splitlines() if line.startswith("sub1\t"))
+    assert "root:***@" in row
+    command("run", "sub1")
+    asked(
+        emulator, "update db1.t1 set v = 'two' where id = 2", "delete from db1.t1 where id = 1", user="myaccount#root"
+    )
+    command("run", "sub1")
+    wanted = tuple(asked(emulator, "select id, v from db1.t1", user="myaccount#root"))
+    assert tuple(served.ask("SELECT id, v FROM db1.t1", database=None)) == wanted == ((2, "two"),)
