@@ -35,6 +35,7 @@ _OTHER_WORDS = {  # of other programs, and of make and the tests
     "CLOCK_BOOTTIME",
     "DATA_SOURCE_NOT_FOUND",
     "GET_LOCK",
+    "MO_ICEBERG_TOKEN_CCPR",
     "RLIMIT_FSIZE",
 }
 
