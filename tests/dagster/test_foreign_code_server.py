@@ -220,10 +220,15 @@ def replica(upstream: SimulatedUpstream, tmp_path_factory: pytest.TempPathFactor
     home = tmp_path_factory.mktemp("state") / "home"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UPSTREAM_PASSWORD", "any")
-        source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{upstream.port}"
-        ccpr("subscribe", "shop", "--from", source, "--database", "shop", "--publication", "p", home=home)
-        ccpr("run", "shop", home=home)
+        replicate(home, upstream.port)
     return home
+
+
+def replicate(home: Path, port: int) -> None:
+    """Subscribe, and make the first point."""
+    source = f"mysql://sys#dump:env:UPSTREAM_PASSWORD@127.0.0.1:{port}"
+    ccpr("subscribe", "shop", "--from", source, "--database", "shop", "--publication", "p", home=home)
+    ccpr("run", "shop", home=home)
 
 
 @pytest.fixture
@@ -338,6 +343,8 @@ def test_a_subscription_that_was_dropped_goes_with_the_next_refresh(project: Pro
 def test_a_translator_gives_a_table_a_key_and_all_that_is_reported_of_it_has_that(
     project: Project, upstream: SimulatedUpstream
 ) -> None:
+    without_home(project)  # it is a copy, and the snapshots of its original are those of every other copy
+    replicate(project.home, project.port)
     package = project.folder / "src" / "shop_data"
     (package / "translation.py").write_text(TRANSLATION)
     (package / "defs" / "revenue.py").write_text(DOWNSTREAM)
