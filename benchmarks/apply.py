@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from ccpr.base.maven import Jar, NoJar
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.sql.quoting import quote_name
 from ccpr.mirror.delta.delta import TableAt, table_delta
@@ -46,7 +47,6 @@ from ccpr.targets.expected_tables import ExpectedTables, target_of
 from ccpr.targets.source_rows import LOAD_ROWS
 from ccpr_emulator.engine.storage import Storage
 from tests.support.mariadb import MariaDb, find_program, running
-from tests.support.maven import Jar, NoJar
 from tests.support.simulated_mirror import SimulatedMirror
 from tests.targets.target_database import Place, new_database
 

@@ -2,24 +2,21 @@
 again if it was killed, and ended with the process. Source: decision lake-iceberg.
 """
 
-import hashlib
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from ccpr.base.errors import require
+from ccpr.base.maven import Jar, NoJar
 from ccpr.lake.errors import IcebergFailed, IcebergJarMissing, LakeConflict
 from ccpr.mirror.errors import BadName
 
 JAR_FOLDER = "CCPR_ICEBERG_JARS"  # a folder with the jars, for machines that Maven does not reach
-_FETCH_SECONDS = 300.0
 # What keeps it small: a commit needs some 60 MB of heap. C1 alone starts sooner and has a smaller code cache.
 _OPTIONS = ("-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxMetaspaceSize=128m", "-Xss512k")
 _PACKAGES = ("pyspark", "py4j", "pyiceberg")
@@ -29,52 +26,10 @@ _CATALOG = "Write https://host/path?warehouse=NAME, and a secret as token=env:NA
 _TAKEN = ("CommitFailedException", "AlreadyExistsException")
 
 
-class NoJar(Exception):
-    """The jar cannot be fetched, or is not the pinned file."""
-
-
-@dataclass(frozen=True)
-class Jar:
-    """`artifact` is group:name:version."""
-
-    artifact: str
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        _, name, version = self.artifact.split(":")
-        return f"{name}-{version}.jar"
-
-    def fetch(self, folder: Path) -> Path:
-        """Fetch the file into an empty folder, by the machine's own Maven and its settings. Raises NoJar."""
-        options = (f"-Dartifact={self.artifact}", f"-DoutputDirectory={folder}", "-Dtransitive=false")
-        try:
-            subprocess.run(
-                ["mvn", "-B", "-q", "dependency:copy", *options],
-                check=True,
-                capture_output=True,
-                timeout=_FETCH_SECONDS,
-            )
-            (jar,) = folder.glob("*.jar")
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
-            raise NoJar(f"{self.artifact} cannot be fetched ({error})") from error
-        self.check(jar)
-        return jar
-
-    def check(self, path: Path) -> None:
-        """Raises NoJar."""
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != self.sha256:
-            raise NoJar(f"{path} is another file than {self.artifact}: its SHA-256 is {digest}")
-
-
 ICEBERG = Jar(
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
     "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
 )
-
-
 AWS = Jar(
     "org.apache.iceberg:iceberg-aws-bundle:1.11.0", "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f"
 )

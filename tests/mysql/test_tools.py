@@ -17,8 +17,8 @@ import pyspark
 import pytest
 import sqlalchemy as sa
 
+from ccpr.base.maven import Jar, NoJar
 from tests.mysql.conftest import PASSWORD, Served
-from tests.support.maven import Jar, NoJar
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.support.maven import Jar, NoJar
+from ccpr.base.maven import Jar, NoJar
 
 # The extension is a wheel for this release of DuckDB only; the project's own DuckDB is another.
 DUCKDB = ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5")

@@ -21,9 +21,9 @@ from typing import ClassVar
 import pymysql
 import pytest
 
+from ccpr.base.maven import Jar, NoJar
 from ccpr.schema.choices import Dialect
 from tests.support.ci import UNDER_CI
-from tests.support.maven import Jar, NoJar
 from tests.support.ports import free_port
 from tests.support.sql_server import SqlServer
 

@@ -19,6 +19,11 @@ class Jar:
     artifact: str
     sha256: str
 
+    @property
+    def file(self) -> str:
+        _, name, version = self.artifact.split(":")
+        return f"{name}-{version}.jar"
+
     def fetch(self, folder: Path) -> Path:
         """Fetch the file into an empty folder. Raises NoJar."""
         options = (f"-Dartifact={self.artifact}", f"-DoutputDirectory={folder}", "-Dtransitive=false")
@@ -32,8 +37,12 @@ class Jar:
             (jar,) = folder.glob("*.jar")
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             raise NoJar(f"{self.artifact} cannot be fetched ({error})") from error
-        with jar.open("rb") as file:
+        self.check(jar)
+        return jar
+
+    def check(self, path: Path) -> None:
+        """Raises NoJar."""
+        with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != self.sha256:
-            raise NoJar(f"{self.artifact} is another file than expected: its SHA-256 is {digest}")
-        return jar
+            raise NoJar(f"{path} is another file than expected of {self.artifact}: its SHA-256 is {digest}")
