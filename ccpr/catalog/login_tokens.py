@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 from ccpr.base.http_server import HttpRequest, Page
+from ccpr.base.newest import Newest
 from ccpr.catalog.refusals import forbidden, json_bytes
 from ccpr.catalog.rest_routes import Caller
 from ccpr.matrixone.server.wrong_passwords import Guesses, password_digest
@@ -39,6 +40,10 @@ class _KnownLogin:
     digest: bytes | None
     looked: float
 
+    @property
+    def is_limited(self) -> bool:
+        return self.login is not None and bool(self.login.limits.hidden or self.login.limits.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
@@ -59,7 +64,7 @@ class LoginTokens:
         self.guesses = Guesses(monotonic)
         self._logins, self._monotonic, self._pause, self._lock = logins, monotonic, pause, threading.Lock()
         self._tokens: OrderedDict[bytes, _Granted] = OrderedDict()  # by the token's digest, the oldest first
-        self._known: OrderedDict[str, _KnownLogin] = OrderedDict()
+        self._known = Newest[str, _KnownLogin](MOST_KNOWN)
         self._guessing = Counter[str]()
 
     def caller(self, token: str) -> Caller | None:
@@ -70,7 +75,7 @@ class LoginTokens:
         known = self._look(granted.login)
         if known.login is None or known.digest is None or not hmac.compare_digest(known.digest, granted.digest):
             return None
-        if known.login.limits.hidden or known.login.limits.rows:
+        if known.is_limited:
             raise forbidden(f"login {known.login.name} {_LIMITED}")
         return Caller(known.login)
 
@@ -100,7 +105,7 @@ class LoginTokens:
             self._pause(self.guesses.wrong(name, address))
             return _denied(401, "invalid_client", "no login has that name and password")
         self.guesses.right(name, address)
-        if known.login is not None and (known.login.limits.hidden or known.login.limits.rows):
+        if known.is_limited:
             return _denied(400, "unauthorized_client", f"login {name} {_LIMITED}")
         return self._give(name, digest)
 
@@ -121,8 +126,7 @@ class LoginTokens:
 
     def _look(self, name: str, *, at_once: bool = False) -> _KnownLogin:
         now = self._monotonic()
-        with self._lock:
-            found = self._known.get(name)
+        found = self._known.get(name)
         if found is not None and now - found.looked < LOOK_SECONDS and not at_once:
             return found
         digest = self._logins.digest(name, _ROLES)
@@ -131,10 +135,7 @@ class LoginTokens:
         except RelayUserMissing:
             login = None
         found = _KnownLogin(login, digest, now)
-        with self._lock:
-            self._known[name] = found
-            if len(self._known) > MOST_KNOWN:
-                self._known.popitem(last=False)
+        self._known.put(name, found)
         return found
 
     @contextmanager

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ccpr.base.errors import require
 from ccpr.catalog.refusals import Refusal, bad_request, conflict, exists, no_table
-from ccpr.catalog.warehouses import AT, Identifier, LiveView, Warehouse, loaded
+from ccpr.catalog.warehouses import Identifier, LiveView, Warehouse, loaded
+from ccpr.lake.iceberg import AT
 from ccpr.lake.lake_catalog import new_folder
 from ccpr.mirror.errors import StoreFailed
 from ccpr.state.table_pointers import PointerMove, TablePointer
@@ -197,7 +198,7 @@ def _commit(warehouse: Warehouse, written: Sequence[_Written], others: Iterable[
 
     def write(one: _Written) -> None:
         warehouse.store.create(one.pointer.metadata, one.content)
-        warehouse.files.keep(warehouse.store, one.pointer.metadata, one.content)
+        warehouse.keep(one.pointer.metadata, one.content)
 
     with ThreadPoolExecutor(_WRITERS) as writers:
         list(writers.map(write, written))

@@ -9,15 +9,17 @@ Source: decision lake-catalog.
 
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from ccpr.base.newest import Newest
 from ccpr.catalog.refusals import Refusal, bad_request, no_table
+from ccpr.lake.iceberg import VERSION
 from ccpr.lake.lake_catalog import LakeContents, contents_of, read_points
 from ccpr.lake.stores import LakeStore, open_lake
 from ccpr.matrixone.errors import CcprError
@@ -27,7 +29,6 @@ from ccpr.state.log import CcprLog
 from ccpr.state.table_pointers import TablePointer, TablePointers
 from ccpr.state.targets import Target
 
-VERSION, AT = "ccpr.version", "ccpr.at"  # of a snapshot's summary: the lake's version, and the time of the point
 NEWEST = "newest"
 _KEPT_BYTES = 64 << 20
 _KEPT_POINTS, _KEPT_SECONDS = 64, 60.0
@@ -35,32 +36,7 @@ _KEPT_POINTS, _KEPT_SECONDS = 64, 60.0
 Identifier = tuple[str, str]  # database and table
 
 
-class KeptFiles:
-    """Metadata files that were read last: their content never changes. Thread-safe."""
-
-    def __init__(self, most: int = _KEPT_BYTES) -> None:
-        self._most, self._size, self._lock = most, 0, Lock()
-        self._files: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-
-    def read(self, store: LakeStore, name: str) -> bytes | None:
-        """None if it does not exist. Raises StoreFailed."""
-        key = store.url, name
-        with self._lock:
-            if (found := self._files.get(key)) is not None:
-                self._files.move_to_end(key)
-                return found
-        content = store.read(name)
-        if content is None:
-            return None
-        self.keep(store, name, found := content.to_pybytes())
-        return found
-
-    def keep(self, store: LakeStore, name: str, content: bytes) -> None:
-        with self._lock:
-            self._size += len(content) - len(self._files.pop((store.url, name), b""))
-            self._files[store.url, name] = content
-            while self._size > self._most and self._files:
-                self._size -= len(self._files.popitem(last=False)[1])
+KeptFiles = Newest[tuple[str, str], bytes]  # metadata files by the lake's URL and their names: they never change
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +58,23 @@ class Warehouse:
         return f"{self.subscription}.{self.target.name}"
 
     def folder_of(self, location: str) -> str:
-        """The other way, of a table. Raises Refusal."""
-        folder = location.removeprefix(self.store.location("")).rstrip("/")
-        if not location.startswith(self.store.location("")) or "/" in folder or not is_name(folder):
-            raise bad_request(f"the location {location:.300} is no folder of the lake {self.store.location('')}")
+        """Of a table, by its location. Raises Refusal."""
+        lake = self.store.location("")
+        folder = location.removeprefix(lake).rstrip("/")
+        if not location.startswith(lake) or "/" in folder or not is_name(folder):
+            raise bad_request(f"the location {location:.300} is no folder of the lake {lake}")
         return folder
 
     def content(self, pointer: TablePointer) -> bytes | None:
         """Of the metadata file; None if it is gone. Raises StoreFailed."""
-        return self.files.read(self.store, pointer.metadata)
+        found = self.files.get((self.store.url, pointer.metadata))
+        if found is None and (stored := self.store.read(pointer.metadata)) is not None:
+            self.keep(pointer.metadata, found := stored.to_pybytes())
+        return found
+
+    def keep(self, name: str, content: bytes) -> None:
+        """In memory, of a metadata file."""
+        self.files.put((self.store.url, name), content, len(content))
 
     def metadata(self, pointer: TablePointer) -> dict[str, Any] | None:
         content = self.content(pointer)
@@ -110,12 +94,16 @@ class WarehouseView(Protocol):
 
 
 class LiveView:
-    """As it is now. `unborn`: also tables without a snapshot, for the committer."""
+    """As it was when its tables were asked for first. `unborn`: also tables without a snapshot, for the committer."""
 
     def __init__(self, warehouse: Warehouse, *, unborn: bool = False) -> None:
         self._warehouse, self._unborn = warehouse, unborn
 
-    def tables(self) -> dict[Identifier, TablePointer]:
+    def tables(self) -> Mapping[Identifier, TablePointer]:
+        return self._tables
+
+    @cached_property
+    def _tables(self) -> dict[Identifier, TablePointer]:
         return {
             (one.database, one.name): one
             for one in self._warehouse.pointers.all()
@@ -199,9 +187,9 @@ class Warehouses:
     """Those of a state folder. Thread-safe."""
 
     def __init__(self, log: CcprLog, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.log, self._files, self._monotonic, self._lock = log, KeptFiles(), monotonic, Lock()
+        self.log, self._files, self._monotonic, self._lock = log, KeptFiles(_KEPT_BYTES), monotonic, Lock()
         self._stores: dict[str, LakeStore] = {}
-        self._points: OrderedDict[tuple[str, str, int], tuple[LakeContents, float]] = OrderedDict()
+        self._points = Newest[tuple[str, str, int], tuple[LakeContents, float]](_KEPT_POINTS)
 
     def find(self, name: str) -> Warehouse:
         """By `subscription.lake` or `subscription`. Raises Refusal, StateUnavailable."""
@@ -228,7 +216,7 @@ class Warehouses:
         anew. Raises Refusal, CcprError."""
         is_number = point.isascii() and point.isdecimal() and len(point) < 20
         mine = warehouse.target.task_id, warehouse.target.name
-        if is_number and (*mine, int(point)) in self._points:  # a time at which a client is attached
+        if is_number and self._points.get((*mine, int(point))) is not None:  # a time at which a client is attached
             return int(point)
         tables = warehouse.pointers.all()
         shown = max((one.at for one in tables if one.at is not None), default=-1)
@@ -246,14 +234,10 @@ class Warehouses:
     def pinned(self, warehouse: Warehouse, at: int) -> PinnedView:
         """The point of that time. Raises Refusal, CcprError."""
         key, now = (warehouse.target.task_id, warehouse.target.name, at), self._monotonic()
-        with self._lock:
-            contents, read = self._points.get(key, (LakeContents(), float("-inf")))
+        contents, read = self._points.get(key) or (LakeContents(), float("-inf"))
         if now - read > _KEPT_SECONDS:
             contents = contents_of(self._rows(warehouse), at)
-            with self._lock:
-                self._points[key] = contents, now
-                if len(self._points) > _KEPT_POINTS:
-                    self._points.popitem(last=False)
+            self._points.put(key, (contents, now))
         return PinnedView(warehouse, contents)
 
     def _rows(self, warehouse: Warehouse) -> pa.Table:
