@@ -28,10 +28,9 @@ from benchmarks.decode import _in_turns, _one_core
 from benchmarks.shared.common import arguments_of, recordings_with
 from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.types import arrow_schema
-from ccpr.matrixone.objects.visibility import visible_batches
 from ccpr.matrixone.objects.writing.writer import BLOCK_ROWS, sorted_blocks, write_data
 from ccpr.matrixone.schema import COMPOSITE_KEY, Table
-from tests.support.recorded import Snapshot
+from tests.support.recorded import Snapshot, visible_batches
 
 _ROUNDS = 11
 _FALSE_POSITIVES = 1 / 256

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from ccpr.matrixone.objects.visibility import visible_batches
 from ccpr.mirror.delta.delta import TableAt
 from ccpr.mirror.delta.split import DeltaPart, DeltaShape
 from ccpr.mirror.mirror import Mirror
+from tests.support.recorded import visible_batches
 
 _TIMES = (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us"))  # some values are outside Python's range
 _DAYS = pa.date32()  # likewise

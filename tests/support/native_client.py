@@ -24,13 +24,13 @@ import pymysql
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import ListedObject, not_after, visible_batches
+from ccpr.matrixone.objects.visibility import ListedObject, not_after
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.server.answers import ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.server import Server
 from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr_emulator.serving.cut_connection import CutByFault
-from tests.support.recorded import timestamp_of
+from tests.support.recorded import timestamp_of, visible_batches
 
 WORKERS = 4
 PAUSE = 0.2  # seconds between iterations; a MatrixOne looks each ten

@@ -1,7 +1,7 @@
 """A recording as values: tables, object lists, objects, expected rows. Its files: tests/recordings/README.md."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats, check_object_name
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import arrow_schema
-from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
+from ccpr.matrixone.objects.visibility import ListedObject, Opener, in_runs, visible_blocks
 from ccpr.matrixone.schema import Column, Table
 from tests.support.recordings_location import folder_of_4_2
 
@@ -42,6 +42,19 @@ def timestamp_of(text: bytes) -> Timestamp | None:
 def _known(value: bytes | None) -> bytes:
     assert value is not None
     return value
+
+
+def visible_batches(
+    objects: Sequence[ListedObject],
+    open_object: Opener,
+    columns: Sequence[Column],
+    at: Timestamp,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a table at a time, a run of blocks a batch (`in_runs`), columns in the order given. `objects` as of
+    `visible_blocks`."""
+    schema = arrow_schema(columns)
+    for run in in_runs(visible_blocks(objects, open_object, at), columns):
+        yield run.batch(columns, schema)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ccpr.matrixone.objects.object_layout import Block
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.types import arrow_schema, arrow_type
+from ccpr.matrixone.objects.types import arrow_type
 from ccpr.matrixone.objects.zonemap import rowid_range
 from ccpr.matrixone.schema import Column
 
@@ -239,19 +239,6 @@ def visible_blocks(
             keep = visible_mask(listed, file, block.number, deletions, at)
             if block.rows and (keep is None or keep.any()):
                 yield VisibleRows(file, (block,), None if keep is None else np.flatnonzero(keep))
-
-
-def visible_batches(
-    objects: Sequence[ListedObject],
-    open_object: Opener,
-    columns: Sequence[Column],
-    at: Timestamp,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a table at a time, a run of blocks a batch (`in_runs`), columns in the order given. `objects` as of
-    `visible_blocks`."""
-    schema = arrow_schema(columns)
-    for run in in_runs(visible_blocks(objects, open_object, at), columns):
-        yield run.batch(columns, schema)
 
 
 def check_deletions(listed: ListedObject, file: ObjectFile, deletions: np.ndarray | None) -> None:

@@ -12,12 +12,13 @@ import pytest
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
+from ccpr.matrixone.objects.visibility import ListedObject
 from ccpr.matrixone.server.answers import StatementError
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.engine.stored_table import MergeConflict, StoredObject
 from ccpr_emulator.engine.transaction import DuplicateEntry, WriteConflict
 from ccpr_emulator.simulated_upstream import EngineBacking
+from tests.support.recorded import visible_batches
 
 Fact = tuple[bool, bool, bool, bool, bool, int]  # tombstone, appendable, sorted, by a compute node, deleted, rows
 

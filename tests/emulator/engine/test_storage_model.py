@@ -19,10 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import ListedObject, visible_batches
+from ccpr.matrixone.objects.visibility import ListedObject
 from ccpr_emulator.engine.storage import Merge, Storage
 from ccpr_emulator.engine.stored_table import MergeConflict, StoredObject
 from ccpr_emulator.engine.transaction import DuplicateEntry, Transaction, WriteConflict
+from tests.support.recorded import visible_batches
 
 KEYS = st.integers(0, 12)
 SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.string())])

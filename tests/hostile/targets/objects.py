@@ -12,7 +12,7 @@ from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, object_name
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import Extent, ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows, visible_batches
+from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows
 from ccpr.matrixone.objects.zonemap import parse_zonemap, rowid_range
 from ccpr.matrixone.schema import Column, SqlType
 from tests.hostile.mutate import mutated
@@ -20,6 +20,7 @@ from tests.hostile.objects_apart import damaged
 from tests.hostile.seeds import objects, objects_apart
 from tests.matrixone.objects.building import column_entry, object_file
 from tests.support.disk_files import framed
+from tests.support.recorded import visible_batches
 
 _AT = Timestamp(2**62)
 _TOMBSTONE_ID = bytes(range(100, 116)) + b"\x02\x00"

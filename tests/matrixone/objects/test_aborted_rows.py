@@ -10,10 +10,11 @@ from ccpr.matrixone.objects.identifiers import ROWID_DTYPE
 from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import ListedObject, count_deletions, visible_batches
+from ccpr.matrixone.objects.visibility import ListedObject, count_deletions
 from ccpr.matrixone.objects.writing.writer import WrittenObject, write_data, write_tombstones
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from ccpr.pipeline.applying import _commits_between
+from tests.support.recorded import visible_batches
 
 DATA, DEAD = (f"01a1fbac-0e0a-76cf-9a9e-edfe00740d1{digit}_00000" for digit in "12")
 # The user's last column is a bool, which must not be taken for the flag.

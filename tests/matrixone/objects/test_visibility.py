@@ -8,10 +8,10 @@ from ccpr.matrixone.objects.errors import ObjectMismatch
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows, visible_batches
+from ccpr.matrixone.objects.visibility import ListedObject, deleted_rows
 from ccpr.matrixone.schema import Column, SqlType
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
-from tests.support.recorded import Snapshot
+from tests.support.recorded import Snapshot, visible_batches
 
 A = Column("a", 0, SqlType(22, 32, -1))
 FIRST, SECOND = bytes(15) + b"\x01\x00\x00", bytes(15) + b"\x01\x00\x01"  # file numbers 0 and 256 of one segment

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import ListedObject, count_deletions, deleted_rows, visible_batches
+from ccpr.matrixone.objects.visibility import ListedObject, count_deletions, deleted_rows
 from ccpr.matrixone.schema import Column, SqlType
 from tests.matrixone.objects.building import column_entry, object_file, stats_bytes
+from tests.support.recorded import visible_batches
 
 A = Column("a", 0, SqlType(23, 64, -1))
 APPENDABLE, CN = 0x01, 0x04
