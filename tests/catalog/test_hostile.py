@@ -10,6 +10,7 @@ import pytest
 from ccpr.base import http_server
 from ccpr.catalog import embedded_catalog, rest_routes
 from tests.support.iceberg_lake import DATABASE, SCHEMA, IcebergLake
+from tests.support.ports import all_of
 
 pytestmark = pytest.mark.integration
 TABLES, ROOT = f"shop.lake/namespaces/{DATABASE}/tables", f"shop.lake/namespaces/{DATABASE}"
@@ -24,13 +25,7 @@ def raw(lake: IcebergLake, content: bytes, pause: float = 0.0) -> bytes:
     with socket.create_connection((place[0], int(place[1])), 30) as connection:
         connection.sendall(content)
         time.sleep(pause)
-        answer = b""
-        try:
-            while part := connection.recv(65536):
-                answer += part
-        except ConnectionError:
-            pass
-        return answer
+        return all_of(connection)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from ccpr.mysql.replica_server import MOST_SESSIONS, MOST_STATEMENT_BYTES
 from ccpr.relay.client_port import MOST_LOGINS
 from tests.matrixone.server.test_server import HOSTILE
 from tests.mysql.conftest import PASSWORD, Served
+from tests.support.ports import all_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -30,16 +31,6 @@ def opened(served: Served) -> socket.socket:
     made = socket.create_connection(("127.0.0.1", served.server.port), 30)
     made.recv(1000)
     return made
-
-
-def all_of(sock: socket.socket) -> bytes:
-    received = b""
-    try:
-        while piece := sock.recv(65536):
-            received += piece
-    except ConnectionError:
-        pass
-    return received
 
 
 @pytest.mark.parametrize("what", HOSTILE)

@@ -13,6 +13,7 @@ from ccpr.base import http_server as module
 from ccpr.base.http_server import Page
 from ccpr.serve.pages import AT_ONCE, Pages
 from ccpr.service.errors import ServiceNotServed
+from tests.support.ports import all_of
 
 pytestmark = pytest.mark.integration
 
@@ -40,13 +41,7 @@ def get(pages: Pages, path: str, **headers: str) -> tuple[int, bytes]:
 def send(pages: Pages, content: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", pages.port), 30) as connection:
         connection.sendall(content)
-        answer = b""
-        try:
-            while part := connection.recv(65536):
-                answer += part
-        except ConnectionError:
-            pass
-        return answer
+        return all_of(connection)
 
 
 def test_pages_are_served_with_their_status(pages: Pages) -> None:

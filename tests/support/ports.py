@@ -1,4 +1,4 @@
-"""Ports for servers of tests that have to know theirs before they start."""
+"""Ports for servers of tests that have to know theirs before they start, and what comes through a socket."""
 
 import random
 import socket
@@ -18,3 +18,14 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def all_of(sock: socket.socket) -> bytes:
+    """What comes until the other side ends or cuts the connection."""
+    received = b""
+    try:
+        while piece := sock.recv(65536):
+            received += piece
+    except ConnectionError:
+        pass
+    return received
