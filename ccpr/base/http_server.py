@@ -90,8 +90,7 @@ class HttpRequest:
 
 
 class HttpServer:
-    """It answers from `start` to `stop`. Each answer is made in a thread of its own, of which there are so many
-    `at_once`; what raises is answered with 500.
+    """It answers from `start` to `stop`, each request in a thread of its own; what raises is answered with 500.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ _WRITES = (
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a login, or for the lake of which it is `committer` this process itself."""
+    """Who asks: a login, or this process itself. `committer`: the warehouse that it publishes."""
 
     login: PortLogin | None = None
     committer: str = ""
@@ -296,7 +296,7 @@ def _identifier(value: object) -> Identifier:
 def _changes(asked: dict[str, Any]) -> list[AskedCommit]:
     changes = asked.get("table-changes")
     if not isinstance(changes, list) or not changes or not all(isinstance(one, dict) for one in changes):
-        raise bad_request("table-changes is to be a list of changes")
+        raise bad_request("table-changes is no list of changes")
     return [
         AskedCommit(_identifier(one.get("identifier")), one.get("requirements"), one.get("updates")) for one in changes
     ]

@@ -37,7 +37,7 @@ class TablePointer:
 
 @dataclass(frozen=True, slots=True)
 class PointerMove:
-    """From one pointer to the next; None: there is none, or is to be none."""
+    """A table's pointer, and what takes its place. Without `before` the table is new, without `after` it goes."""
 
     before: TablePointer | None
     after: TablePointer | None

@@ -127,7 +127,7 @@ _ROOMS = (  # which a task imports
 @cache
 def loaded_code() -> str:
     """A digest of the files: names and contents, and the version of Python. They are read at the first call in this
-    process, which is to be soon after it has imported the code."""
+    process: make it soon after the code is imported."""
     digest = hashlib.sha256(f"{sys.version_info[0]}.{sys.version_info[1]}".encode())
     for room in _ROOMS:
         for path in sorted((CODE_FOLDER / "ccpr" / room).rglob("*.py")):
