@@ -18,7 +18,7 @@ from ccpr.lake.commit import ROWS, Lake, PointToPublish
 from ccpr.lake.delta_table import columns_of
 from ccpr.lake.errors import LakeChanged, LakeForeign
 from ccpr.lake.iceberg_deletes import FOLDER, SUFFIXES, DeleteFile, delete_file, write_deletes
-from ccpr.lake.iceberg_jvm import IcebergJvm, exception_name, java_errors
+from ccpr.lake.iceberg_jvm import IcebergJvm, exception_name, java_errors, java_exception
 from ccpr.lake.lake_columns import element_id
 from ccpr.lake.lake_log import Action, LakeTableState
 from ccpr.lake.lake_types import DeltaType
@@ -289,12 +289,11 @@ class IcebergTables:
 
     def _loaded(self, identifier: Any) -> Any:
         """None if there is no such table."""
-        from py4j.protocol import Py4JJavaError
-
         try:
             return self.catalog.loadTable(identifier)
-        except Py4JJavaError as error:
-            if exception_name(error) in _ABSENT:
+        except Exception as error:
+            thrown = java_exception(error)
+            if thrown is not None and exception_name(thrown) in _ABSENT:
                 return None
             raise
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from ccpr.base.errors import require
 from ccpr.base.maven import Jar, NoJar
 from ccpr.lake.errors import IcebergFailed, IcebergJarMissing, LakeConflict
+from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import BadName
 
 JAR_FOLDER = "CCPR_ICEBERG_JARS"  # a folder with the jars, for machines that Maven does not reach
@@ -170,21 +171,40 @@ def running_jvm(java: Callable[[], Path], *, s3: bool) -> IcebergJvm:
 @contextmanager
 def java_errors(subject: str) -> Iterator[None]:
     """What Java raises, as LakeConflict if another writer was first, else as IcebergFailed."""
-    from py4j.protocol import Py4JError, Py4JJavaError
+    from py4j.protocol import Py4JError
 
     try:
         yield
-    except Py4JJavaError as error:
-        name = exception_name(error)
-        message = f"{name}: {error.java_exception.getMessage()}"[:400]
+    except CcprError:
+        raise
+    except Exception as error:
+        thrown = java_exception(error)
+        if thrown is None and not isinstance(error, Py4JError | OSError):
+            raise
+        if thrown is None:
+            raise IcebergFailed(f"the JVM does not answer: {error}"[:400], subject=subject) from error
+        name = exception_name(thrown)
+        message = f"{name}: {thrown.getMessage()}"[:400]
         raise (LakeConflict if name in _TAKEN else IcebergFailed)(message, subject=subject) from error
-    except (Py4JError, OSError) as error:
-        raise IcebergFailed(f"the JVM does not answer: {error}"[:400], subject=subject) from error
 
 
-def exception_name(error: Any) -> str:
-    """Of a Py4JJavaError, without its package."""
-    return str(error.java_exception.getClass().getSimpleName())
+def java_exception(error: BaseException) -> Any:
+    """What Java raised; None if it did not.
+
+    Where the process has a session of Spark, PySpark takes each exception that py4j brings for one of its own JVM, and
+    may raise another one for it: then the one of ours is the context of that.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, Py4JJavaError):
+        found = found.__context__
+    return None if found is None else found.java_exception
+
+
+def exception_name(thrown: Any) -> str:
+    """Of a `java_exception`, without its package."""
+    return str(thrown.getClass().getSimpleName())
 
 
 def catalog_properties(url: str) -> dict[str, str]:

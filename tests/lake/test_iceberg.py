@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+from py4j import java_gateway
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from ccpr.lake import iceberg_jvm
 from ccpr.lake.errors import IcebergFailed, IcebergJarMissing
@@ -44,6 +47,23 @@ def test_pyiceberg_gives_the_rows_of_every_point(iceberg: IcebergPublished, poin
     (keyed,) = (found for (name, _), found in iceberg.snapshots().items() if name == "shop.keyed")
     said = [(marks(one)["ccpr.point"], int(marks(one)["ccpr.at"])) for one in keyed]
     assert said == [(str(one.lsn), one.at.physical) for one in points if str(one.lsn) in dict(said)]
+
+
+def test_a_session_of_spark_in_the_process_does_not_change_what_java_said(
+    iceberg: IcebergPublished, points: list[Point], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark takes exceptions of this JVM for those of its own."""
+    given = java_gateway.get_return_value
+
+    def mistaken(*args: Any, **options: Any) -> Any:
+        try:
+            return given(*args, **options)
+        except Py4JJavaError:
+            raise Py4JError("exceptionString([class of another JVM]) does not exist") from None
+
+    monkeypatch.setattr(java_gateway, "get_return_value", mistaken)
+    iceberg.publish(points[0])
+    iceberg.assert_pinned(points[0])
 
 
 def test_a_folder_may_have_a_name_that_addresses_escape(iceberg: IcebergPublished, points: list[Point]) -> None:
