@@ -250,6 +250,9 @@ class ReplicaSession:
         if not name:
             raise StatementError(1046, "No database selected", "3D000")
         databases = self.databases()
+        if name.lower() not in databases:  # it may be new
+            self._replicas.look_again()
+            databases = self.databases()
         found = databases.get(name.lower())
         if found is None:
             same = [one.shown for one in databases.values() if one.name.lower() == name.lower()]

@@ -8,6 +8,7 @@ import pymysql
 import pytest
 
 from ccpr.config.sql.statement_running import PUBLICATIONS, STATUS
+from ccpr.mysql import replicas
 from ccpr.service.subscriptions import SHOWN
 from tests.mysql.conftest import PASSWORD, Served
 from tests.support.replica import command
@@ -148,8 +149,12 @@ def test_a_drop_that_leaves_snapshots_warns_and_says_what_to_run(served: Served)
     assert "DROP SNAPSHOT IF EXISTS" in told
 
 
-def test_the_statements_of_the_outline_by_who_has_a_login_of_an_account(served: Served) -> None:
-    """`myaccount#root`, as it is printed: without account sys, and so in logical mode."""
+def test_the_statements_of_the_outline_by_who_has_a_login_of_an_account(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`myaccount#root`, as it is printed: without account sys, and so in logical mode. A database is there as soon as
+    it has a point, however seldom the server looks."""
+    monkeypatch.setattr(replicas, "LOOK_SECONDS", float("inf"))
     emulator = served.table.source.emulator
     asked(emulator, "create account myaccount admin_name 'root' identified by '111'", user="dump")
     emulator.upgrade("4.2")
