@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ccpr.base.errors import require
 from ccpr.catalog.refusals import Refusal, bad_request, conflict, exists, no_table
 from ccpr.catalog.warehouses import Identifier, LiveView, Warehouse, loaded
-from ccpr.lake.iceberg import AT
+from ccpr.lake.iceberg import AT, VERSION
 from ccpr.lake.lake_catalog import new_folder
 from ccpr.mirror.errors import StoreFailed
 from ccpr.state.table_pointers import PointerMove, TablePointer
@@ -170,7 +170,7 @@ def _written(
     folder = warehouse.folder_of(metadata.location)
     number = _NUMBER.search(before.metadata) if before is not None and base is not None else None
     name = f"{folder}/metadata/{int(number[1]) + 1 if number else 0:05}-{uuid.uuid4()}.metadata.json"
-    pointer = TablePointer(str(metadata.table_uuid), *table, name, _point_of(metadata))
+    pointer = TablePointer(str(metadata.table_uuid), *table, name, _point_of(metadata), version=_version_of(metadata))
     if isinstance(metadata, TableMetadataV3) and metadata.next_row_id is None:  # pyiceberg only reads it
         numbered = ((one.first_row_id or 0) + (one.added_rows or 0) for one in metadata.snapshots)
         metadata = metadata.model_copy(update={"next_row_id": max(numbered, default=0)})
@@ -182,6 +182,12 @@ def _written(
         own = warehouse.store.location(f"{folder}/metadata/")
         unneeded = tuple(f"{folder}/metadata/{one.removeprefix(own)}" for one in old if one.startswith(own))
     return _Written(PointerMove(before if base is not None else None, pointer), content, unneeded)
+
+
+def _version_of(metadata: "TableMetadata") -> int | None:
+    snapshot = metadata.current_snapshot()
+    said = None if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties.get(VERSION)
+    return int(said) if said and said.isdecimal() and len(said) < 20 else None
 
 
 def _point_of(metadata: "TableMetadata") -> int | None:

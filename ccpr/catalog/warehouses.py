@@ -10,7 +10,8 @@ Source: decision lake-catalog.
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any, Protocol
@@ -26,7 +27,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.store import is_name
 from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.log import CcprLog
-from ccpr.state.table_pointers import TablePointer, TablePointers
+from ccpr.state.table_pointers import PointerMove, TablePointer, TablePointers
 from ccpr.state.targets import Target
 
 NEWEST = "newest"
@@ -66,11 +67,18 @@ class Warehouse:
         return folder
 
     def content(self, pointer: TablePointer) -> bytes | None:
-        """Of the metadata file; None if it is gone. Raises StoreFailed."""
+        """Of the metadata file; None if it is gone or damaged. Raises StoreFailed."""
         found = self.files.get((self.store.url, pointer.metadata))
         if found is None and (stored := self.store.read(pointer.metadata)) is not None:
-            self.keep(pointer.metadata, found := stored.to_pybytes())
+            with suppress(ValueError):
+                json.loads(content := stored.to_pybytes())
+                self.keep(pointer.metadata, found := content)
         return found
+
+    def note_lost(self, pointer: TablePointer) -> None:
+        """Its metadata file is gone: the next sync of the lake shall look at the table."""
+        if pointer.version is not None:
+            self.pointers.move([PointerMove(pointer, replace(pointer, version=None))])
 
     def keep(self, name: str, content: bytes) -> None:
         """In memory, of a metadata file."""
@@ -114,7 +122,9 @@ class LiveView:
         pointer, warehouse = self.tables().get(table), self._warehouse
         if pointer is None:
             raise no_table(".".join(table))
-        if (content := warehouse.content(pointer)) is None:
+        content = warehouse.content(pointer)
+        if content is None:
+            warehouse.note_lost(pointer)
             raise no_table(".".join(table), "has lost its metadata file: the next sync of the lake writes it anew")
         return loaded(warehouse.store.location(pointer.metadata), content)
 
@@ -141,7 +151,10 @@ class PinnedView:
             raise no_table(name, "is not shown at that point")
         folder, version = found
         for pointer in self._warehouse.pointers.all():
-            if pointer.folder == folder and (metadata := self._warehouse.metadata(pointer)) is not None:
+            metadata = self._warehouse.metadata(pointer) if pointer.folder == folder else None
+            if pointer.folder == folder and metadata is None:
+                self._warehouse.note_lost(pointer)
+            elif metadata is not None:
                 for snapshot in reversed(metadata.get("snapshots", ())):
                     if snapshot.get("summary", {}).get(VERSION) == str(version):
                         content = json.dumps(at_snapshot(metadata, snapshot), separators=(",", ":")).encode()

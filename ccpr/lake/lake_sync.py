@@ -116,6 +116,8 @@ class LakeSync:
     later : its points that are later than a time, oldest first.
     watermark : up to which the replica is complete. Times are nanoseconds by the upstream's clock.
     iceberg : opens the lake's Iceberg tables, when there is something to do with them; None if it has none.
+    shown : by the folder of an Iceberg table, the version of the lake's log that the catalog shows; None where asking
+        for all of them is not cheap.
     """
 
     def __init__(
@@ -127,9 +129,10 @@ class LakeSync:
         watermark: int,
         retention: Retention,
         iceberg: OpenIceberg | None = None,
+        shown: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
         self.lake, self.scope, self.newest, self.later = lake, scope, newest, later
-        self.watermark, self.retention, self._open = watermark, retention, iceberg
+        self.watermark, self.retention, self._open, self._shown = watermark, retention, iceberg, shown
         self._tables: IcebergTables | None = None
         self._ends = ExitStack()
         self.catalog = LakeCatalog(lake)
@@ -140,6 +143,7 @@ class LakeSync:
         self.failed: dict[int, LaggingTargetTable] = {}
         self._versions: dict[str, int] = {}
         self._due: dict[int, LakeTableState] = {}  # tables that get a checkpoint, by logical id
+        self._stale: frozenset[str] = frozenset()
         self._last = False  # whether the point that is published is the last one
         # What makes a table be looked at again, although its rows are the same.
         self._reading = f"{lake.reading.invalid_text.value} {lake.reading.zero_dates.value} {NEWEST}"
@@ -212,6 +216,7 @@ class LakeSync:
         self._look_back(point)
         self.failed = {}
         self._versions = self.contents.folder_versions()
+        self._stale = self._other_version()
         wanted = self._wanted(found)
         gone = [one for one in self.contents.tables.values() if self._is_gone(one, found, wanted)]
         folders = self._folders(wanted, gone)
@@ -312,7 +317,17 @@ class LakeSync:
             and not entry.behind
             and entry.reading == self._reading
             and entry.name == ref.qualified_name
+            and entry.folder not in self._stale
         )
+
+    def _other_version(self) -> frozenset[str]:
+        """Folders of tables of which the catalog shows another version than the lake, as after one of the two was
+        restored, or a metadata file was lost."""
+        if self._shown is None:
+            return frozenset()
+        shown = self._shown()
+        live = (one for one in self.contents.tables.values() if not one.dropped)
+        return frozenset(one.folder for one in live if shown.get(one.folder) != one.version)
 
     def _published(
         self, point: PointToPublish, ref: TableRef, entry: CatalogEntry | None, folder: str, *, again: bool

@@ -40,6 +40,7 @@ from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import GlobalPoint
 from ccpr.state.settings import TargetSettings
 from ccpr.state.subscription import Subscription, check_subscription_name
+from ccpr.state.table_pointers import TablePointers
 from ccpr.state.targets import Target
 
 
@@ -274,10 +275,12 @@ def opened_sync(
         Retention(options.keep or 0, options.keep_for or 0) if own else Retention.of(under.subscription.settings)
     )
     scope = LakeScope(target.source_database, options.patterns)
-    opened = None
+    opened = shown = None
     if options.has_iceberg:
         opened = partial(_iceberg_tables, workspace, under.subscription.name, target)
-    return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention, opened)
+    if options.has_iceberg and not options.catalog:
+        shown = TablePointers(workspace.log.engine, target.task_id, target.name).shown
+    return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention, opened, shown)
 
 
 @contextmanager

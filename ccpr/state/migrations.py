@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from ccpr.state.database import create_engine, exclusive, place, repeatable, typed
 from ccpr.state.errors import StateUnreadable
-from ccpr.state.tables import LONG_TEXT, METADATA, create_tables, versions
+from ccpr.state.tables import LONG_TEXT, METADATA, create_tables, iceberg_tables, versions
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 OLDEST = 10  # of release 0.2.0, which migrates those before
 VIEW = "mo_sync_configs"
 # As docs/requirements.md N1 and O3 have it.
@@ -111,10 +111,16 @@ def _to_12(connection: sa.Connection) -> None:
     _add(connection, "ccpr_relay_users", f"limits {text}")
 
 
+def _to_13(connection: sa.Connection) -> None:
+    """Which version of the lake's log an Iceberg table shows. What is there has null: it is looked at once."""
+    if sa.inspect(connection).has_table(iceberg_tables.name):
+        _add(connection, iceberg_tables.name, "log_version BIGINT")
+
+
 def _add(connection: sa.Connection, table: str, column: str) -> None:
     if column.split()[0] not in {one["name"] for one in sa.inspect(connection).get_columns(table)}:
         connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column}")
 
 
 # Steps to each version after OLDEST, by its number. A step may run twice.
-_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {11: _to_11, 12: _to_12}
+_STEPS: Mapping[int, Callable[[sa.Connection], None]] = {11: _to_11, 12: _to_12, 13: _to_13}

@@ -20,6 +20,7 @@ class TablePointer:
     metadata : its file, below the lake.
     at : time of the newest point that changed it, nanoseconds by the upstream's clock; None while it has no snapshot.
     gone : it was dropped; a point before that may still show it.
+    version : of the lake's own log that it shows; None if the publisher has to look.
     """
 
     uuid: str
@@ -28,6 +29,7 @@ class TablePointer:
     metadata: str
     at: int | None = None
     gone: bool = False
+    version: int | None = None
 
     @property
     def folder(self) -> str:
@@ -54,6 +56,7 @@ _FORM = RowForm(
         "metadata": "metadata_file",
         "at": "snapshot_ts",
         "gone": converted("gone", bool, bool),
+        "version": "log_version",
     },
     lambda row: f"Iceberg table {row['database_name']}.{row['table_name']} of task {row['task_id']}",
 )
@@ -70,6 +73,10 @@ class TablePointers(Records):
     def all(self) -> list[TablePointer]:
         """At one moment, those of dropped tables too. Raises StateUnavailable, StateUnreadable."""
         return _FORM.values(self._rows(self._all))
+
+    def shown(self) -> dict[str, int]:
+        """Of each table that is not gone the version that it shows, by its folder. Raises as `all`."""
+        return {one.folder: one.version for one in self.all() if one.version is not None and not one.gone}
 
     @repeatable
     def move(self, moves: Sequence[PointerMove]) -> bool:

@@ -378,6 +378,7 @@ iceberg_tables = sa.Table(  # a row for each Iceberg table of a lake
     sa.Column("metadata_file", LONG_TEXT, nullable=False),  # the newest, below the lake
     sa.Column("snapshot_ts", sa.BigInteger),  # time of the point that it shows; null = it has no rows to show yet
     sa.Column("gone", sa.Boolean, nullable=False),  # dropped; older points still show it
+    sa.Column("log_version", sa.BigInteger),  # of the lake's own log, that it shows; null = it must be looked at
 )
 versions = sa.Table("ccpr_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False))
 

@@ -2,6 +2,7 @@
 another writer stops the table."""
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from py4j import java_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.exceptions import NoSuchTableError
 
 from ccpr.lake import iceberg_jvm
 from ccpr.lake.errors import IcebergFailed, IcebergJarMissing
@@ -164,6 +166,36 @@ def test_a_foreign_commit_stops_the_table_alone_until_it_is_rebuilt(
     iceberg.assert_pinned(points[1])
     iceberg.publish(points[2])
     iceberg.assert_pinned(points[2])
+
+
+def test_tables_of_an_older_state_are_brought_to_where_the_lake_is(
+    iceberg: IcebergPublished, points: list[Point], tmp_path: Path
+) -> None:
+    """Also those that no later point changes."""
+    iceberg = replace(iceberg, home=tmp_path / "home", version=3)
+    iceberg.publish(points[0])
+    shutil.copytree(tmp_path / "home", tmp_path / "older")
+    for point in points[1:5]:
+        iceberg.publish(point)
+    shutil.rmtree(tmp_path / "home")
+    (tmp_path / "older").rename(tmp_path / "home")
+    iceberg.publish(points[5])
+    iceberg.assert_pinned(points[5])
+
+
+@pytest.mark.parametrize("content", [None, b"{"], ids=["gone", "damaged"])
+def test_a_lost_metadata_file_is_written_anew_once_a_reader_has_missed_it(
+    iceberg: IcebergPublished, points: list[Point], content: bytes | None
+) -> None:
+    iceberg.publish(points[0])
+    for path in iceberg.folder.glob("shop.keyed/metadata/*.metadata.json"):
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+    with pytest.raises(NoSuchTableError, match="keyed"):
+        iceberg.assert_pinned(points[0])
+    iceberg.publish(points[0])
+    iceberg.assert_pinned(points[0])
 
 
 def test_old_snapshots_leave_with_the_points(iceberg: IcebergPublished, points: list[Point]) -> None:

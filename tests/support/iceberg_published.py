@@ -22,6 +22,7 @@ from ccpr.pipeline.spark.java import find_java
 from ccpr.schema.choices import DdlPolicy
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import TargetSettings
+from ccpr.state.table_pointers import TablePointers
 from ccpr.state.targets import Target
 from tests.support.lake_readers import assert_same_rows, truth
 from tests.support.lakes import TASK, Published
@@ -66,8 +67,7 @@ class IcebergPublished(Published):
 
     @contextmanager
     def catalog(self) -> Iterator[CatalogAddress]:
-        home = self.home or self.folder.with_name(f"{self.folder.name}-home")
-        with Workspace(home) as workspace:
+        with Workspace(self.at_home) as workspace:
             if not workspace.log.rows():
                 workspace.log.insert(replace(a_subscription(NAME), task_id=TASK).to_row(NOW))
                 about = (TASK, LAKE, self.lake().store.url, "", None, TargetSettings(DdlPolicy.FULL), NOW)
@@ -85,9 +85,16 @@ class IcebergPublished(Published):
 
     def sync(self, point: Point, watermark: int | None = None) -> LakeSync:
         found = super().sync(point, watermark)
-        return LakeSync(
-            found.lake, found.scope, found.newest, found.later, found.watermark, found.retention, self.opened
-        )
+        about = (found.lake, found.scope, found.newest, found.later, found.watermark, found.retention)
+        return LakeSync(*about, self.opened, self.shown_versions)
+
+    def shown_versions(self) -> dict[str, int]:
+        with Workspace(self.at_home) as workspace:
+            return TablePointers(workspace.log.engine, TASK, LAKE).shown() if workspace.log.rows() else {}
+
+    @property
+    def at_home(self) -> Path:
+        return self.home or self.folder.with_name(f"{self.folder.name}-home")
 
     def assert_pinned(self, *points: Point) -> None:
         """All tables at each of the points, by pyiceberg, as the catalog pins them."""
