@@ -22,5 +22,5 @@ class LogicalReplica(Replica):
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_what_an_account_reads_equals_the_upstream_at_every_point(seed: int, tmp_path: Path):
-    circumstances = replace(Circumstances.of(seed), account=ACCOUNT, with_indexes=False, partitioned=False)
+    circumstances = replace(Circumstances.of(seed), account=ACCOUNT, with_indexes=False)
     play(History(seed, circumstances, "prepare", plain_names=True), tmp_path, replica_of=LogicalReplica, logical=True)

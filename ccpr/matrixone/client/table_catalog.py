@@ -82,16 +82,14 @@ def read_catalog(
     catalog = tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, created_rows, at=at, with_ddl=with_ddl)
     if not catalog.partitioned:
         return catalog
-    if publication.is_own:
-        parted = {table.id: table.name for table in catalog.tables if table.name in catalog.partitioned}
-        return replace(catalog, unlisted=dict.fromkeys(parted, "a partitioned table is read by its objects only"))
     owners = _read_owners(session, publication, database, at)
     tables, unknown = with_partitions(catalog.tables, catalog.partitioned, owners)
     names = {table.id: table.name for table in tables}
     capitals = {
         table.id: "the upstream takes a snapshot of a single table by its name in lower case"
         for table in tables
-        if any(name != name.lower() for name in (table.name, *(names[part.id] for part in table.partitions)))
+        if not publication.is_own
+        and any(name != name.lower() for name in (table.name, *(names[part.id] for part in table.partitions)))
     }
     return replace(catalog, tables=tables, unlisted=capitals | unknown)
 

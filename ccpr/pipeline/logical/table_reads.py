@@ -178,6 +178,8 @@ def _read_of(
         return RowRead(whole or "it is new", count_at(session, table, ref.name))
     if not same_definition(before.table, table):
         return RowRead("it is defined differently", count_at(session, table, ref.name))
+    if before.table.partitions != table.partitions:  # a difference does not tell their rows
+        return RowRead("it has other partitions", count_at(session, table, ref.name))
     known = iteration.memory.context.capabilities
     is_old = not (known and known.branch_diffs)
     if is_old and not _told_before_4_2(before.table, table):
@@ -203,9 +205,9 @@ def _read_of(
 
 
 def _told_before_4_2(before: Table, table: Table) -> bool:
-    """Whether the differences of mid-2026 were tried with all types of the table, and it has the name that it had: with
-    others they are wrong, or never come (docs/upstream.md, "Differences of rows")."""
-    return before.qualified_name == table.qualified_name and all(
+    """Whether the differences of mid-2026 were tried with all types of the table, and it has the name that it had and
+    no partitions: of others they are wrong, or never come (docs/upstream.md, "Differences of rows")."""
+    return (before.qualified_name, table.partitions) == (table.qualified_name, ()) and all(
         column.type.oid in _TOLD_BEFORE_4_2 and not column.labels for column in table.user_columns
     )
 

@@ -47,6 +47,7 @@ class TableEntry:
     index_rows : by index name, for each row of this table the number of its row in the index table, or `NO_ROW`.
     partitions : of a partitioned table, the hidden tables by partition name; they have its objects.
     partition_rows : by partition name, as `index_rows`.
+    lost : rows that went with their partition.
     part_suffix : of a partitioned table, what the names of its partitions end with.
     parent : of a hidden table, the table that it belongs to, as far as the catalog says so.
     next_seqnum, next_fake_key, next_auto : never assigned twice; the last is of the AUTO_INCREMENT column, or of a
@@ -66,6 +67,7 @@ class TableEntry:
     index_rows: dict[str, np.ndarray] = field(default_factory=dict)
     partitions: dict[str, "TableEntry"] = field(default_factory=dict)
     partition_rows: dict[str, np.ndarray] = field(default_factory=dict)
+    lost: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     part_suffix: str = ""
     parent: "TableEntry | None" = None
     next_seqnum: int = 0

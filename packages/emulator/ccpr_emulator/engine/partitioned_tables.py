@@ -91,4 +91,5 @@ class PartitionedTables(Tables):
         if len(alive):
             entry.forget_keys(alive)
             entry.last_delete = self.clock.last
+            entry.lost = np.union1d(entry.lost, alive)
             entry.stored.delete(entry.definition, alive, self.clock.last, by_cn=False)

@@ -45,8 +45,15 @@ class _Side:
         return self.entry.stored.visible(self.tick)
 
     def values(self, rows: np.ndarray, columns: Iterable[Column]) -> list[tuple[Any, ...]]:
+        """As they are compared: with one zero."""
         table = self.entry.stored.values(rows, list(columns))
-        return list(zip(*(map(repr, column.to_pylist()) for column in table.columns), strict=True))
+        return list(zip(*(map(_compared, column.to_pylist()) for column in table.columns), strict=True))
+
+
+def _compared(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_compared, value))
+    return repr(value or 0.0) if isinstance(value, float) else repr(value)
 
 
 def kind_of(words: tuple[str, str, str]) -> str | None:
@@ -96,7 +103,7 @@ def _difference(target: _Side, base: _Side, *, is_old: bool) -> ResultSet:
     columns = target.definition.user_columns
     _check_columns(target, base)
     if is_old:
-        _fail_as_before_4_2(columns)
+        _fail_as_before_4_2(target.entry, columns)
     names = (f"diff {target.definition.name} against {base.definition.name}", "flag")
     heads = [ResultColumn(name, VAR_STRING, UTF8) for name in names]
     heads += [ResultColumn(column.name.lower(), mysql_type(column), charset(column)) for column in columns]
@@ -119,6 +126,7 @@ def _changes(target: _Side, base: _Side) -> Iterator[tuple[_Side, str, np.ndarra
         return
     older, newer = sorted((target, base), key=lambda side: side.tick)
     gone, come = np.setdiff1d(older.rows, newer.rows), np.setdiff1d(newer.rows, older.rows)
+    gone = np.setdiff1d(gone, newer.entry.lost)  # what went with a partition is not told
     key, columns = (newer.definition.key,), newer.definition.user_columns
     old = dict(zip(newer.values(gone, key), newer.values(gone, columns), strict=True))
     new = dict(zip(newer.values(come, key), newer.values(come, columns), strict=True))
@@ -176,7 +184,9 @@ def _check_columns(target: _Side, base: _Side) -> None:
             raise internal(f"schema compatibility check: column '{column.name}' has different type attributes")
 
 
-def _fail_as_before_4_2(columns: Iterable[Column]) -> None:
+def _fail_as_before_4_2(entry: TableEntry, columns: Iterable[Column]) -> None:
+    if entry.partitions:
+        raise StatementError(1105, "internal error: panic not implemented: ")
     kinds = {column.type.oid for column in columns}
     if types.ENUM in kinds:
         raise NeverAnswered
