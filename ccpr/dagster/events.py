@@ -18,11 +18,10 @@ from ccpr.dagster.keys import Runless
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.object_rows import ObjectDiff
 from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.plan import sums_by_table
-from ccpr.schema.table_changes import ChangeKind
+from ccpr.schema.table_changes import CatalogChange, ChangeKind
 
 STEPS = UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_TABLES, TARGET_DATABASES = (
     "upstream_snapshots",
@@ -111,21 +110,27 @@ def snapshot_taken(record: IterationRecord) -> StepEvent:
 def catalog_read(record: IterationRecord) -> StepEvent:
     snapshot, diff = record.snapshot, record.catalog
     assert diff is not None
-    kinds = [change.kind for change in diff.changes]
     shown = {
         metadata.TABLES_TOTAL: sum(table.kind is not Kind.INDEX for table in diff.tables.values()),
-        **{f"tables_{kind.value}": kinds.count(kind) for kind in ChangeKind},
-        metadata.DDL_DIFF: metadata.ddl_diff(diff.changes),
-        metadata.CHANGES: metadata.table(
-            ({"table": change.table.qualified_name, "change": change.kind.value} for change in diff.changes),
-            {"table": "string", "change": "string"},
-        ),
+        **changes_shown(diff.changes),
         metadata.UNREPLICATED: metadata.table(
             ({"name": name, "relkind": kind} for name, kind in diff.unreplicated),
             {"name": "string", "relkind": "string"},
         ),
     }
     return StepEvent(CATALOG_DDL, snapshot.lsn, snapshot.at, shown)
+
+
+def changes_shown(changes: Sequence[CatalogChange]) -> dict[str, Any]:
+    kinds = [change.kind for change in changes]
+    return {
+        **{f"tables_{kind.value}": kinds.count(kind) for kind in ChangeKind},
+        metadata.DDL_DIFF: metadata.ddl_diff(changes),
+        metadata.CHANGES: metadata.table(
+            ({"table": change.table.qualified_name, "change": change.kind.value} for change in changes),
+            {"table": "string", "change": "string"},
+        ),
+    }
 
 
 def objects_listed(record: IterationRecord) -> StepEvent:
@@ -139,7 +144,7 @@ def objects_listed(record: IterationRecord) -> StepEvent:
         metadata.TOMBSTONES_ADDED: tombstones.num_rows,
         metadata.ADDED_MB: metadata.megabytes(pc.sum(diff.added.column("size")).as_py() or 0),
         **_rows(record),
-        metadata.BY_TABLE: _by_table(diff, record.catalog.tables),
+        metadata.BY_TABLE: by_table(sums_by_table(diff.added), sums_by_table(diff.removed), record.catalog.tables),
     }
     if reads := record.listed.reads:
         names = {number: record.catalog.named[number].qualified_name for number in reads}
@@ -200,8 +205,10 @@ def _rows(record: IterationRecord) -> dict[str, int]:
     return {metadata.COPIED_ROWS: rows - deletes, metadata.COPIED_DELETES: deletes}
 
 
-def _by_table(diff: ObjectDiff, tables: Mapping[int, Table]) -> dg.TableMetadataValue:
-    added, removed = sums_by_table(diff.added), sums_by_table(diff.removed)
+def by_table(
+    added: Mapping[int, tuple[int, int]], removed: Mapping[int, tuple[int, int]], tables: Mapping[int, Table]
+) -> dg.TableMetadataValue:
+    """`added`, `removed`: objects and their bytes, by table id."""
     rows = (
         {
             "table": tables[table_id].qualified_name if table_id in tables else f"dropped table {table_id}",

@@ -17,7 +17,7 @@ from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGra
 from dagster_shared.record import replace
 
 from ccpr.dagster.metadata import COLUMN_LINEAGE, OWN_KEY
-from ccpr.dagster.verdicts import verdict_key
+from ccpr.dagster.verdicts import store_values, verdict_key
 from ccpr.state.database import batches
 
 Runless = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation  # all that can be reported
@@ -115,8 +115,7 @@ def _remember(instance: dg.DagsterInstance, found: "_Keys", prefix: tuple[str, .
         # What is another table's key now has that one's events.
         moved = {old: now[ours] for ours in changed if (old := before.of(ours)) not in found.own}
         _move(instance, moved)
-        for ours in changed:  # one a statement: of several, those that are new are lost beside one that is not
-            storage.set_cursor_values({_stored_as(ours): json.dumps(now[ours].path)})
+        store_values(instance, {_stored_as(ours): json.dumps(now[ours].path) for ours in changed})
         _move(instance, moved)  # what was reported meanwhile
     storage.set_cursor_values({_NAMED: found.digest})
 

@@ -1,7 +1,7 @@
 """What a subscription has now, for a Dagster that has not seen how it came: one that ran before there was a UI, or that
 `ccpr run` runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -9,34 +9,83 @@ import dagster as dg
 
 from ccpr.dagster import metadata
 from ccpr.dagster.applied_shown import tables_shown
-from ccpr.dagster.events import APPLIED_TABLES, MIRROR, StepEvent
+from ccpr.dagster.events import (
+    APPLIED_TABLES,
+    CATALOG_DDL,
+    COPIED_OBJECTS,
+    MIRROR,
+    OBJECT_DIFFS,
+    UPSTREAM_SNAPSHOTS,
+    StepEvent,
+    by_table,
+    changes_shown,
+)
 from ccpr.dagster.health import utc
 from ccpr.dagster.keys import Runless
 from ccpr.matrixone.schema import Kind
+from ccpr.schema.table_changes import diff_catalogs
 from ccpr.service.status import ReadRow
 from ccpr.service.workspace import Workspace
+from ccpr.state.log import SubscriptionRecords
 from ccpr.state.log_rows import LogRow
+from ccpr.state.point_rows import TablePoint
 
 
 def present_events(workspace: Workspace, row: LogRow) -> Iterator[Runless]:
-    """`applied_tables` and `mirror` as the newest point has them; nothing before the first. Raises StateUnreadable,
-    StateUnavailable."""
+    """The steps of the iteration that made the newest point, by the catalog database; nothing before the first. What
+    it changed is left out if the point before it has gone. Raises StateUnreadable, StateUnavailable."""
     history = workspace.of(row).history
     newest, current = history.newest(), ReadRow.of(row).context.current
     if newest is None:
         return
-    refs = [point.ref for point in history.tables(newest.lsn).values() if point.ref is not None]
+    tables = history.tables(newest.lsn)
+    refs = [point.ref for point in tables.values() if point.ref is not None]
+    total = {metadata.TABLES_TOTAL: sum(ref.kind is not Kind.INDEX for ref in refs)}
+    copied = {
+        metadata.OBJECTS_COPIED: newest.objects_copied,
+        metadata.COPIED_MB: metadata.megabytes(newest.bytes_copied),
+    }
     shown = {
         metadata.NEWEST_POINT: newest.lsn,
-        metadata.TABLES_TOTAL: sum(ref.kind is not Kind.INDEX for ref in refs),
+        **total,
         metadata.OBJECTS_TOTAL: sum(ref.objects for ref in refs),
         metadata.TOTAL_MB: metadata.megabytes(sum(ref.bytes for ref in refs)),
     }
     if current is not None and current.taken_at is not None:
         shown[metadata.CURRENT_AS_OF] = dg.MetadataValue.timestamp(utc(current.taken_at))
-    for asset, more in ((APPLIED_TABLES, {metadata.TABLES: tables_shown(refs)}), (MIRROR, {})):
-        event = StepEvent(asset, newest.lsn, newest.at, {**shown, **more})
-        yield from event.runless(row.subscription_name)
+    taken = {metadata.SNAPSHOT_NAME: newest.snapshot, metadata.SNAPSHOT_TS_NANOSECONDS: newest.at.physical}
+    catalog, objects = dict[str, Any](), dict[str, Any]()
+    if newest.lsn == 0 or history.head().oldest_point != newest.lsn:
+        catalog, objects = _changes(workspace.of(row), newest.lsn, tables)
+    changed = {metadata.POINT_MADE: True, metadata.TABLES_CHANGED: newest.tables_changed}
+    for asset, found in (
+        (UPSTREAM_SNAPSHOTS, taken),
+        (CATALOG_DDL, {**total, **catalog}),
+        (OBJECT_DIFFS, objects),
+        (COPIED_OBJECTS, copied),
+        (APPLIED_TABLES, {**shown, **changed, **copied, metadata.TABLES: tables_shown(refs)}),
+        (MIRROR, shown),
+    ):
+        yield from StepEvent(asset, newest.lsn, newest.at, found).runless(row.subscription_name)
+
+
+def _changes(
+    records: SubscriptionRecords, lsn: int, tables: Mapping[int, TablePoint]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a point changed in the catalog, and which objects of the tables that it has came and went with it."""
+    changed = records.history.changed(lsn)
+    before = records.history.tables(lsn - 1, only=list(changed))
+    changes = diff_catalogs(
+        (point.table for point in before.values()), (point.table for point in changed.values() if point.ref is not None)
+    )
+    added, removed = records.ledger.changes(lsn)
+    objects = {
+        metadata.OBJECTS_ADDED: sum(count for count, _ in added.values()),
+        metadata.OBJECTS_REMOVED: sum(count for count, _ in removed.values()),
+        metadata.ADDED_MB: metadata.megabytes(sum(size for _, size in added.values())),
+        metadata.BY_TABLE: by_table(added, removed, {number: point.table for number, point in tables.items()}),
+    }
+    return changes_shown(changes), objects
 
 
 def changed_last(workspace: Workspace, row: LogRow) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from ccpr.dagster import events
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.keys import Runless
 from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.present import present_events
 from ccpr.dagster.replica_health import read_health
 from ccpr.dagster.reporting import changed, health_events
 from ccpr.dagster.reporting import report as publish
-from ccpr.dagster.tables import report_tables
+from ccpr.dagster.tables import newest_reported, report_tables
 from ccpr.dagster.target_health import read_targets, target_databases_event, target_events
 from ccpr.dagster.target_tables import report_target_tables
 from ccpr.matrixone.errors import CcprError
@@ -87,7 +88,7 @@ class DagsterReporter(Listener):
     def iteration_ended(self, record: IterationRecord, mirror: Mirror, seconds: float) -> None:
         assert record.listed is not None  # it has ended
         rows = record.listed.diff.added.num_rows + record.listed.diff.removed.num_rows
-        self._put(rows, lambda: _runless(events.events_of(record, mirror), record.subscription))
+        self._put(rows, lambda: self._ended(record, mirror))
         self._put(0, lambda: self._state_of(record.subscription))
 
     def target_synced(self, row: LogRow, outcome: TargetOutcome) -> None:
@@ -166,6 +167,17 @@ class DagsterReporter(Listener):
             if self.loop.ending.is_set():
                 self._waiting.clear()
 
+    def _ended(self, record: IterationRecord, mirror: Mirror) -> Iterable[Runless]:
+        """Of an idle iteration what made its point, too, if that was not reported: it ran before."""
+        name = record.subscription
+        if record.copied is None:
+            with suppress(CcprError):
+                row = self._workspace.log.row(name)
+                if newest_reported(self._instance, [row.task_id]).get(row.task_id) != record.ended.newest_point:
+                    yield from present_events(self._workspace, row)
+        for step in events.events_of(record, mirror):
+            yield from step.runless(name)
+
     def _state_of(self, subscription: str) -> Iterable[Runless]:
         """How the subscription is, and its tables; nothing where the state cannot be read now."""
         with suppress(CcprError):
@@ -204,7 +216,3 @@ class DagsterReporter(Listener):
         if new := sorted(names - present):
             self._instance.add_dynamic_partitions(SUBSCRIPTIONS.name, new)
         return ()
-
-
-def _runless(shown: Iterable[events.StepEvent], subscription: str) -> Iterable[Runless]:
-    return [event for step in shown for event in step.runless(subscription)]

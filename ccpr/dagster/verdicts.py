@@ -35,5 +35,13 @@ def news_of(known: Mapping[str, str], found: Mapping[str, _Judged]) -> dict[str,
 
 def remember(instance: dg.DagsterInstance, news: Mapping[str, Judged]) -> None:
     """They have been reported."""
-    if news:
-        instance.daemon_cursor_storage.set_cursor_values({key: health.verdict for key, health in news.items()})
+    store_values(instance, {key: health.verdict for key, health in news.items()})
+
+
+def store_values(instance: dg.DagsterInstance, values: Mapping[str, str]) -> None:
+    """Dagster's own call takes new keys or known ones: of both, it loses the new ones."""
+    storage = instance.daemon_cursor_storage
+    known = storage.get_cursor_values(set(values)) if values else {}
+    for part in ({key: values[key] for key in known}, {key: values[key] for key in values if key not in known}):
+        if part:
+            storage.set_cursor_values(part)

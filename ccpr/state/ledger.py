@@ -151,6 +151,21 @@ class Ledger(Records):
         for table_id in gone:
             end(table_id)
 
+    def changes(self, lsn: int) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
+        """By table id, how many objects a point added and removed, and their bytes. What it removed is known as long as
+        the point before it is there."""
+
+        def counted(*of_point: sa.ColumnElement[bool]) -> dict[int, tuple[int, int]]:
+            size = sa.func.coalesce(sa.func.sum(objects.c.size), 0)
+            named = references.outerjoin(
+                objects, self._mine(objects) & (objects.c.object_name == references.c.object_name)
+            )
+            query = sa.select(references.c.table_id, sa.func.count(), size).select_from(named)
+            rows = self._rows(query.where(self._mine(references), *of_point).group_by(references.c.table_id))
+            return {table_id: (count, int(total)) for table_id, count, total in rows}
+
+        return counted(references.c.from_lsn == lsn), counted(references.c.until_lsn == lsn)
+
     def point_sizes(self, points: Sequence[int]) -> dict[int, PointSize]:
         """By lsn. An object that several tables share counts once, for all points from the first to the last that has
         it.

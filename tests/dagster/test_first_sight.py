@@ -1,14 +1,28 @@
 """A subscription that ran before there was a Dagster: one look at it, and all is there."""
 
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
 import dagster as dg
+import pyarrow.compute as pc
 import pytest
 
 from ccpr.dagster import metadata, tables
-from ccpr.dagster.events import APPLIED_TABLES, MIRROR, TARGET_DATABASES
+from ccpr.dagster.events import (
+    APPLIED_TABLES,
+    CATALOG_DDL,
+    COPIED_OBJECTS,
+    MIRROR,
+    OBJECT_DIFFS,
+    TARGET_DATABASES,
+    UPSTREAM_SNAPSHOTS,
+    events_of,
+)
 from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, TARGET_CURRENT, health_key
+from ccpr.dagster.verdicts import known_verdicts, store_values
+from ccpr.pipeline.driver import drive
+from ccpr.service.workspace import Workspace
 from ccpr_emulator.engine.storage import Storage
 from tests.dagster.test_failed_runs import tick
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, page, storage
@@ -69,3 +83,38 @@ def test_all_tables_with_rows_and_times_targets_and_health_are_there_after_one_l
     assert passed(instance, dg.AssetKey(HEALTH), REPLICA_CURRENT)
     assert passed(instance, health_key(NAME), REPLICA_CURRENT)
     assert passed(instance, health_key(NAME, "db"), TARGET_CURRENT)
+
+
+def test_each_step_of_an_iteration_that_no_run_made_shows_what_a_run_would(
+    storage: Storage, instance: dg.DagsterInstance
+) -> None:
+    ccpr("run", NAME)
+    storage.create_table(DATABASE, "c", {"n": "int not null", "v": "varchar(20)"}, primary_key=["n"])
+    storage.drop_table(DATABASE, "b")
+    insert(storage, 500, table="c")
+    with storage.begin() as transaction:
+        transaction.delete(DATABASE, "a", pc.field("n") < 30)
+    with closing(Workspace()) as workspace, workspace.iteration(NAME) as iteration:
+        steps = {step.asset: step for step in events_of(drive(iteration), iteration.mirror)}
+    tick(instance)
+    tick(instance)
+    steps_shown = {
+        UPSTREAM_SNAPSHOTS: {metadata.SNAPSHOT_NAME, metadata.SNAPSHOT_TS_NANOSECONDS},
+        CATALOG_DDL: {metadata.TABLES_TOTAL, "tables_created", "tables_dropped", metadata.DDL_DIFF, metadata.CHANGES},
+        OBJECT_DIFFS: {metadata.OBJECTS_ADDED, metadata.OBJECTS_REMOVED, metadata.ADDED_MB, metadata.BY_TABLE},
+        COPIED_OBJECTS: {metadata.OBJECTS_COPIED, metadata.COPIED_MB},
+        APPLIED_TABLES: {metadata.POINT_MADE, metadata.TABLES_CHANGED, metadata.OBJECTS_COPIED, metadata.TABLES},
+    }
+    for asset, names in steps_shown.items():
+        found = partition_shown(instance, asset)  # one: the second tick has no news
+        expected = dg.AssetMaterialization(asset, metadata=steps[asset].result().metadata).metadata
+        assert found.keys() >= names
+        assert {name: found[name] for name in found if name in expected} == {
+            name: expected[name].value for name in found if name in expected
+        }, asset
+
+
+def test_a_new_verdict_is_kept_beside_one_that_is_known(instance: dg.DagsterInstance) -> None:
+    store_values(instance, {"a": "1"})
+    store_values(instance, {"a": "2", "b": "3"})
+    assert known_verdicts(instance, ["a", "b"]) == {"a": "2", "b": "3"}
