@@ -5,14 +5,14 @@ subscriptions that ask for it. They read the catalog database and warn; they sta
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import dagster as dg
 
-from ccpr.dagster.health import health_key
-from ccpr.dagster.keys import Runless, prefixed
-from ccpr.dagster.replication import Replication, as_failure
+from ccpr.dagster.health import evaluation, health_key
+from ccpr.dagster.keys import Runless
+from ccpr.dagster.replication import state_check
 from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
-from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.care_status import CopyStatus, DrillStatus, ScrubStatus, care_of, with_care
 from ccpr.service.workspace import Workspace
@@ -69,31 +69,19 @@ class CareHealth:
         )
 
     def event(self) -> dg.AssetCheckEvaluation:
-        return dg.AssetCheckEvaluation(
-            asset_key=health_key(self.subscription),
-            check_name=self.check,
-            passed=not self.trouble,
-            severity=_WARN,
-            description=self.says,
-            metadata=dict(self.shown),
-        )
+        return evaluation(health_key(self.subscription), self.check, self.result())
 
 
 def care_checks(subscription: str, prefix: Sequence[str] = ()) -> list[dg.AssetChecksDefinition]:
     """Of a subscription that has, or is to have, drills, scrubs or second copies."""
-    return [_check(name, description, subscription, prefix) for name, description in _DESCRIPTIONS.items()]
 
+    def read(workspace: Workspace, name: str) -> dg.AssetCheckResult:
+        return care_health(workspace, workspace.log.row(subscription))[name].result()
 
-def _check(name: str, description: str, subscription: str, prefix: Sequence[str]) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=prefixed(health_key(subscription), prefix), name=name, description=description)
-    def check(replication: Replication) -> dg.AssetCheckResult:
-        workspace = replication.workspace
-        try:
-            return care_health(workspace, workspace.log.row(subscription))[name].result()
-        except CcprError as error:
-            raise as_failure(error) from error
-
-    return check
+    return [
+        state_check(health_key(subscription), name, description, prefix, partial(read, name=name))
+        for name, description in _DESCRIPTIONS.items()
+    ]
 
 
 def care_events(instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow]) -> list[Runless]:

@@ -5,7 +5,7 @@ A `StepEvent` is what one stage (`ccpr.pipeline.step_names.Stage`) shows. A run 
 the others report it to the instance.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,13 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from ccpr.dagster import checks, metadata
-from ccpr.dagster.applied_shown import applied_metadata, idle_metadata
 from ccpr.dagster.keys import Runless
+from ccpr.matrixone.definitions import Definitions, Unreadable, Written
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table
+from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.points import TableRef
 from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.plan import sums_by_table
@@ -32,6 +34,7 @@ STEPS = UPSTREAM_SNAPSHOTS, CATALOG_DDL, OBJECT_DIFFS, COPIED_OBJECTS, APPLIED_T
     "target_databases",
 )
 MIRROR = "mirror"
+_LONGEST_STATEMENT = 2000  # in Dagster's event log; `ccpr tables --ddl` shows all
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,15 @@ def objects_copied(record: IterationRecord) -> StepEvent:
 
 
 def applied(outcome: IterationOutcome, mirror: Mirror) -> StepEvent:
-    return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, applied_metadata(outcome, mirror))
+    point, head = mirror.point(), mirror.published_head()
+    shown = {
+        **_numbers(outcome),
+        **({} if head is None or head.oldest_point is None else {metadata.OLDEST_POINT: head.oldest_point}),
+        metadata.TABLES: tables_shown(point.tables.values()),
+        **definitions_metadata(mirror.definitions(point)),
+        **zero_dates_metadata(outcome),
+    }
+    return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, shown)
 
 
 def mirror_made(outcome: IterationOutcome) -> list[StepEvent]:
@@ -188,11 +199,11 @@ def mirror_made(outcome: IterationOutcome) -> list[StepEvent]:
 def idle(outcome: IterationOutcome) -> StepEvent:
     """An iteration that found nothing new: the tables are those of the upstream at a later time. It is a
     materialization of the same data version: what is observed would be mixed with the figures of another iteration, and
-    would not count as fresh."""
+    would not count as fresh. The tables are left out, as none has changed."""
     data = None
     if outcome.newest_point is not None and outcome.newest_point_ts is not None:
         data = outcome.newest_point, outcome.newest_point_ts
-    return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, idle_metadata(outcome), data=data)
+    return StepEvent(APPLIED_TABLES, outcome.lsn, outcome.at, _numbers(outcome), data=data)
 
 
 def _rows(record: IterationRecord) -> dict[str, int]:
@@ -219,3 +230,76 @@ def by_table(
         for table_id in sorted(added.keys() | removed.keys())
     )
     return metadata.table(rows, {"table": "string", "added": "int", "removed": "int", "added_mb": "float"})
+
+
+def _numbers(outcome: IterationOutcome) -> dict[str, Any]:
+    return {
+        **metadata.ages(outcome),
+        metadata.POINT_MADE: outcome.point,
+        **({} if outcome.newest_point is None else {metadata.NEWEST_POINT: outcome.newest_point}),
+        metadata.TABLES_TOTAL: outcome.tables,
+        metadata.TABLES_CHANGED: outcome.tables_changed,
+        metadata.TABLES_QUARANTINED: len(outcome.quarantined),
+        **({metadata.QUARANTINED: "\n".join(map(printable, outcome.quarantined))} if outcome.quarantined else {}),
+        metadata.OBJECTS_COPIED: outcome.objects_copied,
+        metadata.COPIED_MB: metadata.megabytes(outcome.bytes_copied),
+        metadata.OBJECTS_TOTAL: outcome.objects_total,
+        metadata.TOTAL_MB: metadata.megabytes(outcome.bytes_total),
+    }
+
+
+def definitions_metadata(found: Sequence[Definitions]) -> dict[str, dg.TableMetadataValue]:
+    """What the point has besides tables, and what of it could not be read; nothing where there is nothing."""
+
+    def record(database: str, one: Written | Unreadable, statement: str = "", problem: str = "") -> dict[str, str]:
+        place = {"database": database} if len(found) > 1 else {}
+        return {**place, "kind": one.kind, "name": one.name, "statement": statement, "problem": problem}
+
+    def statement(database: str, one: Written) -> str:
+        return ";\n".join(one.statements(database))[:_LONGEST_STATEMENT]
+
+    records = [
+        *(record(each.database, one, statement(each.database, one)) for each in found for one in each.all()),
+        *(record(each.database, one, problem=one.reason) for each in found for one in each.unreadable),
+    ]
+    if not records:
+        return {}
+    columns = dict.fromkeys(records[0], "string")
+    return {metadata.DEFINITIONS: metadata.table(records, columns, lines=["statement"])}
+
+
+def zero_dates_metadata(outcome: IterationOutcome) -> dict[str, dg.TableMetadataValue]:
+    """How often columns have the zero date; nothing where none has. Stored values, as stored rows are."""
+    rows = [
+        {"table": table, "column": column, "values": count}
+        for table, columns in outcome.zero_dates.items()
+        for column, count in columns.items()
+    ]
+    kinds = {"table": "string", "column": "string", "values": "int"}
+    return {metadata.ZERO_DATES: metadata.table(rows, kinds)} if rows else {}
+
+
+def tables_shown(tables: Iterable[TableRef]) -> dg.TableMetadataValue:
+    """The tables of a point, those that changed last first. Stored rows count versions that a tombstone hides."""
+    refs = sorted(tables, key=lambda ref: (-ref.changed_lsn, ref.qualified_name))
+    return metadata.table(
+        (
+            {
+                "table": ref.qualified_name,
+                "kind": ref.kind.value,
+                "changed_at_lsn": ref.changed_lsn,
+                "objects": ref.objects,
+                "stored_rows": ref.rows,
+                "mb": metadata.megabytes(ref.bytes),
+            }
+            for ref in refs
+        ),
+        {
+            "table": "string",
+            "kind": "string",
+            "changed_at_lsn": "int",
+            "objects": "int",
+            "stored_rows": "int",
+            "mb": "float",
+        },
+    )

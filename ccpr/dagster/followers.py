@@ -14,10 +14,9 @@ import dagster as dg
 from ccpr.dagster import metadata
 from ccpr.dagster.events import MIRROR
 from ccpr.dagster.health import REPLICA_CURRENT, Health, error_shown, objective_of, says_of, short, with_names
-from ccpr.dagster.keys import Runless, prefixed
-from ccpr.dagster.replication import Replication, as_failure
+from ccpr.dagster.keys import Runless
+from ccpr.dagster.replication import state_check
 from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
-from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.lag import LagMeter
 from ccpr.service.follower_status import follower_status, unwatched
@@ -69,18 +68,12 @@ def follower_asset(subscription: str, follower: str, database: str, group: str) 
 def follower_check(
     subscription: str, follower: str, database: str, prefix: Sequence[str] = ()
 ) -> dg.AssetChecksDefinition:
-    key = prefixed(follower_key(subscription, follower, database), prefix)
+    def read(workspace: Workspace) -> dg.AssetCheckResult:
+        row = workspace.log.row(subscription)
+        return follower_health(workspace, row, workspace.of(row).followers.get(follower)).result()
 
-    @dg.asset_check(asset=key, name=REPLICA_CURRENT, description=DESCRIPTION)
-    def check(replication: Replication) -> dg.AssetCheckResult:
-        try:
-            row = replication.workspace.log.row(subscription)
-            found = replication.workspace.of(row).followers.get(follower)
-            return follower_health(replication.workspace, row, found).result()
-        except CcprError as error:
-            raise as_failure(error) from error
-
-    return check
+    key = follower_key(subscription, follower, database)
+    return state_check(key, REPLICA_CURRENT, DESCRIPTION, prefix, read)
 
 
 def follower_events(instance: dg.DagsterInstance, workspace: Workspace) -> list[Runless]:

@@ -102,17 +102,22 @@ class Health:
 
     def events(self) -> Iterator[Runless]:
         """For `DagsterInstance.report_runless_asset_event`: the check, and a point of the time series."""
-        yield dg.AssetCheckEvaluation(
-            asset_key=self.key,
-            check_name=self.check,
-            passed=self.current,
-            severity=severity(self.grave),
-            description=self.description,
-            metadata=self.metadata(),
-        )
+        yield evaluation(self.key, self.check, self.result())
         shown = {metadata.IS_CURRENT: 1 if self.current else 0, **self.metadata(), metadata.SAYS: self.says}
         tags = {metadata.SUBSCRIPTION_TAG: self.subscription}
         yield dg.AssetMaterialization(self.key, self.description, metadata=shown, tags=tags)
+
+
+def evaluation(key: dg.AssetKey, check: str, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
+    """The result of a check, without a run."""
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=check,
+        passed=result.passed,
+        severity=result.severity,
+        description=result.description,
+        metadata=result.metadata,
+    )
 
 
 def severity(grave: bool) -> dg.AssetCheckSeverity:

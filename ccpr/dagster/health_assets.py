@@ -2,12 +2,11 @@
 `replication_health/<name>/<target>` of each target. Ticks, runs and services report to them; the checks read the
 catalog database and start nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import dagster as dg
 
 from ccpr.dagster import metadata
-from ccpr.dagster.all_health import read_all_health
 from ccpr.dagster.events import APPLIED_TABLES, MIRROR
 from ccpr.dagster.health import (
     HEALTH,
@@ -18,12 +17,11 @@ from ccpr.dagster.health import (
     health_key,
 )
 from ccpr.dagster.inventory import KnownTarget
-from ccpr.dagster.keys import prefixed
-from ccpr.dagster.replica_health import DESCRIPTION, read_health
-from ccpr.dagster.replication import Replication, as_failure
+from ccpr.dagster.replica_health import DESCRIPTION, read_all_health, read_health
+from ccpr.dagster.replication import state_check
 from ccpr.dagster.target_health import read_targets, with_last_change
-from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
+from ccpr.service.workspace import Workspace
 from ccpr.state.errors import TargetMissing
 
 GROUP = "health"
@@ -76,44 +74,25 @@ def target_asset(subscription: str, target: KnownTarget, group: str) -> dg.Asset
 
 
 def all_health_check(prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
-    return _check(dg.AssetKey(HEALTH), REPLICA_CURRENT, f"For each subscription: {DESCRIPTION}", _of_all, prefix)
+    text = f"For each subscription: {DESCRIPTION}"
+    return state_check(
+        dg.AssetKey(HEALTH), REPLICA_CURRENT, text, prefix, lambda found: read_all_health(found).result()
+    )
 
 
 def health_check(subscription: str, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
-    def read(replication: Replication) -> dg.AssetCheckResult:
-        return read_health(replication.workspace, subscription).result()
+    def read(workspace: Workspace) -> dg.AssetCheckResult:
+        return read_health(workspace, subscription).result()
 
-    return _check(health_key(subscription), REPLICA_CURRENT, DESCRIPTION, read, prefix)
+    return state_check(health_key(subscription), REPLICA_CURRENT, DESCRIPTION, prefix, read)
 
 
 def target_check(subscription: str, target: str, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
-    def read(replication: Replication) -> dg.AssetCheckResult:
-        workspace = replication.workspace
+    def read(workspace: Workspace) -> dg.AssetCheckResult:
         row = workspace.log.row(subscription)
         found = {one.target: one for one in read_targets(workspace, row) if one.target == target}
         for one in with_last_change(workspace, row, found).values():
             return one.result()
         raise TargetMissing("the subscription has no target of that name", subject=f"target {target}")
 
-    return _check(health_key(subscription, target), TARGET_CURRENT, TARGET_DESCRIPTION, read, prefix)
-
-
-def _of_all(replication: Replication) -> dg.AssetCheckResult:
-    return read_all_health(replication.workspace).result()
-
-
-def _check(
-    key: dg.AssetKey,
-    name: str,
-    description: str,
-    read: Callable[[Replication], dg.AssetCheckResult],
-    prefix: Sequence[str],
-) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=prefixed(key, prefix), name=name, description=description)
-    def check(replication: Replication) -> dg.AssetCheckResult:
-        try:
-            return read(replication)
-        except CcprError as error:
-            raise as_failure(error) from error
-
-    return check
+    return state_check(health_key(subscription, target), TARGET_CURRENT, TARGET_DESCRIPTION, prefix, read)

@@ -6,9 +6,8 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.dagster.health import objective_of, objective_seconds
-from ccpr.dagster.tables import DescribedColumn, shown_columns
+from ccpr.dagster.tables import DescribedColumn, copy_database, has_copy, shown_columns
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table, integer_of, text_of
 from ccpr.matrixone.sql.quoting import printable

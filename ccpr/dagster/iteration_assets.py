@@ -4,7 +4,7 @@ stage of the iteration that its run has open (`ccpr.dagster.step`); they run in 
 `prefix` is of the project's asset keys (`ccpr.dagster.keys`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import dagster as dg
 
@@ -49,6 +49,23 @@ def _key(prefix: Sequence[str], name: str) -> dg.AssetKey:
     return dg.AssetKey([*prefix, name])
 
 
+def _asset(
+    prefix: Sequence[str], name: str, after: Sequence[str], kinds: set[str], description: str, check: str = ""
+) -> Callable[[Callable[..., object]], dg.AssetsDefinition]:
+    """Of a step, which comes after others. `check`: the name of the blocking one that it has."""
+    key = _key(prefix, name)
+    return dg.asset(
+        key=key,
+        partitions_def=SUBSCRIPTIONS,
+        deps=[_key(prefix, one) for one in after],
+        output_required=False,
+        check_specs=[blocking_check(check, key)] if check else None,
+        group_name=GROUP,
+        kinds=kinds,
+        description=description,
+    )
+
+
 def build_upstream_database(prefix: Sequence[str] = ()) -> dg.AssetSpec:
     return dg.AssetSpec(
         _key(prefix, UPSTREAM_DATABASE),
@@ -61,14 +78,12 @@ def build_upstream_database(prefix: Sequence[str] = ()) -> dg.AssetSpec:
 def build_upstream_snapshots(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Step 1: a snapshot upstream, which opens the iteration."""
 
-    @dg.asset(
-        key=_key(prefix, events.UPSTREAM_SNAPSHOTS),
-        partitions_def=SUBSCRIPTIONS,
-        deps=[_key(prefix, UPSTREAM_DATABASE)],
-        output_required=False,
-        group_name=GROUP,
-        kinds={"matrixone"},
-        description="A snapshot of the upstream database, and its time by the upstream's clock. Materializing it opens "
+    @_asset(
+        prefix,
+        events.UPSTREAM_SNAPSHOTS,
+        [UPSTREAM_DATABASE],
+        {"matrixone"},
+        "A snapshot of the upstream database, and its time by the upstream's clock. Materializing it opens "
         "the subscription's next iteration, or takes up again the one that was interrupted; the other assets work on "
         f"the open iteration, and open one if there is none. {_BY_HAND}",
     )
@@ -84,14 +99,12 @@ def build_upstream_snapshots(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
 def build_catalog_ddl(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Step 1, second half: the upstream's catalog at the snapshot, and what changed in it."""
 
-    @dg.asset(
-        key=_key(prefix, events.CATALOG_DDL),
-        partitions_def=SUBSCRIPTIONS,
-        deps=[_key(prefix, events.UPSTREAM_SNAPSHOTS)],
-        output_required=False,
-        group_name=GROUP,
-        kinds={"matrixone"},
-        description="The tables at the snapshot against those of the replica's last point: created, altered, renamed, "
+    @_asset(
+        prefix,
+        events.CATALOG_DDL,
+        [events.UPSTREAM_SNAPSHOTS],
+        {"matrixone"},
+        "The tables at the snapshot against those of the replica's last point: created, altered, renamed, "
         f"replaced (truncated or rewritten) and dropped ones, with their statements as a difference. {_ALONE}",
     )
     def catalog_ddl(context: dg.AssetExecutionContext, replication: Replication) -> Iterator[dg.MaterializeResult]:
@@ -103,19 +116,16 @@ def build_catalog_ddl(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
 
 def build_object_diffs(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Step 2: which objects came and went since the last point."""
-    key = _key(prefix, events.OBJECT_DIFFS)
 
-    @dg.asset(
-        key=key,
-        partitions_def=SUBSCRIPTIONS,
-        deps=[_key(prefix, events.CATALOG_DDL)],
-        output_required=False,
-        check_specs=[blocking_check(OBJECT_LIST_VALID, key)],
-        group_name=GROUP,
-        kinds={"matrixone"},
-        description="The upstream's object list of the snapshot, checked and compared with the replica's last point: "
+    @_asset(
+        prefix,
+        events.OBJECT_DIFFS,
+        [events.CATALOG_DDL],
+        {"matrixone"},
+        "The upstream's object list of the snapshot, checked and compared with the replica's last point: "
         "objects that came and objects that went. A list that fails its check stops the iteration before anything is "
         f"copied. {_ALONE}",
+        OBJECT_LIST_VALID,
     )
     def object_diffs(
         context: dg.AssetExecutionContext, replication: Replication
@@ -136,19 +146,16 @@ def build_object_diffs(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
 
 def build_copied_objects(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Step 3: the new objects, copied by Spark or by the run's own process into the replica's store."""
-    key = _key(prefix, events.COPIED_OBJECTS)
 
-    @dg.asset(
-        key=key,
-        partitions_def=SUBSCRIPTIONS,
-        deps=[_key(prefix, events.OBJECT_DIFFS)],
-        output_required=False,
-        check_specs=[blocking_check(OBJECTS_STORED, key)],
-        group_name=GROUP,
-        kinds={"matrixone"},
-        description="The new object files, byte for byte, in the replica's store: fetched by Spark tasks, or by the "
+    @_asset(
+        prefix,
+        events.COPIED_OBJECTS,
+        [events.OBJECT_DIFFS],
+        {"matrixone"},
+        "The new object files, byte for byte, in the replica's store: fetched by Spark tasks, or by the "
         "run itself where that is done sooner; each object is checked on arrival. What an interrupted run brought is "
         f"not fetched again. {_ALONE}",
+        OBJECTS_STORED,
     )
     def copied_objects(
         context: dg.AssetExecutionContext, replication: Replication, spark: SparkResource
@@ -170,14 +177,12 @@ def build_copied_objects(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
 def build_applied_tables(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Steps 4 to 6: the copied objects become a point of the replica."""
 
-    @dg.asset(
-        key=_key(prefix, events.APPLIED_TABLES),
-        partitions_def=SUBSCRIPTIONS,
-        deps=[_key(prefix, events.COPIED_OBJECTS)],
-        output_required=False,
-        group_name=GROUP,
-        kinds={"mirror"},
-        description="The replica's tables at the snapshot: a manifest for each changed table, then one commit of the "
+    @_asset(
+        prefix,
+        events.APPLIED_TABLES,
+        [events.COPIED_OBJECTS],
+        {"mirror"},
+        "The replica's tables at the snapshot: a manifest for each changed table, then one commit of the "
         "point. An iteration in which nothing changed moves the time that the replica shows, and makes no point. A "
         "partition is red while the subscription's iterations fail, in runs, commands and services; "
         "`replication_health/<name>` says why, and when it is tried again. Materialize it alone to try a whole "
@@ -213,13 +218,12 @@ def build_mirror(prefix: Sequence[str] = (), more: str = "") -> dg.AssetSpec:
 def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     """Step 7: each target is synced to the newest point."""
 
-    @dg.asset(
-        key=_key(prefix, events.TARGET_DATABASES),
-        partitions_def=SUBSCRIPTIONS,
-        deps=[_key(prefix, events.APPLIED_TABLES), _key(prefix, events.MIRROR)],
-        output_required=False,
-        group_name=GROUP,
-        description="The databases and lakes that are synced from the mirror, if the subscription has any (`ccpr "
+    @_asset(
+        prefix,
+        events.TARGET_DATABASES,
+        [events.APPLIED_TABLES, events.MIRROR],
+        set(),
+        "The databases and lakes that are synced from the mirror, if the subscription has any (`ccpr "
         "target add`). A partition is red while one of them fails: the run in which that began is the failed one, and "
         "what the others have got, and each table that waits, is on the pages `replication_health/<name>/<target>`. "
         "Materialize it to sync the targets of a partition to the newest point now, and to ask each of them where it "

@@ -8,7 +8,6 @@ from typing import Any
 import dagster as dg
 
 from ccpr.dagster import metadata
-from ccpr.dagster.applied_shown import tables_shown
 from ccpr.dagster.events import (
     APPLIED_TABLES,
     CATALOG_DDL,
@@ -19,6 +18,7 @@ from ccpr.dagster.events import (
     StepEvent,
     by_table,
     changes_shown,
+    tables_shown,
 )
 from ccpr.dagster.health import utc
 from ccpr.dagster.keys import Runless

@@ -1,20 +1,30 @@
-"""Is a replica current? The check `replica_current` of `replication_health/<name>`."""
+"""Is a replica current? The check `replica_current` of `replication_health/<name>`, and that of `replication_health`,
+which is red or yellow while one of all is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import dagster as dg
 
+from ccpr.base.errors import UnexpectedError
 from ccpr.base.failure import Failure
+from ccpr.base.loops import unexpected
 from ccpr.base.wording import first_names
 from ccpr.dagster import metadata
 from ccpr.dagster.health import (
     FAILING,
+    HEALTH,
     PRESSING,
+    REPLICA_CURRENT,
     STOPPED,
     UNATTENDED,
     Health,
     error_shown,
+    evaluation,
     objective_of,
     replica_verdict,
     says_of,
+    severity,
     short,
     utc,
     with_names,
@@ -25,9 +35,14 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
 from ccpr.service.status import ReadRow, Waiting, next_attempt
 from ccpr.service.workspace import Workspace
+from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LastError, LogRow
+from ccpr.state.quarantine import tasks_in_quarantine
 from ccpr.state.states import State
+from ccpr.state.targets import tasks_with_targets
 
+_SHOWN_NAMES, _SHOWN_FAILING = 5, 20
+_LONGEST_TEXT = 1_000  # of each: an event has room for 64 kB in MySQL
 DESCRIPTION = (
     "The replica is as new as it should be: its state is not older than two intervals and a minute, the last attempt "
     "did not fail, no table is in quarantine, no target fails or waits. Every tick, run and iteration of the service "
@@ -144,3 +159,77 @@ def _is_late(target: TargetHealth, now: float) -> bool:
     if age is None and isinstance(since, dg.TimestampMetadataValue):
         age = now - since.value
     return age is not None and age > target.objective_seconds
+
+
+# ---- all subscriptions together: where an operator starts
+
+
+@dataclass(frozen=True, slots=True)
+class AllHealth:
+    """How all subscriptions are together: those that are not current first."""
+
+    found: tuple[Health, ...]
+
+    @property
+    def failing(self) -> list[Health]:
+        return [one for one in self.found if not one.current]
+
+    @property
+    def says(self) -> str:
+        failing = self.failing
+        current = f"{len(self.found) - len(failing)} of {len(self.found)} subscriptions are current"
+        return "; ".join([current, *(f"{one.subscription}: {one.says}" for one in failing[:_SHOWN_NAMES])])
+
+    def result(self) -> dg.AssetCheckResult:
+        """For a run of the check."""
+        level = severity(any(one.grave for one in self.found))
+        return dg.AssetCheckResult(
+            passed=not self.failing, severity=level, description=self.says, metadata=self._metadata()
+        )
+
+    def events(self) -> Iterator[dg.AssetCheckEvaluation | dg.AssetMaterialization]:
+        """For `DagsterInstance.report_runless_asset_event`."""
+        yield evaluation(dg.AssetKey(HEALTH), REPLICA_CURRENT, self.result())
+        shown = {metadata.IS_CURRENT: 0 if self.failing else 1, **self._metadata(), metadata.SUBSCRIPTIONS: self._all()}
+        yield dg.AssetMaterialization(dg.AssetKey(HEALTH), self.says, metadata=shown)
+
+    def _metadata(self) -> dict[str, int | dg.TableMetadataValue]:
+        failing = self.failing
+        rows = (
+            {"subscription": one.subscription, "state": one.state, "says": one.says[:_LONGEST_TEXT]}
+            for one in failing[:_SHOWN_FAILING]
+        )
+        table = metadata.table(rows, dict.fromkeys(("subscription", "state", "says"), "string"))
+        return {
+            metadata.SUBSCRIPTIONS_TOTAL: len(self.found),
+            metadata.SUBSCRIPTIONS_FAILING: len(failing),
+            **({metadata.FAILING: table} if failing else {}),
+        }
+
+    def _all(self) -> dg.TableMetadataValue:
+        rows = (
+            {
+                "subscription": one.subscription,
+                "current": one.current,
+                "state": one.state,
+                "current_as_of": "" if one.as_of is None else one.as_of.isoformat(sep=" ", timespec="seconds"),
+            }
+            for one in self.found
+        )
+        kinds = {"subscription": "string", "current": "bool", "state": "string", "current_as_of": "string"}
+        return metadata.table(rows, kinds)
+
+
+def read_all_health(workspace: Workspace) -> AllHealth:
+    """Raises StateUnavailable, StateUnreadable."""
+    rows, bad = workspace.log.all_rows()
+    found = [unreadable_health(row.subscription_name, row.error) for row in bad]
+    engine = workspace.log.engine
+    looked_at = tasks_in_quarantine(engine) | tasks_with_targets(engine)
+    for row in rows:
+        try:
+            with unexpected():
+                found.append(health_of(workspace, row, plain=row.task_id not in looked_at))
+        except (StateUnreadable, UnexpectedError) as error:
+            found.append(unreadable_health(row.subscription_name, error))
+    return AllHealth(tuple(sorted(found, key=lambda one: (one.current, one.subscription))))

@@ -1,7 +1,7 @@
 """What a Dagster run holds on to: the workspace, and the open iteration with its lease, from the first asset to the
 run's end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import filled
+from ccpr.dagster.keys import prefixed
 from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.sql.quoting import printable
@@ -71,6 +72,25 @@ class Replication(dg.ConfigurableResource):
             options = IterationOptions(allow_resync=self.allow_resync, check_list=check_by_schema, is_extra=is_extra)
             self._iteration = self._held.enter_context(self.workspace.iteration(subscription, options))
         return self._iteration
+
+
+def state_check(
+    key: dg.AssetKey,
+    name: str,
+    description: str,
+    prefix: Sequence[str],
+    read: Callable[[Workspace], dg.AssetCheckResult],
+) -> dg.AssetChecksDefinition:
+    """A check that reads the state alone."""
+
+    @dg.asset_check(asset=prefixed(key, prefix), name=name, description=description)
+    def check(replication: Replication) -> dg.AssetCheckResult:
+        try:
+            return read(replication.workspace)
+        except CcprError as error:
+            raise as_failure(error) from error
+
+    return check
 
 
 def as_failure(error: CcprError, subscription: str = "") -> dg.Failure:

@@ -6,12 +6,11 @@ import dagster as dg
 
 from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
-from ccpr.dagster.all_health import read_all_health
 from ccpr.dagster.events import APPLIED_TABLES
 from ccpr.dagster.failed_runs import record_failed_run
 from ccpr.dagster.health import Health, is_failing
 from ccpr.dagster.keys import Runless, translated
-from ccpr.dagster.replica_health import read_health, unreadable_health
+from ccpr.dagster.replica_health import read_all_health, read_health, unreadable_health
 from ccpr.dagster.target_health import target_events
 from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
 from ccpr.service.workspace import Workspace

@@ -30,6 +30,8 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.subscription import Subscription
+from ccpr.state.targets import Target
+from ccpr.targets.address import address_of
 
 TABLES_AT_ONCE = 50  # an event takes 10 to 50 ms in SQLite
 UPSTREAM = "upstream"
@@ -56,6 +58,20 @@ def upstream_key(subscription: str, database: str, table: str) -> dg.AssetKey:
 def target_key(subscription: str, target: str, database: str, table: str) -> dg.AssetKey:
     """The table of a target that is fed from it."""
     return metadata.asset_key(subscription, TARGETS, target, database, table)
+
+
+def copy_database(target: Target, database: str) -> str:
+    """The database of the copy of a table; `database` is the table's upstream."""
+    return database if target.lake is not None else address_of(target).database
+
+
+def has_copy(target: Target, table: Table | TableRef) -> bool:
+    """Whether the target takes the table."""
+    if target.lake is None or not target.takes(table.database):
+        return target.takes(table.database)
+    from ccpr.lake.lake_options import LakeOptions
+
+    return LakeOptions.from_text(target.lake).patterns.match(table.name)
 
 
 def newest_reported(instance: dg.DagsterInstance, tasks: Iterable[str]) -> dict[str, int]:

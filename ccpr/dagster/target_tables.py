@@ -18,7 +18,6 @@ import dagster as dg
 
 from ccpr.base.wording import filled
 from ccpr.dagster import metadata, tables
-from ccpr.dagster.copies import copy_database, has_copy
 from ccpr.dagster.reporting import report
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
@@ -156,7 +155,7 @@ def _events(
     tags = {metadata.SUBSCRIPTION_TAG: subscription, metadata.LSN_TAG: str(target.lsn)}
     for point in points:
         table = point.table
-        if table.kind is Kind.INDEX or table.qualified_name in behind or not has_copy(target, table):
+        if table.kind is Kind.INDEX or table.qualified_name in behind or not tables.has_copy(target, table):
             continue
         at = times.get(point.changed_lsn)
         shown = {
@@ -170,7 +169,7 @@ def _events(
                 table, tables.table_key(subscription, table.database, table.name)
             ),
         }
-        key = tables.target_key(subscription, target.name, copy_database(target, table.database), table.name)
+        key = tables.target_key(subscription, target.name, tables.copy_database(target, table.database), table.name)
         yield tables.short_enough(key, shown, {**tags, "dagster/data_version": str(point.changed_lsn)})
     names = {"NAME": subscription, "TARGET": target.name, "LAKE": target.name}
     for name, late in sorted(behind.items()):
@@ -181,5 +180,5 @@ def _events(
             metadata.REMEDY: printable(filled(late.failure.remedy, names | {"TABLE": name})),
         }
         database, _, table_name = name.partition(".")
-        key = tables.target_key(subscription, target.name, copy_database(target, database), table_name)
+        key = tables.target_key(subscription, target.name, tables.copy_database(target, database), table_name)
         yield dg.AssetObservation(key, metadata=shown, tags=tags)

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from ccpr.dagster import metadata
-from ccpr.dagster.applied_shown import definitions_metadata, zero_dates_metadata
+from ccpr.dagster.events import definitions_metadata, zero_dates_metadata
 from ccpr.dagster.replication import as_failure
 from ccpr.matrixone.definitions import Definitions, Unreadable, View
 from ccpr.matrixone.objects.timestamp import Timestamp

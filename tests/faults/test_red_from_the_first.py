@@ -16,8 +16,7 @@ import typer.testing
 
 from ccpr.cli.main import app
 from ccpr.dagster import metadata
-from ccpr.dagster.all_health import read_all_health
-from ccpr.dagster.replica_health import health_of, quick_verdict
+from ccpr.dagster.replica_health import health_of, quick_verdict, read_all_health
 from ccpr.dagster.reporter import DagsterReporter
 from ccpr.serve.holding import Holding
 from ccpr.serve.listening import Listener

@@ -13,7 +13,7 @@ import typer.testing
 
 import ccpr
 from ccpr.cli.main import app
-from ccpr.dagster.applied_shown import definitions_metadata
+from ccpr.dagster.events import definitions_metadata
 from ccpr.dagster.table_specs import load_subscriptions
 from ccpr.dagster.target_tables import report_target_tables
 from ccpr.matrixone.client.database_definitions import VIEW
