@@ -1,7 +1,6 @@
 """The code location: everything that Dagster knows of, put together."""
 
-from ccpr.dagster.definitions import build_definitions
-from ccpr.dagster.table_specs import load_subscriptions
+from ccpr.dagster.table_specs import build_definitions, load_subscriptions
 from ccpr_assets.applied_tables import mirror
 from ccpr_assets.jobs import STEPS, ccpr_sync_job
 from ccpr_assets.upstream_snapshots import upstream

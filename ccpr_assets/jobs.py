@@ -1,6 +1,6 @@
 """The job that the sensor starts: one iteration of one subscription."""
 
-from ccpr.dagster.definitions import build_sync_job
+from ccpr.dagster.iteration_assets import build_sync_job
 from ccpr_assets.applied_tables import applied_tables
 from ccpr_assets.catalog_ddl import catalog_ddl
 from ccpr_assets.copied_objects import copied_objects

@@ -12,13 +12,11 @@ from rich.text import Text
 from ccpr.base.failure import Failure
 from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
-from ccpr.cli.arguments import AsJson, At, Name, Yes
+from ccpr.cli.arguments import MORE, AsJson, At, Name, Yes
 from ccpr.cli.asking import confirm
-from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.output import counted, err, opened, out, show_json
 from ccpr.cli.progress_bars import RowProgress, measured
-from ccpr.cli.row_files import EXTENSIONS, MAX_NAME_BYTES, check_extension, file_names, write_rows
-from ccpr.cli.setting_options import MORE
+from ccpr.cli.row_files import EXTENSIONS, MAX_NAME_BYTES, DefinitionsScript, check_extension, file_names, write_rows
 from ccpr.cli.shown_times import at_option
 from ccpr.cli.table_names import point_source, table_of
 from ccpr.cli.target_output import end_with_behind

@@ -49,7 +49,9 @@ class Commands(LazyGroup):
         "plan": Deferred("plan_command:plan", _OPERATE, "Show what the next iteration would do; changes nothing."),
         "resync": Deferred("run_command:resync", _OPERATE, "Compare with a full list, and copy what is missing."),
         "tables": Deferred("tables_command:tables", _OPERATE, "List the tables of a point, and their definitions."),
-        "snapshots": Deferred("snapshots_command:snapshots", _OPERATE, "List its snapshots upstream; drop leftovers."),
+        "snapshots": Deferred(
+            "subscription_commands:snapshots", _OPERATE, "List its snapshots upstream; drop leftovers."
+        ),
         "state": Deferred("state_command:state", _OPERATE, "Export its state, or import it for its mirror."),
         "key": Deferred("key_command:key", _OPERATE, "Keys of encrypted mirrors: make one, show their numbers."),
         "sql": Deferred("sql_command:sql", _OPERATE, "Do the same by SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),

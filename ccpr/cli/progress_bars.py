@@ -64,12 +64,8 @@ _MUCH_BYTES, _LONG_SECONDS = 64 << 20, 5.0  # what is worth a line before it beg
 
 class Display:
     """One line for the iteration and one for the targets, shown within a `with` block. `callbacks` also works before.
-
-    Attributes
-    ----------
-    callbacks : what the work calls; handed in where it starts.
-    choices : which engine copied, and why; more than one where the first failed.
-    """
+    `callbacks`: what the work calls; handed in where it starts. `choices`: which engine copied, and why; more than one
+    where the first failed."""
 
     def __init__(self) -> None:
         self._bars = _rows_bars() if err.is_terminal else _NoBars()

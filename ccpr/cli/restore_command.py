@@ -9,9 +9,9 @@ import typer
 from ccpr.base.wording import first_names
 from ccpr.cli.arguments import AsJson, At, OnlyTables, PasswordFile
 from ccpr.cli.asking import read_login, read_target_login
-from ccpr.cli.definitions_script import DefinitionsScript
 from ccpr.cli.output import counted, err, opened, out, seconds_text, show_json, size_text
 from ccpr.cli.progress_bars import expected_text, measured
+from ccpr.cli.row_files import DefinitionsScript
 from ccpr.cli.shown_times import at_option
 from ccpr.cli.table_names import point_source
 from ccpr.cli.target_output import end_with_behind

@@ -65,12 +65,8 @@ class ServeOptions:
 
 
 class Serving:
-    """The parts of one service. None of them has started; `ending` says when the service is to end.
-
-    Attributes
-    ----------
-    components : in the order in which they start.
-    """
+    """The parts of one service. None of them has started; `ending` says when the service is to end. `components`: in
+    the order in which they start."""
 
     def __init__(self, workspace: Workspace, options: ServeOptions, ending: Ending) -> None:
         metrics, notifier = Metrics(workspace.clock), Notifier(options.on_failure, options.webhook, workspace.clock)

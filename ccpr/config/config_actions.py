@@ -57,13 +57,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to be done.
-
-    Attributes
-    ----------
-    about : what it is done with, for people.
-    check : looks whether it can be done, and writes nothing; None if nothing needs to be asked.
-    """
+    """One thing to be done. `about`: what it is done with, for people. `check`: looks whether it can be done, and
+    writes nothing; None if nothing needs to be asked."""
 
     verb: Verb
     subscription: str = ""

@@ -43,12 +43,7 @@ class _Names:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """
-    Attributes
-    ----------
-    text : the file.
-    variables : the environment variables that it names.
-    """
+    """`text`: the file. `variables`: the environment variables that it names."""
 
     text: str
     variables: tuple[str, ...]

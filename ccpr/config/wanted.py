@@ -90,13 +90,8 @@ class WantedSpark:
 
 @dataclass(frozen=True, slots=True)
 class WantedConfig:
-    """All that a file says.
-
-    Attributes
-    ----------
-    spark : None if it says nothing about Spark.
-    plain : lines on which a password stands as it is, not as `${NAME}`.
-    """
+    """All that a file says. `spark`: None if it says nothing about Spark. `plain`: lines on which a password stands as
+    it is, not as `${NAME}`."""
 
     document: Document = field(repr=False)
     subscriptions: tuple[WantedSubscription, ...]

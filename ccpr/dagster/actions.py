@@ -13,9 +13,9 @@ import dagster as dg
 
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import first_names
+from ccpr.dagster.checks import check_by_schema
 from ccpr.dagster.keys import remember_prefix
 from ccpr.dagster.metadata import APPROVE_JOB, SUBSCRIPTION_TAG, WHY_TAG
-from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication, as_failure
 from ccpr.dagster.reporting import health_events, report

@@ -27,7 +27,6 @@ from ccpr.config.config_plan import plan
 from ccpr.config.document import written
 from ccpr.config.wanted import WantedFollower, read_text
 from ccpr.dagster import metadata
-from ccpr.dagster.definitions import build_definitions, build_sync_job
 from ccpr.dagster.health_sensor import build_health_sensor
 from ccpr.dagster.inventory import Inventory, read_inventory
 from ccpr.dagster.iteration_assets import (
@@ -36,6 +35,7 @@ from ccpr.dagster.iteration_assets import (
     build_copied_objects,
     build_mirror,
     build_object_diffs,
+    build_sync_job,
     build_target_databases,
     build_upstream_database,
     build_upstream_snapshots,
@@ -45,7 +45,7 @@ from ccpr.dagster.log_sensor import build_log_sensor
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.retention_sensor import build_retention_sensor
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.dagster.table_specs import TABLES_VARIABLE, define, is_run, most_tables
+from ccpr.dagster.table_specs import TABLES_VARIABLE, build_definitions, define, is_run, most_tables
 from ccpr.dagster.tables import table_key
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable

@@ -31,13 +31,8 @@ RECORDED = "recorded: it failed without a run"
 def record_failed_run(
     instance: dg.DagsterInstance, subscription: str, asset: str, text: str, shown: Mapping[str, Any]
 ) -> None:
-    """A run of the subscription's partition that failed to materialize an asset.
-
-    Parameters
-    ----------
-    text : what failed and what to do.
-    shown : metadata of the failure.
-    """
+    """A run of the subscription's partition that failed to materialize an asset. `text`: what failed and what to do.
+    `shown`: metadata of the failure."""
     origin = _origin(instance)
     tags = {
         SUBSCRIPTION_TAG: subscription,

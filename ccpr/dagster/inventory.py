@@ -113,11 +113,7 @@ class KnownSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """
-    Attributes
-    ----------
-    trouble : what could not be read or done, with what to do; empty if nothing. The rest is there all the same.
-    """
+    """`trouble`: what could not be read or done, with what to do; empty if nothing. The rest is there all the same."""
 
     known: tuple[KnownSubscription, ...] = ()
     trouble: str = ""

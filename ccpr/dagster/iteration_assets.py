@@ -5,6 +5,7 @@ stage of the iteration that its run has open (`ccpr.dagster.step`); they run in 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -31,6 +32,9 @@ from ccpr.pipeline.driver import reach
 from ccpr.pipeline.errors import BadObjectList, ObjectsNotStored
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.target_sync import TargetOutcome, sync_targets
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 GROUP = "replication"
 UPSTREAM_DATABASE = "upstream_database"
@@ -252,3 +256,13 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
             yield dg.MaterializeResult(metadata={**made.metadata, **verified})
 
     return target_databases
+
+
+def build_sync_job(steps: Sequence[dg.AssetsDefinition]) -> "UnresolvedAssetJobDefinition":
+    """The job that the sensor starts: one iteration of one subscription."""
+    return dg.define_asset_job(
+        metadata.SYNC_JOB,
+        selection=list(steps),
+        description="Synchronise one subscription once: all steps of an iteration, in one process.",
+        executor_def=dg.in_process_executor,
+    )

@@ -30,12 +30,7 @@ _REMEMBERING = Lock()
 
 @dataclass(frozen=True, slots=True)
 class ProjectKeys:
-    """
-    Attributes
-    ----------
-    prefix : of all keys that are not among `tables`.
-    tables : the project's keys by ours.
-    """
+    """`prefix`: of all keys that are not among `tables`. `tables`: the project's keys by ours."""
 
     prefix: tuple[str, ...] = ()
     tables: Mapping[dg.AssetKey, dg.AssetKey] = field(default_factory=dict)

@@ -18,12 +18,12 @@ import dagster as dg
 from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import filled, first_names
+from ccpr.dagster.checks import check_by_schema
 from ccpr.dagster.events import idle
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health_sensor import no_subscription, read_verdicts
 from ccpr.dagster.keys import Runless, remember_keys, translated
 from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
-from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import changed, health_events
@@ -74,12 +74,7 @@ _PARTITION_TAG = "dagster/partition"  # of runs that an operator started
 
 def build_log_sensor(*, is_on: bool = True, seconds: int = SENSOR_SECONDS) -> dg.SensorDefinition:
     """The sensor that polls `mo_ccpr_log` and asks for runs of the job, one iteration of one subscription each.
-
-    Parameters
-    ----------
-    is_on : at first; who switches it in the UI decides.
-    seconds : between two ticks, at least.
-    """
+    `is_on`: at first; who switches it in the UI decides. `seconds`: between two ticks, at least."""
 
     @dg.sensor(
         name=LOG_SENSOR,

@@ -37,9 +37,9 @@ from ccpr.service.status import ReadRow, Waiting, next_attempt
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LastError, LogRow
-from ccpr.state.quarantine import tasks_in_quarantine
+from ccpr.state.records import tasks_in
 from ccpr.state.states import State
-from ccpr.state.targets import tasks_with_targets
+from ccpr.state.tables import quarantine, targets
 
 _SHOWN_NAMES, _SHOWN_FAILING = 5, 20
 _LONGEST_TEXT = 1_000  # of each: an event has room for 64 kB in MySQL
@@ -225,7 +225,7 @@ def read_all_health(workspace: Workspace) -> AllHealth:
     rows, bad = workspace.log.all_rows()
     found = [unreadable_health(row.subscription_name, row.error) for row in bad]
     engine = workspace.log.engine
-    looked_at = tasks_in_quarantine(engine) | tasks_with_targets(engine)
+    looked_at = tasks_in(engine, quarantine) | tasks_in(engine, targets)
     for row in rows:
         try:
             with unexpected():

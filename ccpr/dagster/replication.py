@@ -10,8 +10,8 @@ from pydantic import Field, PrivateAttr
 
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import filled
+from ccpr.dagster.checks import check_by_schema
 from ccpr.dagster.keys import prefixed
-from ccpr.dagster.object_list_schema import check_by_schema
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.iteration import Iteration

@@ -44,13 +44,9 @@ Report = Callable[[], Iterable[Runless]]
 
 
 class DagsterReporter(Listener):
-    """A listener, and a component with a thread.
-
-    Parameters
-    ----------
-    workspace : whose subscriptions' health is reported after each iteration, failed ones too.
-    open_instance : called by the thread, again after it failed. The one of DAGSTER_HOME if not given.
-    """
+    """A listener, and a component with a thread. `workspace`: whose subscriptions' health is reported after each
+    iteration, failed ones too. `open_instance`: called by the thread, again after it failed. The one of DAGSTER_HOME if
+    not given."""
 
     def __init__(
         self, workspace: Workspace, open_instance: Callable[[], dg.DagsterInstance] = dg.DagsterInstance.get

@@ -39,13 +39,8 @@ def health_events(
     in_run: bool = False,
 ) -> list[Runless]:
     """What is to be reported of some subscriptions: each one's health, and that of all together if one of these has
-    changed. What fails newly is recorded as a failed run.
-
-    Parameters
-    ----------
-    all_too : that of all together also if none of these has changed.
-    in_run : a run of Dagster's fails by itself.
-    """
+    changed. What fails newly is recorded as a failed run. `all_too`: that of all together also if none of these has
+    changed. `in_run`: a run of Dagster's fails by itself."""
     found = {_key(name): _read(workspace, name) for name in subscriptions}
     events: list[Runless] = [event for health in found.values() for event in health.events()]
     known = known_verdicts(instance, found)

@@ -27,7 +27,8 @@ from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
 from ccpr.state.database import batches
 from ccpr.state.log_rows import LogRow
-from ccpr.state.quarantine import tasks_in_quarantine
+from ccpr.state.records import tasks_in
+from ccpr.state.tables import quarantine
 
 TABLE_CURRENT = "table_current"
 _DESCRIPTION = (
@@ -108,7 +109,7 @@ def report_table_checks(
     checked = [key.asset_key for key in graph.asset_check_keys if key.name == TABLE_CURRENT and key.asset_key in own]
     for key in sorted(checked, key=lambda key: (not graph.get(key).child_keys, key)):
         defined.setdefault(own[key].path[0], {})[key] = own[key]
-    troubled, found = tasks_in_quarantine(workspace.log.engine), dict[str, TableVerdicts]()
+    troubled, found = tasks_in(workspace.log.engine, quarantine), dict[str, TableVerdicts]()
     for row in rows:
         name = row.subscription_name
         if keys := defined.get(metadata.asset_key(name).path[0]):

@@ -1,5 +1,5 @@
-"""What the code location defines for the subscriptions that there are when it is loaded: the health of each and of its
-followers, and its tables with their lineage: upstream table → replica → table of a target.
+"""What a code location defines: the assets of an iteration, and what there is for the subscriptions when it is loaded:
+the health of each and of its followers, and its tables with their lineage: upstream → replica → target.
 
 A table that came later has its events at once (`ccpr.dagster.tables`); the overview of its page and its lineage come
 when the definitions are loaded again. Loading a table takes a quarter of a millisecond and more of Dagster's, and the
@@ -13,23 +13,37 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from ccpr.dagster import documentation, metadata
+from ccpr.dagster.actions import build_actions
 from ccpr.dagster.care import care_checks
-from ccpr.dagster.events import MIRROR
+from ccpr.dagster.events import MIRROR, TARGET_DATABASES
 from ccpr.dagster.followers import follower_asset, follower_check
 from ccpr.dagster.health import HEALTH
-from ccpr.dagster.health_assets import health_asset, health_check, target_asset, target_check
+from ccpr.dagster.health_assets import (
+    all_health_check,
+    build_all_health,
+    health_asset,
+    health_check,
+    target_asset,
+    target_check,
+)
 from ccpr.dagster.inventory import Inventory, KnownSubscription, read_inventory
 from ccpr.dagster.keys import ProjectKeys, prefixed
+from ccpr.dagster.mirror_io import MirrorIOManager
+from ccpr.dagster.replication import Replication
+from ccpr.dagster.spark_resource import SparkResource
 from ccpr.dagster.table_checks import table_checks
 from ccpr.dagster.tables import column_schema, table_key, target_key, upstream_key
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import BadSetting
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 TABLES_VARIABLE = "CCPR_DAGSTER_TABLES"
 DEFAULT_TABLES = 1_000
@@ -115,12 +129,8 @@ def load_subscriptions(workspace: Workspace | None = None) -> TableDefinitions:
 def define(
     found: Inventory, prefix: Sequence[str] = (), translate: Translate | None = None, *, only_keys: bool = False
 ) -> TableDefinitions:
-    """What is defined for what there is, by keys with a prefix. Raises BadSetting.
-
-    Parameters
-    ----------
-    only_keys : of tables, for the process of a run: what has one as an input, or checks one, needs them.
-    """
+    """What is defined for what there is, by keys with a prefix. Raises BadSetting. `only_keys`: of tables, for the
+    process of a run: what has one as an input, or checks one, needs them."""
     loaded = TableDefinitions(prefix=tuple(prefix), trouble=found.trouble, translate=translate)
     for one in found.known:
         loaded.subscriptions.append(one.name)
@@ -144,6 +154,41 @@ def define(
         if one.tables:
             loaded.checks.append(table_checks(one, loaded.keys))
     return loaded
+
+
+def build_definitions(
+    *,
+    steps: Sequence[dg.AssetsDefinition],
+    others: Sequence[dg.AssetSpec],
+    loaded: TableDefinitions,
+    jobs: "Sequence[UnresolvedAssetJobDefinition]",
+    sensors: Sequence[dg.SensorDefinition],
+    replication: Replication,
+    spark: SparkResource,
+) -> dg.Definitions:
+    """`steps` and `others`: the assets of `ccpr.dagster.iteration_assets`. `loaded` is of the same prefix."""
+
+    def completed(spec: dg.AssetSpec) -> dg.AssetSpec:
+        if spec.key == dg.AssetKey([*loaded.prefix, TARGET_DATABASES]):
+            spec = spec.replace_attributes(kinds=set(sorted(loaded.target_kinds)[:3]))  # Dagster allows three
+        if spec.key == dg.AssetKey([*loaded.prefix, HEALTH]) and loaded.trouble:
+            text = f"**Not all was loaded.** {loaded.trouble}\n\n{spec.description}"
+            spec = spec.replace_attributes(description=text)
+        if spec.key == dg.AssetKey([*loaded.prefix, MIRROR]) and loaded.left_out:
+            spec = spec.replace_attributes(description=f"{spec.description} {loaded.left_out_text()}")
+        return loaded.finished(spec)
+
+    health = loaded.placed(build_all_health(loaded.subscriptions))
+    return dg.Definitions(
+        assets=[*dg.map_asset_specs(completed, [*others, *steps, health]), *loaded.assets],
+        asset_checks=[all_health_check(loaded.prefix), *loaded.checks],
+        jobs=[*jobs, *build_actions(replication)],
+        sensors=sensors,
+        resources={"replication": replication, "spark": spark, "mirror": MirrorIOManager(home=replication.home)},
+        # One process a run: one Spark session and one lease for all its steps. Without this the button in the UI would
+        # use a process a step, which takes 22 s where this takes half a second.
+        executor=dg.in_process_executor,
+    )
 
 
 def most_tables(wanted: int | None = None) -> int:

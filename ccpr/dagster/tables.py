@@ -133,13 +133,8 @@ def _before(history: PointHistory, lsn: int, changed: Iterable[TablePoint]) -> M
 
 @dataclass(frozen=True, slots=True)
 class _Reported:
-    """Makes the events of one point's tables.
-
-    Attributes
-    ----------
-    at : of the point.
-    times : of the points that changed the tables, by lsn.
-    """
+    """Makes the events of one point's tables. `at`: of the point. `times`: of the points that changed the tables, by
+    lsn."""
 
     subscription: str
     mirror: Mirror

@@ -42,8 +42,10 @@ from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow
+from ccpr.state.records import tasks_in
 from ccpr.state.states import State
-from ccpr.state.targets import LaggingTargetTable, TargetState, tasks_with_targets
+from ccpr.state.tables import targets
+from ccpr.state.targets import LaggingTargetTable, TargetState
 
 WAITING = "waiting"
 SHOWN_SECONDS = 600.0  # of a target that has nothing to do: how often it is news that it was asked
@@ -119,14 +121,9 @@ def target_events(
     instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], *, in_run: bool = False
 ) -> list[Runless]:
     """News of the targets of subscriptions: those whose reported verdict is another one, or missing. Raises
-    StateUnavailable.
-
-    Parameters
-    ----------
-    in_run : a run of Dagster's tells how the sync ended. If not, what fails newly is recorded as a failed run, and what
-        has recovered is materialized.
-    """
-    with_targets = tasks_with_targets(workspace.log.engine)
+    StateUnavailable. `in_run`: a run of Dagster's tells how the sync ended. If not, what fails newly is recorded as a
+    failed run, and what has recovered is materialized."""
+    with_targets = tasks_in(workspace.log.engine, targets)
     events: list[Runless] = []
     for row in rows:
         if row.task_id not in with_targets:

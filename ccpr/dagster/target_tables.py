@@ -36,13 +36,8 @@ _POSITION = "ccpr/target-tables/"  # a key in Dagster's own key-value table, see
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """What was reported of a target.
-
-    Attributes
-    ----------
-    lsn, table_id : of the last table, in the order of `PointHistory.after`.
-    behind : names of the tables that were behind.
-    """
+    """What was reported of a target. `lsn`, `table_id`: of the last table, in the order of `PointHistory.after`.
+    `behind`: names of the tables that were behind."""
 
     lsn: int = -1
     table_id: int = -1

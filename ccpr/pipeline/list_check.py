@@ -1,7 +1,7 @@
 """Whether every row of a de-duplicated object list is as an upstream's must be, before anything is believed.
 
 Arrow alone does it: most lists are short and sound, and the import of a library for it would take longer than the rest
-of an iteration. Dagster's assets ask pandera the same (`ccpr.dagster.object_list_schema`), and a test asks both.
+of an iteration. Dagster's assets ask pandera the same (`ccpr.dagster.checks`), and a test asks both.
 Source: docs/requirements.md N2 (step 2), docs/format/object-file.md 9.5.
 """
 

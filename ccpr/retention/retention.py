@@ -123,12 +123,8 @@ class Retention:
 
     A point stays if it is among the newest `points`, or was the newest point at some time during the last `seconds`
     before the watermark, or a rule keeps it; so the newest of the older ones stays, too. Whatever the rules say, the
-    newest point stays, and all for which there is a `Reason`.
-
-    Attributes
-    ----------
-    points, seconds : 0 = no point stays by this rule.
-    rules : what stays by the calendar. If there is no rule at all, all points stay.
+    newest point stays, and all for which there is a `Reason`. `points`, `seconds`: 0 = no point stays by this rule.
+    `rules`: what stays by the calendar. If there is no rule at all, all points stay.
     """
 
     points: int = 0

@@ -76,12 +76,7 @@ def serve(
     failed: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Until `wait` returns. What a component raises when it starts ends those that were started before. Returns what
-    `failed` said then.
-
-    Parameters
-    ----------
-    ready : called when all have started.
-    """
+    `failed` said then. `ready`: called when all have started."""
     with ExitStack() as started:
         for component in components:
             component.start()

@@ -94,13 +94,9 @@ class Webhook:
 
 
 class Notifier(Listener):
-    """A listener, and a component with a thread that runs the command and calls the address.
-
-    Parameters
-    ----------
-    command : gets the notice as one line of JSON on its standard input; run without a shell. Empty for none.
-    webhook : http(s) address that the same JSON is posted to. Empty for none. It may contain a secret: never shown.
-    """
+    """A listener, and a component with a thread that runs the command and calls the address. `command`: gets the notice
+    as one line of JSON on its standard input; run without a shell. Empty for none. `webhook`: http(s) address that the
+    same JSON is posted to. Empty for none. It may contain a secret: never shown."""
 
     def __init__(self, command: str = "", webhook: str = "", clock: Clock = wall_clock) -> None:
         """Raises BadSetting."""

@@ -25,13 +25,8 @@ AT_ONCE = 16
 
 
 class Pages(HttpServer):
-    """A component that serves pages.
-
-    Parameters
-    ----------
-    pages : by path; each is made when it is asked for, by one request at a time.
-    allowed_hosts : names by which this machine is asked, besides localhost, its addresses and `host`.
-    """
+    """A component that serves pages. `pages`: by path; each is made when it is asked for, by one request at a time.
+    `allowed_hosts`: names by which this machine is asked, besides localhost, its addresses and `host`."""
 
     def __init__(
         self,

@@ -61,13 +61,8 @@ class Stopping(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How an iteration ended.
-
-    Attributes
-    ----------
-    row : the subscription's afterwards; None if it could not be read.
-    elsewhere : another executor has the subscription.
-    """
+    """How an iteration ended. `row`: the subscription's afterwards; None if it could not be read. `elsewhere`: another
+    executor has the subscription."""
 
     row: LogRow | None
     failed: bool = False

@@ -9,10 +9,12 @@ from typing import Any
 from ccpr.base.wording import seconds_text
 from ccpr.mirror.encryption_keys import without_key
 from ccpr.service.workspace import Workspace
-from ccpr.state.care_records import CopyRecord, Drill, Scrub, copied_tasks, drilled_tasks
+from ccpr.state.care_records import CopyRecord, Drill, Scrub
 from ccpr.state.errors import StateUnreadable
 from ccpr.state.log_rows import LogRow
+from ccpr.state.records import tasks_in
 from ccpr.state.subscription import Subscription
+from ccpr.state.tables import copies, drills
 
 _SECOND = 1e9  # nanoseconds
 _OBJECTIVE = 2.0  # intervals: after so many without a good drill, or a round of reading, something is wrong
@@ -182,7 +184,7 @@ class Care:
 
 def with_care(workspace: Workspace, rows: Iterable[LogRow]) -> list[LogRow]:
     """Those that have, or are to have, drills, scrubs or second copies; without rows that cannot be read."""
-    had = drilled_tasks(workspace.log.engine) | copied_tasks(workspace.log.engine)
+    had = tasks_in(workspace.log.engine, drills) | tasks_in(workspace.log.engine, copies)
     return [row for row in rows if row.task_id in had or _asks_for_care(row)]
 
 

@@ -42,15 +42,9 @@ def copy(
     give_up: int | None = None,
 ) -> Copied:
     """Bring a copy to where the mirror is; a new one is begun in an empty place. Iterations go on meanwhile, and no
-    point goes. Killed, it goes on where it was.
-
-    Parameters
-    ----------
-    encrypt : where the copy's key is, or IN_CLEAR; if neither this nor `to` says it, that of the mirror.
-    give_up : as `SecondCopy` has it.
-
-    Raises BadName, BadSetting, MirrorInUse, KeyUnusable, and what `SecondCopy` raises.
-    """
+    point goes. Killed, it goes on where it was. `encrypt`: where the copy's key is, or IN_CLEAR; if neither this nor
+    `to` says it, that of the mirror. `give_up`: as `SecondCopy` has it. Raises BadName, BadSetting, MirrorInUse,
+    KeyUnusable, and what `SecondCopy` raises."""
     row = workspace.log.row(name)
     settings = _at(Subscription.from_row(row).settings, to, encrypt)
     records, place = workspace.of(row).copies, workspace.mirror_place(name, settings)

@@ -53,12 +53,8 @@ _PREFIX, _PIN = "ccpr_drill_", "ccpr_drill_"
 
 @dataclass(frozen=True, slots=True)
 class DrillTo:
-    """Where a drill restores to: a folder in which it makes one, or a server on which it makes databases.
-
-    Attributes
-    ----------
-    server : with the login; its database is not looked at.
-    """
+    """Where a drill restores to: a folder in which it makes one, or a server on which it makes databases. `server`:
+    with the login; its database is not looked at."""
 
     folder: Path | None = None
     server: Address | None = None
@@ -86,16 +82,10 @@ def drill(
     announce: Callable[[Point, int, int], None] = lambda point, rows, size: None,
 ) -> Drill:
     """Restore a point, a random one of those that are kept if none is named, and record what came of it. An error of
-    the restore is recorded and not raised.
-
-    Parameters
-    ----------
-    copy : a second copy to restore from, in the mirror's place.
-    announce : gets the point, its rows at most, and the bytes of its objects, before it begins.
-
-    Raises SubscriptionMissing, SubscriptionBusy if another drill of it is running, PointNotReached before the first
-    point, PointGone, errors of the catalog database.
-    """
+    the restore is recorded and not raised. `copy`: a second copy to restore from, in the mirror's place. `announce`:
+    gets the point, its rows at most, and the bytes of its objects, before it begins. Raises SubscriptionMissing,
+    SubscriptionBusy if another drill of it is running, PointNotReached before the first point, PointGone, errors of the
+    catalog database."""
     row = workspace.log.row(name)
     subscription = Subscription.from_row(row)
     own, records, worker = workspace.mirror(name), workspace.of(row), worker_of(workspace)

@@ -27,16 +27,9 @@ def hold(
     workspace: Workspace, name: str, at: int | datetime | str | None, held_as: str | None, until: datetime | None
 ) -> Hold:
     """Hold the point that shows `at`, without the lease: a run may be under way. Held again in the same way, nothing
-    changes.
-
-    Parameters
-    ----------
-    held_as : the name; `held-LSN` if not given.
-    until : by the upstream's clock; None, or a time later than its nanoseconds can say (in 2262) = until it is
-        released.
-
-    Raises BadName, BadOption for a time that has passed, HoldExists, PointGone, PointNotReached, MirrorDisagrees.
-    """
+    changes. `held_as`: the name; `held-LSN` if not given. `until`: by the upstream's clock; None, or a time later than
+    its nanoseconds can say (in 2262) = until it is released. Raises BadName, BadOption for a time that has passed,
+    HoldExists, PointGone, PointNotReached, MirrorDisagrees."""
     mirror = workspace.mirror(name)
     point = mirror.point(at)
     held_as = held_as or f"held-{point.lsn}"

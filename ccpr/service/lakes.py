@@ -46,13 +46,8 @@ from ccpr.state.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """A table of a lake, as it is there now.
-
-    Attributes
-    ----------
-    uri : of the table, as an engine opens it.
-    version : that shows the point `lsn`.
-    """
+    """A table of a lake, as it is there now. `uri`: of the table, as an engine opens it. `version`: that shows the
+    point `lsn`."""
 
     table: str
     uri: str
@@ -65,13 +60,8 @@ class LakeTable:
 
 @dataclass(frozen=True, slots=True)
 class LakeShown:
-    """What is in a lake now.
-
-    Attributes
-    ----------
-    lsn, snapshot_ts : the point that it shows; None before the first.
-    points_uri : of the table of points.
-    """
+    """What is in a lake now. `lsn`, `snapshot_ts`: the point that it shows; None before the first. `points_uri`: of the
+    table of points."""
 
     lsn: int | None
     snapshot_ts: int | None

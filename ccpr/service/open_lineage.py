@@ -41,12 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class LineageEvents:
-    """Of one process.
-
-    Parameters
-    ----------
-    clock : seconds since 1970.
-    """
+    """Of one process. `clock`: seconds since 1970."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -55,13 +55,8 @@ _NUMBERS = uuid.UUID("5a2f5a55-5d0e-4a3e-8f55-0a9b8c7d6e5f")  # of attempts
 
 @dataclass(frozen=True, slots=True)
 class PointSource:
-    """What is loaded: tables of one database as of a point.
-
-    Attributes
-    ----------
-    database : as it is called in the mirror.
-    tables : names without the database; empty for all.
-    """
+    """What is loaded: tables of one database as of a point. `database`: as it is called in the mirror. `tables`: names
+    without the database; empty for all."""
 
     mirror: Mirror
     point: Point

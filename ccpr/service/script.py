@@ -156,13 +156,8 @@ _OF_A_TABLE = (TargetUnfit, NotSyncable, DdlUnreadable, TargetValueRefused, Valu
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What was written.
-
-    Attributes
-    ----------
-    remarks : by table, what of its definition the server has not.
-    behind : tables that are not in it, and why.
-    """
+    """What was written. `remarks`: by table, what of its definition the server has not. `behind`: tables that are not
+    in it, and why."""
 
     file: Path
     lsn: int

@@ -21,13 +21,8 @@ LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSnapshot:
-    """A snapshot of a subscription.
-
-    Attributes
-    ----------
-    role : open, current, previous or orphan, if it is recorded; else lost.
-    exists : whether the upstream has it.
-    """
+    """A snapshot of a subscription. `role`: open, current, previous or orphan, if it is recorded; else lost. `exists`:
+    whether the upstream has it."""
 
     name: str
     role: str

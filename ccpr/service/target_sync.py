@@ -306,12 +306,8 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, Targe
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
-    """Work that can be shared out, and who does it as things stand.
-
-    Attributes
-    ----------
-    target, table : empty for the copy, which is for all of them.
-    """
+    """Work that can be shared out, and who does it as things stand. `target`, `table`: empty for the copy, which is for
+    all of them."""
 
     target: str
     table: str
@@ -427,12 +423,8 @@ def _opened_sync(
 
 
 class LoadedSums:
-    """Sums over the rows of tables that a target loads whole, for a later drill to compare with.
-
-    Attributes
-    ----------
-    whole : the tables that were loaded as they are at the point.
-    """
+    """Sums over the rows of tables that a target loads whole, for a later drill to compare with. `whole`: the tables
+    that were loaded as they are at the point."""
 
     def __init__(self, records: "SubscriptionRecords", point: GlobalPoint) -> None:
         self._records, self._point, self._lock = records, point, Lock()

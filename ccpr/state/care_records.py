@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from ccpr.base.failure import Failure
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.state.database import batches, reading, repeatable, transaction, understood
+from ccpr.state.database import batches, repeatable, transaction, understood
 from ccpr.state.records import FAILURE, Records, RowForm, texts_field
 from ccpr.state.tables import copies, copy_scrubs, drills, figures, scrubs
 
@@ -85,13 +85,6 @@ class CopyRecords(Records):
         """Whether it was known."""
         tables = (copy_scrubs, copies)
         return self._write(*(one.delete().where(self._mine(one, copy_id=copy_id(place))) for one in tables)) > 0
-
-
-@repeatable
-def copied_tasks(engine: sa.Engine) -> set[str]:
-    """Task ids of the subscriptions that have a second copy."""
-    with reading(engine) as connection:
-        return set(connection.scalars(sa.select(copies.c.task_id).distinct()))
 
 
 def copy_id(place: str) -> str:
@@ -239,13 +232,6 @@ class DrillRecords(Records):
                 kept = connection.scalar(good)
                 stale = (mine, drills.c.started_at <= old[0], drills.c.started_at != kept)
                 connection.execute(drills.delete().where(*(stale if kept is not None else stale[:2])))
-
-
-@repeatable
-def drilled_tasks(engine: sa.Engine) -> set[str]:
-    """Task ids of the subscriptions that had a drill."""
-    with reading(engine) as connection:
-        return set(connection.scalars(sa.select(drills.c.task_id).distinct()))
 
 
 # ---- sums over the rows of tables

@@ -21,12 +21,8 @@ LATE_SECONDS = 3_900  # for so long a CREATE SNAPSHOT that was given up may wait
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """
-    Attributes
-    ----------
-    digest : `settled_digest` of the point.
-    zero_dates : of its tables, see `ccpr.matrixone.schema.zero_dates_of`.
-    """
+    """`digest`: `settled_digest` of the point. `zero_dates`: of its tables, see
+    `ccpr.matrixone.schema.zero_dates_of`."""
 
     digest: str
     zero_dates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

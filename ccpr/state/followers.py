@@ -49,13 +49,8 @@ SERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TaskSeen:
-    """What the other cluster said of its subscription; see `ccpr.relay.downstream.Task`.
-
-    Attributes
-    ----------
-    asked_at : when, by our clock, UTC.
-    watermark : time of the point that it shows, in nanoseconds; 0 before the first.
-    """
+    """What the other cluster said of its subscription; see `ccpr.relay.downstream.Task`. `asked_at`: when, by our
+    clock, UTC. `watermark`: time of the point that it shows, in nanoseconds; 0 before the first."""
 
     asked_at: datetime
     state: int

@@ -40,13 +40,8 @@ _NO_RULES = (
 
 @dataclass(frozen=True, slots=True)
 class KeepRules:
-    """What is kept by the calendar.
-
-    Attributes
-    ----------
-    span : points stay that were the newest one at some time during so many seconds; 0 = none by this rule.
-    periods : how many hours, days … have a point, by the names of rules.
-    """
+    """What is kept by the calendar. `span`: points stay that were the newest one at some time during so many seconds; 0
+    = none by this rule. `periods`: how many hours, days … have a point, by the names of rules."""
 
     span: int = 0
     periods: tuple[tuple[str, int], ...] = ()
@@ -68,12 +63,8 @@ class KeepRules:
         return cls(span, periods)
 
     def kept(self, points: Sequence[tuple[int, int]]) -> dict[int, list[str]]:
-        """The rules by which points stay, by lsn; those of `span` are not looked at.
-
-        Parameters
-        ----------
-        points : lsn and time, oldest first.
-        """
+        """The rules by which points stay, by lsn; those of `span` are not looked at. `points`: lsn and time, oldest
+        first."""
         found: dict[int, list[str]] = {}
         for name, count in self.periods:
             period, seen = _PERIODS[name], set[int]()

@@ -29,12 +29,7 @@ _KEPT_SECONDS = 86_400.0  # age at which the lock file of an ended executor is d
 
 
 class Executor:
-    """This process as an owner of leases.
-
-    Attributes
-    ----------
-    renewals : counts the renewals of leases that failed.
-    """
+    """This process as an owner of leases. `renewals`: counts the renewals of leases that failed."""
 
     def __init__(self, folder: Path) -> None:
         self.id = str(uuid.uuid4())
@@ -100,11 +95,7 @@ class Executor:
 
 class Lease:
     """Holds a claim during the work; a thread renews it. `check` raises LeaseLost once another executor took over.
-
-    Attributes
-    ----------
-    left : the subscription's row as the end of the lease left it; None before, and where it cannot be read.
-    """
+    `left`: the subscription's row as the end of the lease left it; None before, and where it cannot be read."""
 
     def __init__(
         self, log: CcprLog, claim: Claim, ttl_seconds: float = TTL_SECONDS, guard: Guard | None = None

@@ -39,13 +39,8 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class PointSize:
-    """Bytes of objects.
-
-    Attributes
-    ----------
-    shown : of all objects that the point shows.
-    alone : of those that no other point shows: what goes with it.
-    """
+    """Bytes of objects. `shown`: of all objects that the point shows. `alone`: of those that no other point shows: what
+    goes with it."""
 
     shown: int
     alone: int
@@ -168,12 +163,7 @@ class Ledger(Records):
 
     def point_sizes(self, points: Sequence[int]) -> dict[int, PointSize]:
         """By lsn. An object that several tables share counts once, for all points from the first to the last that has
-        it.
-
-        Parameters
-        ----------
-        points : lsn, oldest first.
-        """
+        it. `points`: lsn, oldest first."""
         sizes, begins, ends = self._spans()
         numbers = np.asarray(points, np.int64)
         first = np.searchsorted(numbers, begins)

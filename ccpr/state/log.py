@@ -79,12 +79,7 @@ class SubscriptionRecords:
 
 
 class CcprLog:
-    """Reads and writes `mo_ccpr_log`.
-
-    Parameters
-    ----------
-    clock : seconds since 1970; a parameter so that tests can set it.
-    """
+    """Reads and writes `mo_ccpr_log`. `clock`: seconds since 1970; a parameter so that tests can set it."""
 
     def __init__(self, engine: sa.Engine, clock: Clock = wall_clock) -> None:
         self.engine = engine

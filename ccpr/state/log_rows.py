@@ -107,12 +107,8 @@ class LogRow:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run iteration `lsn` of one subscription, until the fence is raised.
-
-    Attributes
-    ----------
-    row : the subscription's row as the claim left it.
-    """
+    """The right to run iteration `lsn` of one subscription, until the fence is raised. `row`: the subscription's row as
+    the claim left it."""
 
     task_id: str
     name: str
@@ -368,12 +364,7 @@ class ChangedLogRows:
 
 
 class WatchedRows:
-    """One thread uses it.
-
-    Attributes
-    ----------
-    rows : by task id, as they were read last.
-    """
+    """One thread uses it. `rows`: by task id, as they were read last."""
 
     def __init__(self, engine: sa.Engine, steady: Callable[[], float] = time.monotonic) -> None:
         self.rows: dict[str, LogRow] = {}

@@ -13,12 +13,7 @@ _WILDCARDS = frozenset("*?[")
 @dataclass(frozen=True, slots=True)
 class NamePatterns:
     """Patterns as in a shell: `*` is any text, `?` any character, `[…]` one of several. Letter case does not count.
-
-    Attributes
-    ----------
-    included : a name has to match one of them; none means all names.
-    excluded : and none of these.
-    """
+    `included`: a name has to match one of them; none means all names. `excluded`: and none of these."""
 
     included: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()

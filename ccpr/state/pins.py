@@ -75,14 +75,9 @@ _FORM = RowForm(
 
 
 class Pins(Records):
-    """The pins of one subscription.
-
-    Parameters
-    ----------
-    follower : they are taken for this one, as long as it is served.
-    login : whose they are: no others are seen, made or dropped; None = all are, and `OURS` are made. Where the owner
-        is not known, they are every login's, except a follower's.
-    """
+    """The pins of one subscription. `follower`: they are taken for this one, as long as it is served. `login`: whose
+    they are: no others are seen, made or dropped; None = all are, and `OURS` are made. Where the owner is not known,
+    they are every login's, except a follower's."""
 
     def __init__(self, engine: sa.Engine, task_id: str, follower: str | None = None, login: str | None = None) -> None:
         super().__init__(engine, task_id)

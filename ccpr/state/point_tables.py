@@ -16,11 +16,7 @@ class PointTables(Mapping[int, TablePoint]):
     """By id. Of one iteration, or of those of one process that follow it; one thread uses it.
 
     The row of a definition stays as long as it is the newest of its table, so that it can be read later than the refs.
-
-    Attributes
-    ----------
-    refs : how the point names each table.
-    appendable : of tables that have live appendable objects, how many.
+    `refs`: how the point names each table. `appendable`: of tables that have live appendable objects, how many.
     """
 
     def __init__(

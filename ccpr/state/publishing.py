@@ -38,14 +38,9 @@ def publish_pending(log: CcprLog, name: str, mirror: Mirror, claim: Claim | None
     in between left undone is done here. Repeating it writes the same.
 
     Every executor may do it. One that was superseded may write a head that is old by now: each compares what it has
-    written with what is committed then, so the last to write is also the last to compare.
-
-    Parameters
-    ----------
-    claim : of the executor that is going to write to the mirror. It marks a new mirror as the subscription's; without
-        it one without a mark stays as it is.
-
-    Raises MirrorMissing, MirrorForeign, MirrorAhead, MirrorBehind, and MirrorDamaged.
+    written with what is committed then, so the last to write is also the last to compare. `claim`: of the executor that
+    is going to write to the mirror. It marks a new mirror as the subscription's; without it one without a mark stays as
+    it is. Raises MirrorMissing, MirrorForeign, MirrorAhead, MirrorBehind, and MirrorDamaged.
     """
     disagreed: tuple[int, str | None] | None = None
     while True:
@@ -227,13 +222,9 @@ class _Published:
 
 @dataclass(frozen=True, slots=True)
 class _Committed:
-    """What the catalog database says, read after what is published, as that follows from it.
-
-    Attributes
-    ----------
-    point : the mirror's newest point; None if the database does not have it.
-    later : the points after that, if there were later iterations.
-    """
+    """What the catalog database says, read after what is published, as that follows from it. `point`: the mirror's
+    newest point; None if the database does not have it. `later`: the points after that, if there were later
+    iterations."""
 
     row: LogRow
     history: PointHistory

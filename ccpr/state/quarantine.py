@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from ccpr.base.failure import Failure
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.points import LaggingTable
-from ccpr.state.database import fetch, reading, repeatable
+from ccpr.state.database import fetch
 from ccpr.state.records import Records, RowForm, StoredField
 from ccpr.state.tables import behind_tables, quarantine
 
@@ -129,10 +129,3 @@ class Quarantine(Records):
             lagging = LaggingTable(row.database_name, row.table_name, row.stands_at)
             found.setdefault(row.lsn, {})[row.table_id] = lagging
         return found
-
-
-@repeatable
-def tasks_in_quarantine(engine: sa.Engine) -> set[str]:
-    """Task ids of the subscriptions that have tables in quarantine."""
-    with reading(engine) as connection:
-        return {row.task_id for row in fetch(connection, sa.select(quarantine.c.task_id).distinct())}

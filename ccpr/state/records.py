@@ -45,6 +45,13 @@ class Records:
             return [connection.execute(statement).rowcount for statement in statements][-1]
 
 
+@repeatable
+def tasks_in(engine: sa.Engine, table: sa.Table) -> set[str]:
+    """Task ids of the subscriptions that have a row in a table."""
+    with reading(engine) as connection:
+        return set(connection.scalars(sa.select(table.c.task_id).distinct()))
+
+
 @dataclass(frozen=True, slots=True)
 class StoredField:
     """A field of a value that is more than a column of the same name.

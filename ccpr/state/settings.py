@@ -37,13 +37,8 @@ GRACE_SECONDS = 3600  # how long readers may use a file that nothing names any m
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits for copying objects.
-
-    Attributes
-    ----------
-    sessions : upstream sessions at once, from 1 to MOST_SESSIONS.
-    mb_s : megabytes per second of all sessions together, on average; 0 = no limit.
-    """
+    """Limits for copying objects. `sessions`: upstream sessions at once, from 1 to MOST_SESSIONS. `mb_s`: megabytes per
+    second of all sessions together, on average; 0 = no limit."""
 
     sessions: int = 4
     mb_s: float = 0.0

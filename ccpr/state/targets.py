@@ -100,12 +100,8 @@ class LaggingTargetTable:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """Consecutive attempts to sync a target that left something to be tried again.
-
-    Attributes
-    ----------
-    first, last : times of the first and the last, on our clock, UTC.
-    """
+    """Consecutive attempts to sync a target that left something to be tried again. `first`, `last`: times of the first
+    and the last, on our clock, UTC."""
 
     attempts: int
     first: datetime
@@ -121,13 +117,8 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """Consecutive failed attempts to sync a target as a whole.
-
-    Attributes
-    ----------
-    failure : the last one.
-    first, last : times of the first and the last, on our clock, UTC.
-    """
+    """Consecutive failed attempts to sync a target as a whole. `failure`: the last one. `first`, `last`: times of the
+    first and the last, on our clock, UTC."""
 
     failure: Failure
     attempts: int
@@ -350,13 +341,6 @@ def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
 
 
 @repeatable
-def tasks_with_targets(engine: sa.Engine) -> set[str]:
-    """Task ids of the subscriptions that have targets."""
-    with reading(engine) as connection:
-        return {row.task_id for row in fetch(connection, sa.select(targets.c.task_id).distinct())}
-
-
-@repeatable
 def tasks_with_target_trouble(engine: sa.Engine) -> set[str]:
     """Task ids of the subscriptions with a target that fails, or has lagging tables."""
     with reading(engine) as connection:
@@ -366,12 +350,7 @@ def tasks_with_target_trouble(engine: sa.Engine) -> set[str]:
 def may_be_restored(pause_seconds: float, interval: float) -> bool:
     """Whether catalog database and mirror may be copies that were restored since the last iteration, so that targets
     are asked where they are, although they are recorded at the newest point (decision registry-tells-what-lacks).
-
-    Parameters
-    ----------
-    pause_seconds : since the last iteration.
-    interval : seconds between two iterations.
-    """
+    `pause_seconds`: since the last iteration. `interval`: seconds between two iterations."""
     return pause_seconds > max(_ASK_AFTER_SECONDS, _ASK_AFTER_INTERVALS * interval)
 
 

@@ -7,13 +7,12 @@ import pytest
 
 from ccpr.cli.error_catalogue import catalogue
 from ccpr.dagster import documentation, metadata
-from ccpr.dagster.definitions import build_definitions
 from ccpr.dagster.followers import follower_asset
 from ccpr.dagster.health_assets import health_asset
 from ccpr.dagster.iteration_assets import build_mirror, build_upstream_database
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.spark_resource import SparkResource
-from ccpr.dagster.table_specs import TableDefinitions
+from ccpr.dagster.table_specs import TableDefinitions, build_definitions
 from ccpr_assets.jobs import STEPS
 from tests.docs.pages import DOCS, anchors
 

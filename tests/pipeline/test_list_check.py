@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ccpr.dagster.object_list_schema import check_by_schema
+from ccpr.dagster.checks import check_by_schema
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.object_rows import LISTED_SCHEMA
 from ccpr.pipeline.errors import BadObjectList
