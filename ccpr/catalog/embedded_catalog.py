@@ -49,7 +49,7 @@ class _OneToken:
     token: str
     holder: Caller
 
-    def caller(self, token: str) -> Caller | None:
+    def caller(self, token: str, address: str) -> Caller | None:
         return self.holder if hmac.compare_digest(token.encode(), self.token.encode()) else None
 
     def grant(self, request: HttpRequest, body: bytes) -> Page:

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 
 from ccpr.base.http_server import HttpRequest, Page
 from ccpr.base.newest import Newest
-from ccpr.catalog.refusals import forbidden, json_bytes
+from ccpr.catalog.refusals import Refusal, forbidden, json_bytes
 from ccpr.catalog.rest_routes import Caller
 from ccpr.matrixone.server.wrong_passwords import Guesses, password_digest
 from ccpr.state.errors import RelayUserMissing
@@ -67,9 +67,15 @@ class LoginTokens:
         self._known = Newest[str, _KnownLogin](MOST_KNOWN)
         self._guessing = Counter[str]()
 
-    def caller(self, token: str) -> Caller | None:
-        """None for a token that is none, or of a login that has changed. Raises Refusal, StateUnavailable."""
+    def caller(self, token: str, address: str) -> Caller | None:
+        """None for a token that is none, or of a login that has changed. `name:password` is a token, too, for clients
+        that know no OAuth2. Raises Refusal, StateUnavailable."""
         granted = self._granted(token)
+        if granted is None and ":" in token:
+            name, _, password = token.partition(":")
+            if (found := self._guessed(name.lower(), password, address)) is None:
+                return None
+            granted = self._keep(token, name.lower(), found)
         if granted is None:
             return None
         known = self._look(granted.login)
@@ -94,30 +100,42 @@ class LoginTokens:
             if granted is None or self._look(granted.login).digest != granted.digest:
                 return _denied(401, "invalid_client", "the token is not valid any more")
             return self._give(granted.login, granted.digest)
-        with self._guess(request.address) as free:
-            if not free:
-                return _denied(429, "invalid_request", "too many logins at once from this address")
-            return self._checked(name.lower(), password, request.address)
-
-    def _checked(self, name: str, password: str, address: str) -> Page:
-        known, digest = self._look(name, at_once=True), password_digest(password)
-        if not hmac.compare_digest(known.digest or bytes(20), digest) or known.digest is None:
-            self._pause(self.guesses.wrong(name, address))
+        try:
+            digest = self._guessed(name.lower(), password, request.address)
+        except Refusal as refusal:
+            return _denied(refusal.status, "invalid_request", refusal.message)
+        if digest is None:
             return _denied(401, "invalid_client", "no login has that name and password")
-        self.guesses.right(name, address)
-        if known.is_limited:
-            return _denied(400, "unauthorized_client", f"login {name} {_LIMITED}")
-        return self._give(name, digest)
+        if self._look(name.lower()).is_limited:
+            return _denied(400, "unauthorized_client", f"login {name.lower()} {_LIMITED}")
+        return self._give(name.lower(), digest)
+
+    def _guessed(self, name: str, password: str, address: str) -> bytes | None:
+        """The digest of the password; None if it is wrong. Raises Refusal."""
+        with self._guess(address):
+            known, digest = self._look(name, at_once=True), password_digest(password)
+            if known.digest is None or not hmac.compare_digest(known.digest, digest):
+                self._pause(self.guesses.wrong(name, address))
+                return None
+            self.guesses.right(name, address)
+            return digest
 
     def _give(self, login: str, digest: bytes) -> Page:
-        token, now = secrets.token_urlsafe(24), self._monotonic()
-        with self._lock:
-            self._tokens[_key(token)] = _Granted(login, digest, now + TOKEN_SECONDS)
-            while len(self._tokens) > MOST_TOKENS or next(iter(self._tokens.values())).until <= now:
-                self._tokens.popitem(last=False)
+        token = secrets.token_urlsafe(24)
+        self._keep(token, login, digest)
         kind = "urn:ietf:params:oauth:token-type:access_token"
         found = {"access_token": token, "token_type": "bearer", "expires_in": TOKEN_SECONDS, "issued_token_type": kind}
         return Page(json_bytes(found))
+
+    def _keep(self, token: str, login: str, digest: bytes) -> _Granted:
+        now = self._monotonic()
+        found = _Granted(login, digest, now + TOKEN_SECONDS)
+        with self._lock:
+            self._tokens.pop(_key(token), None)
+            self._tokens[_key(token)] = found
+            while len(self._tokens) > MOST_TOKENS or next(iter(self._tokens.values())).until <= now:
+                self._tokens.popitem(last=False)
+        return found
 
     def _granted(self, token: str) -> _Granted | None:
         with self._lock:
@@ -139,13 +157,16 @@ class LoginTokens:
         return found
 
     @contextmanager
-    def _guess(self, address: str) -> Iterator[bool]:
-        """Answers to wrong passwords wait: an address has few of them, and does not hold all threads."""
+    def _guess(self, address: str) -> Iterator[None]:
+        """Answers to wrong passwords wait: an address has few of them, and does not hold all threads. Raises
+        Refusal."""
         with self._lock:
             free = self._guessing[address] < MOST_GUESSES
             self._guessing[address] += free
         try:
-            yield free
+            if not free:
+                raise Refusal(429, "BadRequestException", "too many logins at once from this address")
+            yield
         finally:
             with self._lock:
                 self._guessing[address] -= free

@@ -17,6 +17,7 @@ from ccpr.base.http_server import BodyRefused, HttpRequest, Page
 from ccpr.base.loops import unexpected
 from ccpr.catalog.refusals import Refusal, bad_request, forbidden, json_bytes, no_namespace, no_table
 from ccpr.catalog.table_commits import AskedCommit, commit_tables, create_table, drop_table, rename_table
+from ccpr.catalog.table_keys import Keys
 from ccpr.catalog.warehouses import Identifier, LiveView, Warehouse, Warehouses, WarehouseView
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.state.logins import LoginRole, PortLogin
@@ -32,6 +33,7 @@ _READS = (
     "GET /v1/{prefix}/namespaces/{namespace}/tables",
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
 )
 _WRITES = (
@@ -68,7 +70,7 @@ class Caller:
 class Callers(Protocol):
     """Who has which token."""
 
-    def caller(self, token: str) -> Caller | None:
+    def caller(self, token: str, address: str) -> Caller | None:
         """Raises Refusal, CcprError."""
         ...
 
@@ -118,7 +120,7 @@ class RestRoutes:
         if parts[1:] == ["oauth", "tokens"] and request.method == "POST":
             return self.callers.grant(request, request.body(SMALL_BYTES))
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        caller = self.callers.caller(token.strip()) if kind.lower() == "bearer" and len(token) < SMALL_BYTES else None
+        caller = self.callers.caller(token.strip(), request.address) if kind.lower() == "bearer" else None
         if caller is None:
             raise Refusal(401, "NotAuthorizedException", "a valid bearer token is needed: see /v1/oauth/tokens")
         if parts[1:] == ["config"] and request.method == "GET":
@@ -181,6 +183,8 @@ class _CatalogRequest:
                 return self._new_table(namespace)
             case ("GET" | "HEAD", "namespaces", namespace, "tables", table):
                 return self._load(namespace, table)
+            case ("GET", "namespaces", namespace, "tables", table, "credentials"):
+                return Page(json_bytes({"storage-credentials": self._keys(*self._table(namespace, table))}))
             case ("POST", "namespaces", namespace, "tables", table):
                 return self._update(namespace, table)
             case ("DELETE", "namespaces", namespace, "tables", table):
@@ -227,11 +231,20 @@ class _CatalogRequest:
         names = [name for one, name in self._shown(view) if one == database]
         return Page(json_bytes({"identifiers": [{"namespace": [namespace], "name": name} for name in names]}))
 
-    def _load(self, namespace: str, table: str) -> Page:
+    def _table(self, namespace: str, table: str) -> tuple[Identifier, WarehouseView]:
         database, view = self._database(namespace)
         if not self.caller.sees((database, table)):
             raise no_table(f"{namespace}.{table}")
-        return Page(view.load((database, table)))
+        return (database, table), view
+
+    def _keys(self, table: Identifier, view: WarehouseView) -> list[Keys]:
+        """For the files of a table that the caller sees. The committer has its own."""
+        return [] if self.caller.committer else self.routes.warehouses.keys.of(self.warehouse.store, view.folder(table))
+
+    def _load(self, namespace: str, table: str) -> Page:
+        found, view = self._table(namespace, table)
+        asked = "vended-credentials" in self.request.headers.get("x-iceberg-access-delegation", "")
+        return Page(view.load(found, self._keys(found, view) if asked else ()))
 
     # ---- writing
 

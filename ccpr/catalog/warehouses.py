@@ -9,7 +9,7 @@ Source: decision lake-catalog.
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ccpr.base.newest import Newest
-from ccpr.catalog.refusals import Refusal, bad_request, no_table
+from ccpr.catalog.refusals import Refusal, bad_request, json_bytes, no_table
+from ccpr.catalog.table_keys import Keys, TableKeys
 from ccpr.lake.iceberg import VERSION
 from ccpr.lake.lake_catalog import LakeContents, contents_of, read_points
 from ccpr.lake.stores import LakeStore, open_lake
@@ -96,7 +97,11 @@ class WarehouseView(Protocol):
         """By their names. Raises CcprError."""
         ...
 
-    def load(self, table: Identifier) -> bytes:
+    def folder(self, table: Identifier) -> str:
+        """Of its files, below the lake. Raises Refusal, CcprError."""
+        ...
+
+    def load(self, table: Identifier, keys: Sequence[Keys] = ()) -> bytes:
         """What the specification calls LoadTableResult. Raises Refusal, CcprError."""
         ...
 
@@ -118,20 +123,27 @@ class LiveView:
             if not one.gone and (self._unborn or one.at is not None)
         }
 
-    def load(self, table: Identifier) -> bytes:
-        pointer, warehouse = self.tables().get(table), self._warehouse
-        if pointer is None:
+    def folder(self, table: Identifier) -> str:
+        return self._pointer(table).folder
+
+    def _pointer(self, table: Identifier) -> TablePointer:
+        if (found := self._tables.get(table)) is None:
             raise no_table(".".join(table))
+        return found
+
+    def load(self, table: Identifier, keys: Sequence[Keys] = ()) -> bytes:
+        pointer, warehouse = self._pointer(table), self._warehouse
         content = warehouse.content(pointer)
         if content is None:
             warehouse.note_lost(pointer)
             raise no_table(".".join(table), "has lost its metadata file: the next sync of the lake writes it anew")
-        return loaded(warehouse.store.location(pointer.metadata), content)
+        return loaded(warehouse.store.location(pointer.metadata), content, keys)
 
 
-def loaded(location: str | None, metadata: bytes) -> bytes:
-    """A LoadTableResult. Credentials are the client's own."""
-    return b'{"metadata-location":%s,"metadata":%s,"config":{}}' % (json.dumps(location).encode(), metadata)
+def loaded(location: str | None, metadata: bytes, keys: Sequence[Keys] = ()) -> bytes:
+    """A LoadTableResult. Without keys a client has its own."""
+    about = json.dumps(location).encode(), metadata, json_bytes(keys)
+    return b'{"metadata-location":%s,"metadata":%s,"config":{},"storage-credentials":%s}' % about
 
 
 class PinnedView:
@@ -145,11 +157,16 @@ class PinnedView:
         shown = (one for one in self._contents.tables.values() if not one.dropped and not one.behind)
         return {_identifier(one.name, one.folder): (one.folder, one.version) for one in shown}
 
-    def load(self, table: Identifier) -> bytes:
-        found, name = self.tables().get(table), ".".join(table)
-        if found is None:
-            raise no_table(name, "is not shown at that point")
-        folder, version = found
+    def folder(self, table: Identifier) -> str:
+        return self._shown(table)[0]
+
+    def _shown(self, table: Identifier) -> tuple[str, int]:
+        if (found := self.tables().get(table)) is None:
+            raise no_table(".".join(table), "is not shown at that point")
+        return found
+
+    def load(self, table: Identifier, keys: Sequence[Keys] = ()) -> bytes:
+        folder, version = self._shown(table)
         for pointer in self._warehouse.pointers.all():
             metadata = self._warehouse.metadata(pointer) if pointer.folder == folder else None
             if pointer.folder == folder and metadata is None:
@@ -160,8 +177,8 @@ class PinnedView:
                         content = json.dumps(at_snapshot(metadata, snapshot), separators=(",", ":")).encode()
                         # Clients ask for a location and keep metadata by it: it is no other table's, and no file.
                         location = f"{self._warehouse.store.location(pointer.metadata)}#{snapshot['snapshot-id']}"
-                        return loaded(location, content)
-        raise no_table(name, "is not kept at that point")
+                        return loaded(location, content, keys)
+        raise no_table(".".join(table), "is not kept at that point")
 
 
 def _identifier(name: str, folder: str) -> Identifier:
@@ -201,6 +218,7 @@ class Warehouses:
 
     def __init__(self, log: CcprLog, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.log, self._files, self._monotonic, self._lock = log, KeptFiles(_KEPT_BYTES), monotonic, Lock()
+        self.keys = TableKeys(monotonic)
         self._stores: dict[str, LakeStore] = {}
         self._points = Newest[tuple[str, str, int], tuple[LakeContents, float]](_KEPT_POINTS)
 

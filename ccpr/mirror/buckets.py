@@ -80,7 +80,7 @@ def open_bucket(url: str, credentials: Credentials | None = None) -> Bucket:
         raise BadName(f"the options cannot be used: {error}", subject=canonical, remedy=_REMEDY) from error
 
 
-def open_client(url: str) -> Any:
+def open_client(url: str, service: str = "s3") -> Any:
     """Amazon's own client, for what `pyarrow.fs` does not offer; it finds credentials in the same places. `url` is
     canonical, of an S3 store. The caller has seen that `botocore` is installed."""
     from botocore.config import Config
@@ -95,7 +95,7 @@ def open_client(url: str) -> Any:
     session = get_session()
     if region is None and endpoint and session.get_config_variable("region") is None:
         region = "us-east-1"  # a signature needs one; servers with an address of their own do not look at it
-    return session.create_client("s3", region_name=region, endpoint_url=address, config=config)
+    return session.create_client(service, region_name=region, endpoint_url=address, config=config)
 
 
 def _file_system(kind: str, options: dict[str, str], credentials: Credentials | None) -> fs.FileSystem:

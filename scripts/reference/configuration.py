@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
+from ccpr.catalog.table_keys import ROLE
 from ccpr.cli.query_command import MOST_SHOWN
 from ccpr.config.document import MOST_BYTES
 from ccpr.dagster.documentation import VARIABLE as DOCS_VARIABLE
@@ -129,6 +130,8 @@ def variables() -> Mapping[str, str]:
         DOCS_VARIABLE: "where this documentation is published (`make docs` writes it to `build/site/`), for links on "
         "Dagster's pages: of assets, and of each error to its [explanation](errors.md). For Dagster's processes and "
         "`ccpr serve`; without it the places in `docs/` are shown",
+        ROLE: "the role whose keys [the catalog of lakes](../how-to/attach-engines.md#keys-for-the-files) hands to its "
+        "readers; for `ccpr serve`. None if not set",
         JAR_FOLDER: "a folder with the jars for Iceberg tables, where Maven cannot fetch them",
         COMMAND_VARIABLE: "the command that prints the key of encrypted mirrors, for `--encrypt command`",
         "CCPR_TIMEZONE": "the zone in which commands show times, and of a time that is typed without one: `local`, "

@@ -98,6 +98,18 @@ def test_a_token_ends_with_its_login_and_password(
     assert asked(port, token) == 401
 
 
+def test_name_and_password_are_a_token_for_clients_that_know_no_other(
+    port: CatalogPort, logins: PortLogins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccpr.catalog.login_tokens.LOOK_SECONDS", 0.0)
+    assert [asked(port, token) for token in ("Reader:secret", "reader:wrong", "nobody:", ":")] == [200, 401, 401, 401]
+    assert port.wrong_passwords == 3
+    logins.change(READER, password_digest("another:one"))
+    assert [asked(port, token) for token in ("reader:secret", "reader:another:one")] == [401, 200]
+    logins.change(replace(READER, limits=ReadLimits(hidden=("id",))))
+    assert asked(port, "reader:another:one") == 403
+
+
 @pytest.mark.parametrize(
     "form",
     [

@@ -16,9 +16,10 @@ from pyiceberg.table import Table
 from ccpr.catalog.embedded_catalog import CatalogAddress, embedded_catalog
 from ccpr.lake.cleaning import is_checkpoint_due
 from ccpr.lake.commit import Lake, PointToPublish
+from ccpr.lake.iceberg_jvm import store_properties
 from ccpr.lake.lake_catalog import CHANGED, LakeCatalog, TableRow
 from ccpr.lake.lake_options import LakeOptions
-from ccpr.lake.stores import open_lake
+from ccpr.lake.stores import canonical_url, open_lake
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.server.wrong_passwords import password_digest
 from ccpr.mirror.mirror import Mirror
@@ -76,7 +77,8 @@ class IcebergLake:
     def reader(self, at: str = "") -> RestCatalog:
         """pyiceberg's client."""
         name = f"{self.address.warehouse}@{at}" if at else self.address.warehouse
-        return RestCatalog("lake", uri=self.address.uri, token=self.address.token, warehouse=name)
+        store = store_properties(self.target.uri)
+        return RestCatalog("lake", uri=self.address.uri, token=self.address.token, warehouse=name, **store)
 
     def create(self, *names: str, version: str = "2") -> None:
         for name in names:
@@ -144,13 +146,14 @@ def ids(catalog: RestCatalog, name: str, namespace: str = DATABASE) -> list[int]
 
 
 @contextmanager
-def iceberg_lake(folder: Path) -> Iterator[IcebergLake]:
-    """Empty, its catalog served."""
+def iceberg_lake(folder: Path, url: str = "") -> Iterator[IcebergLake]:
+    """Empty, its catalog served; in the bucket of a URL, or in a folder."""
     with Workspace(folder / "home") as workspace:
         subscription = a_subscription(NAME)
         workspace.log.insert(subscription.to_row(NOW))
         (folder / "lake").mkdir()
-        about = (subscription.task_id, LAKE, (folder / "lake").as_uri(), "", None, TargetSettings(DdlPolicy.FULL), NOW)
+        place = canonical_url(url or str(folder / "lake"))
+        about = (subscription.task_id, LAKE, place, "", None, TargetSettings(DdlPolicy.FULL), NOW)
         target = Target(*about, lake=LakeOptions().to_text())
         workspace.of(NAME).targets.add(target)
         with embedded_catalog(workspace.log, NAME, target) as address:
