@@ -9,42 +9,23 @@ from typing import Final
 from ccpr.matrixone.client.column_types import default_cell, encode_type
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import Kind, Table
-from ccpr.matrixone.server.answers import BIGINT, BLOB_TEXT, INT, SMALL, TINY, VAR_STRING, VARCHAR, Cell
+from ccpr.matrixone.server.answers import BIGINT, VARCHAR, Cell
 from ccpr.matrixone.server.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog, internal
+from ccpr.matrixone.server.mo_catalog import columns_of
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.relay.errors import IndexTablesMissing, RelayText
 from ccpr.relay.served_points import ServedPoint
 from ccpr.relay.texts import served_text
 
 DDL: Final = {"dbname": VARCHAR, "tablename": VARCHAR, "tableid": BIGINT, "tablesql": VARCHAR}
-MO_DATABASE: Final = {"dat_id": BIGINT, "datname": VAR_STRING, "account_id": INT, "dat_type": VAR_STRING}
-MO_TABLES: Final = {
-    "rel_id": BIGINT,
-    "relname": VAR_STRING,
-    "reldatabase": VAR_STRING,
-    "reldatabase_id": BIGINT,
-    "relkind": VAR_STRING,
-    "rel_comment": VAR_STRING,
-    "rel_createsql": BLOB_TEXT,
-    "account_id": INT,
-    "partitioned": TINY,
-    "rel_logical_id": BIGINT,
-}
-MO_COLUMNS: Final = {
-    "account_id": INT,
-    "att_database": VAR_STRING,
-    "att_relname_id": BIGINT,
-    "att_relname": VAR_STRING,
-    "attname": VAR_STRING,
-    "atttyp": VAR_STRING,
-    "attnum": INT,
-    "attnotnull": TINY,
-    "att_default": VAR_STRING,
-    "attisdropped": TINY,
-    "att_is_hidden": TINY,
-    "attr_seqnum": SMALL,
-    "attr_enum": VAR_STRING,
-}
+MO_DATABASE: Final = columns_of("dat_id datname account_id dat_type")
+MO_TABLES: Final = columns_of(
+    "rel_id relname reldatabase reldatabase_id relkind rel_comment rel_createsql account_id partitioned rel_logical_id"
+)
+MO_COLUMNS: Final = columns_of(
+    "account_id att_database att_relname_id att_relname attname atttyp attnum attnotnull att_default attisdropped "
+    "att_is_hidden attr_seqnum attr_enum"
+)
 _RELKINDS: Final = {Kind.TABLE: "r", Kind.INDEX: "i", Kind.PARTITION: "partition"}
 _ACCOUNT: Final = 0
 _log = logging.getLogger(__name__)

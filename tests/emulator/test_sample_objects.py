@@ -16,9 +16,9 @@ from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.reader import NEVER
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.schema import Column
-from ccpr_emulator.sample_objects import FIRST_COMMIT, samples, write_samples
 from tests.emulator import crude_reader
 from tests.support.recorded import opened
+from tests.support.sample_objects import FIRST_COMMIT, samples, write_samples
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from ccpr.matrixone.server.answers import (
     BIGINT,
     BLOB_TEXT,
     INT,
+    SMALL,
     STRING,
     TIMESTAMP,
     TINY,
@@ -37,65 +38,41 @@ from ccpr.matrixone.server.upstream import Upstream
 UTF8: Final = 33
 BINARY: Final = 63
 CREATED: Final = "2026-01-01 00:00:00"
-MO_ACCOUNT: Final = {"account_id": INT, "account_name": VAR_STRING}
-MO_PUBS: Final = {
-    "account_id": INT,
-    "account_name": VAR_STRING,
-    "pub_name": VAR_STRING,
-    "database_name": VAR_STRING,
-    "database_id": BIGINT,
-    "all_table": TINY,
-    "table_list": BLOB_TEXT,
-    "account_list": BLOB_TEXT,
-    "created_time": TIMESTAMP,
-    "update_time": TIMESTAMP,
-    "owner": INT,
-    "creator": INT,
-    "comment": BLOB_TEXT,
+# The types of the columns that are no VAR_STRING: a name has one type in all tables.
+_TYPES: Final = {
+    **dict.fromkeys(("all_table", "attisdropped", "att_is_auto_increment", "att_is_hidden", "att_is_unsigned"), TINY),
+    **dict.fromkeys(("atthasdef", "attnotnull", "attr_has_generated", "attr_has_update", "attr_is_clusterby"), TINY),
+    **dict.fromkeys(("partitioned", "with_grant_option"), TINY),
+    "attr_seqnum": SMALL,
+    **dict.fromkeys(("account_id", "att_length", "attnum", "catalog_version", "creator", "function_id"), INT),
+    **dict.fromkeys(("operation_user_id", "owner", "privilege_id", "rel_version", "role_id"), INT),
+    **dict.fromkeys(("att_database_id", "att_relname_id", "dat_id", "database_id", "obj_id", "rel_id"), BIGINT),
+    **dict.fromkeys(("rel_logical_id", "reldatabase_id", "ts"), BIGINT),
+    **dict.fromkeys(("created_time", "granted_time", "update_time"), TIMESTAMP),
+    **dict.fromkeys(("account_list", "args", "body", "comment", "comments", "partition_info"), BLOB_TEXT),
+    **dict.fromkeys(("rel_createsql", "rule", "table_list"), BLOB_TEXT),
+    **dict.fromkeys(("att_constraint_type", "level"), STRING),
 }
-MO_SNAPSHOTS: Final = {
-    "snapshot_id": VAR_STRING,
-    "sname": VAR_STRING,
-    "ts": BIGINT,
-    "level": STRING,
-    "account_name": VAR_STRING,
-    "database_name": VAR_STRING,
-    "table_name": VAR_STRING,
-    "obj_id": BIGINT,
-    "kind": VAR_STRING,
-}
-MO_USER_DEFINED_FUNCTION: Final = {
-    "function_id": INT,
-    "name": VAR_STRING,
-    "owner": INT,
-    "args": BLOB_TEXT,
-    "rettype": VAR_STRING,
-    "body": BLOB_TEXT,
-    "language": VAR_STRING,
-    "db": VAR_STRING,
-    "definer": VAR_STRING,
-}
-MO_ROLE_PRIVS: Final = {
-    "role_id": INT,
-    "role_name": VAR_STRING,
-    "obj_type": VAR_STRING,
-    "obj_id": BIGINT,
-    "privilege_id": INT,
-    "privilege_name": VAR_STRING,
-    "privilege_level": VAR_STRING,
-    "operation_user_id": INT,
-    "granted_time": TIMESTAMP,
-    "with_grant_option": TINY,
-}
-MO_ROLE: Final = {
-    "role_id": INT,
-    "role_name": VAR_STRING,
-    "creator": INT,
-    "owner": INT,
-    "created_time": TIMESTAMP,
-    "comments": BLOB_TEXT,
-}
-MO_ROLE_RULE: Final = {"role_id": INT, "rule_name": VAR_STRING, "rule": BLOB_TEXT}
+
+
+def columns_of(names: str) -> dict[str, int]:
+    """Columns of `mo_catalog` with their types, in this order."""
+    return {name: _TYPES.get(name, VAR_STRING) for name in names.split()}
+
+
+MO_ACCOUNT: Final = columns_of("account_id account_name")
+MO_PUBS: Final = columns_of(
+    "account_id account_name pub_name database_name database_id all_table table_list account_list created_time "
+    "update_time owner creator comment"
+)
+MO_SNAPSHOTS: Final = columns_of("snapshot_id sname ts level account_name database_name table_name obj_id kind")
+MO_USER_DEFINED_FUNCTION: Final = columns_of("function_id name owner args rettype body language db definer")
+MO_ROLE_PRIVS: Final = columns_of(
+    "role_id role_name obj_type obj_id privilege_id privilege_name privilege_level operation_user_id granted_time "
+    "with_grant_option"
+)
+MO_ROLE: Final = columns_of("role_id role_name creator owner created_time comments")
+MO_ROLE_RULE: Final = columns_of("role_id rule_name rule")
 _DATABASES: Final = {"mo_database": "datname", "mo_tables": "reldatabase", "mo_columns": "att_database"}
 # What every catalog has, at every time: the database of the catalog, in account sys, and its first tables.
 _SYSTEM_DATABASE: Final[Mapping[str, Cell]] = {

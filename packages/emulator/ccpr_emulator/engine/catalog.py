@@ -7,86 +7,32 @@ from ccpr.matrixone.client.column_types import encode_type
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.protobuf import varint
 from ccpr.matrixone.schema import ROWID, Column, SqlType
-from ccpr.matrixone.server.answers import (
-    BIGINT,
-    BLOB_TEXT,
-    INT,
-    SMALL,
-    STRING,
-    TIMESTAMP,
-    TINY,
-    VAR_STRING,
-    VARCHAR,
-    Cell,
-)
+from ccpr.matrixone.server.answers import BIGINT, VARCHAR, Cell
 from ccpr.matrixone.server.backing import INDEX_COLUMNS, CatalogAnswer, CatalogTable, ServedCatalog
-from ccpr.matrixone.server.mo_catalog import MO_ROLE, MO_ROLE_PRIVS, MO_ROLE_RULE, MO_USER_DEFINED_FUNCTION
+from ccpr.matrixone.server.mo_catalog import (
+    MO_ROLE,
+    MO_ROLE_PRIVS,
+    MO_ROLE_RULE,
+    MO_USER_DEFINED_FUNCTION,
+    columns_of,
+)
 from ccpr_emulator.engine.databases import SYS
 from ccpr_emulator.engine.definitions import Attributes, Definition, create_table
 from ccpr_emulator.engine.entries import INDEX, PARTITION, TABLE, VIEW, DatabaseEntry, TableEntry
 from ccpr_emulator.engine.storage import Storage
 
-MO_DATABASE = {
-    "dat_id": BIGINT,
-    "datname": VAR_STRING,
-    "dat_catalog_name": VAR_STRING,
-    "dat_createsql": VAR_STRING,
-    "owner": INT,
-    "creator": INT,
-    "created_time": TIMESTAMP,
-    "account_id": INT,
-    "dat_type": VAR_STRING,
-}
-MO_TABLES = {
-    "rel_id": BIGINT,
-    "relname": VAR_STRING,
-    "reldatabase": VAR_STRING,
-    "reldatabase_id": BIGINT,
-    "relpersistence": VAR_STRING,
-    "relkind": VAR_STRING,
-    "rel_comment": VAR_STRING,
-    "rel_createsql": BLOB_TEXT,
-    "created_time": TIMESTAMP,
-    "creator": INT,
-    "owner": INT,
-    "account_id": INT,
-    "partitioned": TINY,
-    "partition_info": BLOB_TEXT,
-    "viewdef": VAR_STRING,
-    "constraint": VAR_STRING,
-    "rel_version": INT,
-    "catalog_version": INT,
-    "rel_logical_id": BIGINT,
-    "extra_info": VAR_STRING,
-}
-MO_COLUMNS = {
-    "att_uniq_name": VAR_STRING,
-    "account_id": INT,
-    "att_database_id": BIGINT,
-    "att_database": VAR_STRING,
-    "att_relname_id": BIGINT,
-    "att_relname": VAR_STRING,
-    "attname": VAR_STRING,
-    "atttyp": VAR_STRING,
-    "attnum": INT,
-    "att_length": INT,
-    "attnotnull": TINY,
-    "atthasdef": TINY,
-    "att_default": VAR_STRING,
-    "attisdropped": TINY,
-    "att_constraint_type": STRING,
-    "att_is_unsigned": TINY,
-    "att_is_auto_increment": TINY,
-    "att_comment": VAR_STRING,
-    "att_is_hidden": TINY,
-    "attr_has_update": TINY,
-    "attr_update": VAR_STRING,
-    "attr_is_clusterby": TINY,
-    "attr_seqnum": SMALL,
-    "attr_enum": VAR_STRING,
-    "attr_has_generated": TINY,
-    "attr_generated": VAR_STRING,
-}
+MO_DATABASE = columns_of("dat_id datname dat_catalog_name dat_createsql owner creator created_time account_id dat_type")
+MO_TABLES = columns_of(
+    "rel_id relname reldatabase reldatabase_id relpersistence relkind rel_comment rel_createsql created_time creator "
+    "owner account_id partitioned partition_info viewdef constraint rel_version catalog_version rel_logical_id "
+    "extra_info"
+)
+MO_COLUMNS = columns_of(
+    "att_uniq_name account_id att_database_id att_database att_relname_id att_relname attname atttyp attnum att_length "
+    "attnotnull atthasdef att_default attisdropped att_constraint_type att_is_unsigned att_is_auto_increment "
+    "att_comment att_is_hidden attr_has_update attr_update attr_is_clusterby attr_seqnum attr_enum attr_has_generated "
+    "attr_generated"
+)
 DDL = {"dbname": VARCHAR, "tablename": VARCHAR, "tableid": BIGINT, "tablesql": VARCHAR}
 _NULL_DEFAULT = b"\x18\x01"
 _PARTITIONED, _INDEX_TABLE, _PARTITION = 1, 2, 4

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,28 +212,7 @@ TimedFault: TypeAlias = RefuseLogins | Hold | LostPast  # from now on, for so ma
 Fault: TypeAlias = (
     ObjectFault | StatementFault | CutObjectList | StaleRead | SnapshotCollected | LoginFault | TimedFault
 )
-KINDS: Final[tuple[type[Any], ...]] = (
-    CutObject,
-    CutObjectList,
-    WrongTotalSize,
-    WrongTotalChunks,
-    WrongChunkLength,
-    DamagedByte,
-    MissingObject,
-    FailStatement,
-    CutStatement,
-    CutAnswer,
-    Delay,
-    Hold,
-    StaleRead,
-    SnapshotCollected,
-    RefuseLogins,
-    FailLogin,
-    CutLogin,
-    EmptyPast,
-    NoCheckpoints,
-    Crash,
-)
+KINDS: Final[tuple[type[Any], ...]] = get_args(Fault)
 _CONVERTERS: Final[dict[Any, Callable[[str], Any]]] = {
     int: int,
     float: float,

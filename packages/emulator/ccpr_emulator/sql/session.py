@@ -165,7 +165,7 @@ class SqlSession:
                 return self._done()
         if kind == branch_diff.KIND:
             return self._parsed(text, lambda tokens: branch_diff.parse(tokens, self))()
-        if kind is not None and sql_show.is_kind(kind):
+        if kind is not None and kind.startswith(("show_", "describe")):
             return self._parsed(text, lambda tokens: sql_show.parse(kind, tokens, self))()
         if kind is not None:
             act = self._parsed(text, lambda tokens: sql_ddl.parse(kind, tokens, self))

@@ -7,7 +7,7 @@ and what clients ask when they connect: ENGINES, COLLATION, CHARSET, STATUS, PRO
 PROCEDURE STATUS, FUNCTION STATUS, TRIGGERS, EVENTS, WARNINGS, ERRORS.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ccpr.matrixone.objects import types
@@ -23,7 +23,7 @@ from ccpr_emulator.engine.definitions import Definition, create_table
 from ccpr_emulator.engine.entries import SEQUENCE, TABLE, VIEW, TableEntry
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.sql.names import table_name
-from ccpr_emulator.sql.system import ENGINES, created_at, default_of, extra_of, key_of, key_parts, relations
+from ccpr_emulator.sql.system import ENGINES, default_of, extra_of, information, key_of, relations
 
 _KINDS = {
     "tables": "show_tables",
@@ -94,10 +94,6 @@ def kind_of(words: Sequence[str]) -> str | None:
     return _KINDS.get(word)
 
 
-def is_kind(kind: str) -> bool:
-    return kind == "describe" or kind.startswith("show_")
-
-
 def parse(kind: str, tokens: Tokens, session: Shown) -> Callable[[], ResultSet]:
     """Read the statement; what is returned answers it. Raises StatementError."""
     storage, account, database = session.storage, session.login.account, session.database
@@ -140,26 +136,18 @@ def parse(kind: str, tokens: Tokens, session: Shown) -> Callable[[], ResultSet]:
         return lambda: _create(entry, entry.definition)
     if kind == "show_index":
         like, keep = None, _where_key(tokens)
-        return lambda: _index_rows(entry.definition, keep)
+        return lambda: _index_rows(storage, account, (entry.definition.database, entry.definition.name), keep)
     like = tokens.text() if tokens.accept("like") else None
     if like is None and kind == "describe" and not tokens.at_end() and not tokens.at(";"):
         like = tokens.next()
     pattern = Like(like if like is not None else "%", ignore_case=True)
     rows = [row for row in _columns(entry.definition) if pattern.matches(str(row[0]))]
     if kind == "show_columns" and is_full:
-        return lambda: _texts(
-            ("Field", "Type", "Collation", "Null", "Key", "Default", "Extra", "Privileges", "Comment"),
-            [
-                (
-                    *row[:2],
-                    _collation(entry.definition, str(row[0])),
-                    *row[2:6],
-                    "select,insert,update,references",
-                    row[6],
-                )
-                for row in rows
-            ],
-        )
+        names = ("Field", "Type", "Collation", "Null", "Key", "Default", "Extra", "Privileges", "Comment")
+        is_text = {column.name: column.type.oid in types.TEXT_TYPES for column in entry.definition.columns}
+        rights = "select,insert,update,references"
+        full = [(*row[:2], "utf8mb4_bin" if is_text[str(row[0])] else None, *row[2:6], rights, row[6]) for row in rows]
+        return lambda: _texts(names, full)
     return lambda: _texts(("Field", "Type", "Null", "Key", "Default", "Extra", "Comment"), rows)
 
 
@@ -257,7 +245,7 @@ def _tables(kind: str, tokens: Tokens, storage: Storage, account: str, database:
         if kind == "show_sequences":
             return _texts(("Names", "Data Type"), [(d.name, "BIGINT") for entry, d in found if entry.kind == SEQUENCE])
         if kind == "show_table_status":
-            return _status(storage, found)
+            return _status(storage, account, [(definition.database, definition.name) for _, definition in found])
         kinds = {VIEW: "VIEW", SEQUENCE: "SEQUENCE"}
         rows = [(definition.name, kinds.get(entry.kind, "BASE TABLE")) for entry, definition in found]
         rows = [row for row in rows if not wanted or row[1] in wanted]
@@ -268,37 +256,27 @@ def _tables(kind: str, tokens: Tokens, storage: Storage, account: str, database:
     return answer
 
 
-def _status(storage: Storage, found: list[tuple[TableEntry, Definition]]) -> ResultSet:
-    columns = (
-        "Name", "Engine", "Row_format", "Rows", "Avg_row_length", "Data_length", "Max_data_length", "Index_length",
-        "Data_free", "Auto_increment", "Create_time", "Update_time", "Check_time", "Collation", "Checksum",
-        "Create_options", "Comment",
-    )  # fmt: skip
-    with storage.lock:
-        last = storage.clock.last
-        rows: list[tuple[Cell, ...]] = [
-            (
-                d.name,
-                "Tae",
-                "Dynamic",
-                len(entry.stored.visible(last)),
-                0,
-                0,
-                0,
-                0,
-                0,
-                entry.next_auto,
-                created_at(storage, entry),
-                None,
-                None,
-                "utf8mb4_bin",
-                None,
-                "",
-                d.comment,
-            )
-            for entry, d in found
-        ]
-    return _texts(columns, rows)
+_STATUS = (
+    "Name Engine Row_format Rows Avg_row_length Data_length Max_data_length Index_length Data_free Auto_increment "
+    "Create_time Update_time Check_time Collation Checksum Create_options Comment"
+)
+_INDEX = (
+    "Table Non_unique Key_name Seq_in_index Column_name Collation Cardinality Sub_part Packed Null Index_type Comment "
+    "Index_comment Index_params Visible Expression"
+)
+
+
+def _projected(shown: str, names: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> ResultSet:
+    """Rows of information_schema; `names` has what a column is called there, if it is called otherwise."""
+    columns = tuple(shown.split())
+    return _texts(columns, [tuple(row.get(names.get(name, name.upper())) for name in columns) for row in rows])
+
+
+def _status(storage: Storage, account: str, tables: Sequence[tuple[str, str]]) -> ResultSet:
+    names = {"Name": "TABLE_NAME", "Rows": "TABLE_ROWS", "Collation": "TABLE_COLLATION", "Comment": "TABLE_COMMENT"}
+    found = information(storage, account, "tables")
+    rows = (row for row in found if (row["TABLE_SCHEMA"], row["TABLE_NAME"]) in tables)
+    return _projected(_STATUS, names, ({**row, "ROW_FORMAT": "Dynamic"} for row in rows))
 
 
 def _columns(definition: Definition) -> Iterator[tuple[Cell, ...]]:
@@ -306,49 +284,17 @@ def _columns(definition: Definition) -> Iterator[tuple[Cell, ...]]:
         name = column.name
         shown = definition.type_texts[name].upper() if not column.labels else definition.type_texts[name]
         null, comment = "YES" if column.nullable else "NO", definition.attributes_of(name).comment
-        yield (
-            name,
-            shown,
-            null,
-            key_of(definition, name),
-            default_of(definition, name),
-            extra_of(definition, name),
-            comment,
-        )
+        more = key_of(definition, name), default_of(definition, name), extra_of(definition, name)
+        yield name, shown, null, *more, comment
 
 
-def _collation(definition: Definition, name: str) -> str | None:
-    return "utf8mb4_bin" if definition.column(name).type.oid in types.TEXT_TYPES else None
-
-
-def _index_rows(definition: Definition, key: str | None) -> ResultSet:
-    columns = (
-        "Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality", "Sub_part",
-        "Packed", "Null", "Index_type", "Comment", "Index_comment", "Index_params", "Visible", "Expression",
-    )  # fmt: skip
-    rows: list[tuple[Cell, ...]] = [
-        (
-            definition.name,
-            int(not unique),
-            index,
-            position,
-            column,
-            "A",
-            0,
-            None,
-            None,
-            "YES" if definition.column(column).nullable else "",
-            "",
-            "",
-            "",
-            "",
-            "YES",
-            None,
-        )
-        for index, unique, position, column in key_parts(definition)
-        if key in (None, index)
-    ]
-    return _texts(columns, rows)
+def _index_rows(storage: Storage, account: str, table: tuple[str, str], key: str | None) -> ResultSet:
+    names, fixed = {"Table": "TABLE_NAME", "Key_name": "INDEX_NAME"}, {"INDEX_PARAMS": "", "VISIBLE": "YES"}
+    found = information(storage, account, "statistics")
+    rows = [row for row in found if (row["TABLE_SCHEMA"], row["TABLE_NAME"]) == table]
+    return _projected(
+        _INDEX, {**names, "Null": "NULLABLE"}, ({**row, **fixed} for row in rows if key in (None, row["INDEX_NAME"]))
+    )
 
 
 def _texts(names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> ResultSet:

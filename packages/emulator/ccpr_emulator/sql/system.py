@@ -1,12 +1,11 @@
 """information_schema and mo_catalog as tables that DuckDB reads: what clients ask of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from ccpr.matrixone.objects import types
-from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.answers import BIGINT, INT, SMALL, TINY, text_of_cell
 from ccpr.matrixone.server.backing import SYSTEM_DATABASES, CatalogAnswer
 from ccpr_emulator.engine.catalog import catalog_at
@@ -14,7 +13,7 @@ from ccpr_emulator.engine.definitions import Definition
 from ccpr_emulator.engine.entries import SEQUENCE, TABLE, VIEW, TableEntry
 from ccpr_emulator.engine.storage import Storage
 
-Rows = list[tuple[Any, ...]]
+Made = tuple[dict[str, pa.DataType], list[tuple[Any, ...]]]  # of a table, its columns and rows
 _NUMBERS = {TINY: pa.int64(), SMALL: pa.int64(), INT: pa.int64(), BIGINT: pa.int64()}
 _TEXT_LENGTHS = frozenset((types.CHAR, types.VARCHAR, types.BINARY, types.VARBINARY))
 
@@ -60,11 +59,6 @@ def relations(storage: Storage, account: str) -> list[tuple[TableEntry, Definiti
     return sorted(found, key=lambda one: (one[1].database, one[1].name))
 
 
-def data_type(definition: Definition, column: Column) -> str:
-    """The word of a column's type: `varchar`, `decimal`."""
-    return definition.type_texts[column.name].split("(")[0].split(" ")[0].lower()
-
-
 def key_of(definition: Definition, column: str) -> str:
     """`Key` of SHOW COLUMNS."""
     if column in definition.primary_key:
@@ -91,114 +85,84 @@ def extra_of(definition: Definition, column: str) -> str:
     return f"DEFAULT_GENERATED on update {attributes.on_update}" if attributes.on_update else ""
 
 
-def _schemata(storage: Storage, account: str) -> tuple[dict[str, pa.DataType], Rows]:
-    names = ("CATALOG_NAME", "SCHEMA_NAME", "DEFAULT_CHARACTER_SET_NAME", "DEFAULT_COLLATION_NAME", "SQL_PATH")
+def _made(names: str, rows: Iterable[Mapping[str, Any]], numbers: str = "") -> Made:
+    """Columns, which are texts but for `numbers`, and rows: what one does not name is NULL."""
+    columns = {name: pa.int64() if name in numbers.split() else pa.string() for name in names.split()}
+    return columns, [tuple(row.get(name) for name in columns) for row in rows]
+
+
+def _named(definition: Definition) -> dict[str, Any]:
+    return {"TABLE_CATALOG": "def", "TABLE_SCHEMA": definition.database, "TABLE_NAME": definition.name}
+
+
+def _schemata(storage: Storage, account: str) -> Made:
+    names = "CATALOG_NAME SCHEMA_NAME DEFAULT_CHARACTER_SET_NAME DEFAULT_COLLATION_NAME SQL_PATH"
     own = [
         entry.name for entry in storage.databases if entry.account == account and entry.exists_at(storage.clock.last)
     ]
-    rows: Rows = [("def", name, "utf8mb4", "utf8mb4_bin", None) for name in sorted({*own, *SYSTEM_DATABASES})]
-    return dict.fromkeys(names, pa.string()), rows
+    fixed = {"CATALOG_NAME": "def", "DEFAULT_CHARACTER_SET_NAME": "utf8mb4", "DEFAULT_COLLATION_NAME": "utf8mb4_bin"}
+    return _made(names, ({**fixed, "SCHEMA_NAME": name} for name in sorted({*own, *SYSTEM_DATABASES})))
 
 
 _KINDS = {TABLE: "BASE TABLE", VIEW: "VIEW", SEQUENCE: "SEQUENCE"}
 
 
-def _tables(storage: Storage, account: str) -> tuple[dict[str, pa.DataType], Rows]:
-    text, number = pa.string(), pa.int64()
-    columns = {
-        "TABLE_CATALOG": text, "TABLE_SCHEMA": text, "TABLE_NAME": text, "TABLE_TYPE": text, "ENGINE": text,
-        "VERSION": number, "ROW_FORMAT": text, "TABLE_ROWS": number, "AVG_ROW_LENGTH": number, "DATA_LENGTH": number,
-        "MAX_DATA_LENGTH": number, "INDEX_LENGTH": number, "DATA_FREE": number, "AUTO_INCREMENT": number,
-        "CREATE_TIME": text, "UPDATE_TIME": text, "CHECK_TIME": text, "TABLE_COLLATION": text, "CHECKSUM": number,
-        "CREATE_OPTIONS": text, "TABLE_COMMENT": text,
-    }  # fmt: skip
-    rows: Rows = []
+def _tables(storage: Storage, account: str) -> Made:
+    names = (
+        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_TYPE ENGINE VERSION ROW_FORMAT TABLE_ROWS AVG_ROW_LENGTH "
+        "DATA_LENGTH MAX_DATA_LENGTH INDEX_LENGTH DATA_FREE AUTO_INCREMENT CREATE_TIME UPDATE_TIME CHECK_TIME "
+        "TABLE_COLLATION CHECKSUM CREATE_OPTIONS TABLE_COMMENT"
+    )
+    lengths = "AVG_ROW_LENGTH DATA_LENGTH MAX_DATA_LENGTH INDEX_LENGTH DATA_FREE"
+    fixed = {"ENGINE": "Tae", "VERSION": 10, "ROW_FORMAT": "Compressed", "CREATE_OPTIONS": ""}
+    fixed |= {"TABLE_COLLATION": "utf8mb4_bin", **dict.fromkeys(lengths.split(), 0)}
+    rows = []
     for entry, definition in relations(storage, account):
-        count = len(entry.stored.visible(storage.clock.last))
-        created = created_at(storage, entry)
-        counts = any(found.auto_increment for found in definition.attributes.values())
-        rows.append(
-            (
-                "def",
-                definition.database,
-                definition.name,
-                _KINDS[entry.kind],
-                "Tae",
-                10,
-                "Compressed",
-                count,
-                0,
-                0,
-                0,
-                0,
-                0,
-                entry.next_auto if counts else None,
-                created,
-                None,
-                None,
-                "utf8mb4_bin",
-                None,
-                "",
-                definition.comment,
-            )
-        )
-    return columns, rows
+        rows.append({**_named(definition), **fixed, "TABLE_TYPE": _KINDS[entry.kind]})
+        rows[-1]["TABLE_ROWS"] = len(entry.stored.visible(storage.clock.last))
+        rows[-1] |= {"CREATE_TIME": _created_at(storage, entry), "TABLE_COMMENT": definition.comment}
+        if any(found.auto_increment for found in definition.attributes.values()):
+            rows[-1]["AUTO_INCREMENT"] = entry.next_auto
+    return _made(names, rows, f"VERSION TABLE_ROWS {lengths} AUTO_INCREMENT CHECKSUM")
 
 
-def created_at(storage: Storage, entry: TableEntry) -> str:
+def _created_at(storage: Storage, entry: TableEntry) -> str:
     seconds = storage.clock.time(entry.created).physical // 1_000_000_000
     return str(pa.scalar(seconds, pa.timestamp("s")).as_py())
 
 
-def _columns(storage: Storage, account: str) -> tuple[dict[str, pa.DataType], Rows]:
-    text, number = pa.string(), pa.int64()
-    columns = {
-        "TABLE_CATALOG": text, "TABLE_SCHEMA": text, "TABLE_NAME": text, "COLUMN_NAME": text,
-        "ORDINAL_POSITION": number, "COLUMN_DEFAULT": text, "IS_NULLABLE": text, "DATA_TYPE": text,
-        "CHARACTER_MAXIMUM_LENGTH": number, "CHARACTER_OCTET_LENGTH": number, "NUMERIC_PRECISION": number,
-        "NUMERIC_SCALE": number, "DATETIME_PRECISION": number, "CHARACTER_SET_NAME": text, "COLLATION_NAME": text,
-        "COLUMN_TYPE": text, "COLUMN_KEY": text, "EXTRA": text, "PRIVILEGES": text, "COLUMN_COMMENT": text,
-        "GENERATION_EXPRESSION": text, "SRS_ID": number,
-    }  # fmt: skip
-    rows: Rows = []
+def _columns(storage: Storage, account: str) -> Made:
+    names = (
+        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME ORDINAL_POSITION COLUMN_DEFAULT IS_NULLABLE DATA_TYPE "
+        "CHARACTER_MAXIMUM_LENGTH CHARACTER_OCTET_LENGTH NUMERIC_PRECISION NUMERIC_SCALE DATETIME_PRECISION "
+        "CHARACTER_SET_NAME COLLATION_NAME COLUMN_TYPE COLUMN_KEY EXTRA PRIVILEGES COLUMN_COMMENT "
+        "GENERATION_EXPRESSION SRS_ID"
+    )
+    rows = []
     for _, definition in relations(storage, account):
         for position, column in enumerate(definition.user_columns, 1):
-            oid, width, scale = column.type.oid, column.type.width, column.type.scale
-            length = width if oid in _TEXT_LENGTHS else None
-            digits = width if oid in types.MAX_PRECISION else None
-            is_time = oid in (types.TIME, types.DATETIME, types.TIMESTAMP)
-            is_text = oid in types.TEXT_TYPES
-            attributes = definition.attributes_of(column.name)
-            rows.append(
-                (
-                    "def",
-                    definition.database,
-                    definition.name,
-                    column.name,
-                    position,
-                    default_of(definition, column.name),
-                    "YES" if column.nullable else "NO",
-                    data_type(definition, column),
-                    length,
-                    None if length is None else length * 4,
-                    digits,
-                    None if digits is None else scale,
-                    scale if is_time else None,
-                    "utf8mb4" if is_text else None,
-                    "utf8mb4_bin" if is_text else None,
-                    definition.type_texts[column.name],
-                    key_of(definition, column.name),
-                    extra_of(definition, column.name),
-                    "select,insert,update,references",
-                    attributes.comment,
-                    attributes.generated,
-                    None,
-                )
-            )
-    return columns, rows
+            name, oid, width, scale = column.name, column.type.oid, column.type.width, column.type.scale
+            kind, attributes = definition.type_texts[name], definition.attributes_of(name)
+            row = {**_named(definition), "COLUMN_NAME": name, "ORDINAL_POSITION": position, "COLUMN_TYPE": kind}
+            row |= {"COLUMN_DEFAULT": default_of(definition, name), "IS_NULLABLE": "YES" if column.nullable else "NO"}
+            row["DATA_TYPE"] = kind.split("(")[0].split(" ")[0].lower()
+            row |= {"COLUMN_KEY": key_of(definition, name), "EXTRA": extra_of(definition, name)}
+            row |= {"COLUMN_COMMENT": attributes.comment, "GENERATION_EXPRESSION": attributes.generated}
+            row["PRIVILEGES"] = "select,insert,update,references"
+            if oid in _TEXT_LENGTHS:
+                row |= {"CHARACTER_MAXIMUM_LENGTH": width, "CHARACTER_OCTET_LENGTH": width * 4}
+            if oid in types.TEXT_TYPES:
+                row |= {"CHARACTER_SET_NAME": "utf8mb4", "COLLATION_NAME": "utf8mb4_bin"}
+            if oid in types.MAX_PRECISION:
+                row |= {"NUMERIC_PRECISION": width, "NUMERIC_SCALE": scale}
+            if oid in (types.TIME, types.DATETIME, types.TIMESTAMP):
+                row["DATETIME_PRECISION"] = scale
+            rows.append(row)
+    numbers = "ORDINAL_POSITION CHARACTER_MAXIMUM_LENGTH CHARACTER_OCTET_LENGTH NUMERIC_PRECISION NUMERIC_SCALE"
+    return _made(names, rows, f"{numbers} DATETIME_PRECISION SRS_ID")
 
 
-def key_parts(definition: Definition) -> Iterator[tuple[str, bool, int, str]]:
+def _key_parts(definition: Definition) -> Iterator[tuple[str, bool, int, str]]:
     """(index, unique, position, column) of the primary key and the indexes."""
     for number, name in enumerate(definition.primary_key, 1):
         yield "PRIMARY", True, number, name
@@ -207,84 +171,78 @@ def key_parts(definition: Definition) -> Iterator[tuple[str, bool, int, str]]:
             yield index.name, index.unique, number, name
 
 
-def _statistics(storage: Storage, account: str) -> tuple[dict[str, pa.DataType], Rows]:
-    text, number = pa.string(), pa.int64()
-    columns = {
-        "TABLE_CATALOG": text, "TABLE_SCHEMA": text, "TABLE_NAME": text, "NON_UNIQUE": number, "INDEX_SCHEMA": text,
-        "INDEX_NAME": text, "SEQ_IN_INDEX": number, "COLUMN_NAME": text, "COLLATION": text, "CARDINALITY": number,
-        "SUB_PART": number, "PACKED": text, "NULLABLE": text, "INDEX_TYPE": text, "COMMENT": text,
-        "INDEX_COMMENT": text,
-    }  # fmt: skip
-    rows: Rows = [
-        (
-            "def",
-            d.database,
-            d.name,
-            int(not unique),
-            d.database,
-            index,
-            position,
-            column,
-            "A",
-            0,
-            None,
-            None,
-            "YES" if d.column(column).nullable else "",
-            "",
-            "",
-            "",
-        )
-        for _, d in relations(storage, account)
-        for index, unique, position, column in key_parts(d)
-    ]
-    return columns, rows
+def _statistics(storage: Storage, account: str) -> Made:
+    names = (
+        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME NON_UNIQUE INDEX_SCHEMA INDEX_NAME SEQ_IN_INDEX COLUMN_NAME COLLATION "
+        "CARDINALITY SUB_PART PACKED NULLABLE INDEX_TYPE COMMENT INDEX_COMMENT"
+    )
+    fixed = {"COLLATION": "A", "CARDINALITY": 0, "INDEX_TYPE": "", "COMMENT": "", "INDEX_COMMENT": ""}
+    rows = []
+    for _, d in relations(storage, account):
+        for index, unique, position, column in _key_parts(d):
+            rows.append({**_named(d), **fixed, "INDEX_SCHEMA": d.database, "INDEX_NAME": index})
+            rows[-1] |= {"NON_UNIQUE": int(not unique), "SEQ_IN_INDEX": position, "COLUMN_NAME": column}
+            rows[-1]["NULLABLE"] = "YES" if d.column(column).nullable else ""
+    return _made(names, rows, "NON_UNIQUE SEQ_IN_INDEX CARDINALITY SUB_PART")
 
 
-def _key_column_usage(storage: Storage, account: str) -> tuple[dict[str, pa.DataType], Rows]:
-    text, number = pa.string(), pa.int64()
-    columns = {
-        "CONSTRAINT_CATALOG": text, "CONSTRAINT_SCHEMA": text, "CONSTRAINT_NAME": text, "TABLE_CATALOG": text,
-        "TABLE_SCHEMA": text, "TABLE_NAME": text, "COLUMN_NAME": text, "ORDINAL_POSITION": number,
-        "POSITION_IN_UNIQUE_CONSTRAINT": number, "REFERENCED_TABLE_SCHEMA": text, "REFERENCED_TABLE_NAME": text,
-        "REFERENCED_COLUMN_NAME": text,
-    }  # fmt: skip
-    rows: Rows = [
-        ("def", d.database, index, "def", d.database, d.name, column, position, None, None, None, None)
+def _key_column_usage(storage: Storage, account: str) -> Made:
+    names = (
+        "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME "
+        "ORDINAL_POSITION POSITION_IN_UNIQUE_CONSTRAINT REFERENCED_TABLE_SCHEMA REFERENCED_TABLE_NAME "
+        "REFERENCED_COLUMN_NAME"
+    )
+    rows = (
+        {**_constraint(d, index), "COLUMN_NAME": column, "ORDINAL_POSITION": position}
         for _, d in relations(storage, account)
-        for index, unique, position, column in key_parts(d)
+        for index, unique, position, column in _key_parts(d)
         if unique
-    ]
-    return columns, rows
+    )
+    return _made(names, rows, "ORDINAL_POSITION POSITION_IN_UNIQUE_CONSTRAINT")
 
 
-def _table_constraints(storage: Storage, account: str) -> tuple[dict[str, pa.DataType], Rows]:
-    names = ("CONSTRAINT_CATALOG", "CONSTRAINT_SCHEMA", "CONSTRAINT_NAME", "TABLE_SCHEMA", "TABLE_NAME")
-    rows: Rows = [
-        ("def", d.database, index, d.database, d.name, "PRIMARY KEY" if index == "PRIMARY" else "UNIQUE", "YES")
+def _constraint(definition: Definition, index: str) -> dict[str, Any]:
+    names = {"CONSTRAINT_CATALOG": "def", "CONSTRAINT_SCHEMA": definition.database, "CONSTRAINT_NAME": index}
+    return {**_named(definition), **names}
+
+
+def _table_constraints(storage: Storage, account: str) -> Made:
+    names = "CONSTRAINT_CATALOG CONSTRAINT_SCHEMA CONSTRAINT_NAME TABLE_SCHEMA TABLE_NAME CONSTRAINT_TYPE ENFORCED"
+    rows = (
+        {
+            **_constraint(d, index),
+            "CONSTRAINT_TYPE": "PRIMARY KEY" if index == "PRIMARY" else "UNIQUE",
+            "ENFORCED": "YES",
+        }
         for _, d in relations(storage, account)
-        for index, unique, position, _ in key_parts(d)
+        for index, unique, position, _ in _key_parts(d)
         if unique and position == 1
-    ]
-    return dict.fromkeys((*names, "CONSTRAINT_TYPE", "ENFORCED"), pa.string()), rows
+    )
+    return _made(names, rows)
 
 
-def _views(storage: Storage, account: str) -> tuple[dict[str, pa.DataType], Rows]:
-    names = ("TABLE_CATALOG", "TABLE_SCHEMA", "TABLE_NAME", "VIEW_DEFINITION", "CHECK_OPTION", "IS_UPDATABLE")
-    rows: Rows = [
-        ("def", d.database, d.name, d.query, "NONE", "NO", "root@%", "DEFINER", "utf8mb4", "utf8mb4_bin")
-        for entry, d in relations(storage, account)
-        if entry.kind == VIEW
-    ]
-    more = ("DEFINER", "SECURITY_TYPE", "CHARACTER_SET_CLIENT", "COLLATION_CONNECTION")
-    return dict.fromkeys((*names, *more), pa.string()), rows
+def _views(storage: Storage, account: str) -> Made:
+    names = "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME VIEW_DEFINITION CHECK_OPTION IS_UPDATABLE DEFINER SECURITY_TYPE"
+    fixed = {"CHECK_OPTION": "NONE", "IS_UPDATABLE": "NO", "DEFINER": "root@%", "SECURITY_TYPE": "DEFINER"}
+    fixed |= {"CHARACTER_SET_CLIENT": "utf8mb4", "COLLATION_CONNECTION": "utf8mb4_bin"}
+    views = (d for entry, d in relations(storage, account) if entry.kind == VIEW)
+    rows = ({**_named(d), **fixed, "VIEW_DEFINITION": d.query} for d in views)
+    return _made(f"{names} CHARACTER_SET_CLIENT COLLATION_CONNECTION", rows)
 
 
-def _fixed(names: str, *rows: tuple[Any, ...]) -> Callable[[Storage, str], tuple[dict[str, pa.DataType], Rows]]:
+def _fixed(names: str, *rows: tuple[Any, ...]) -> Callable[[Storage, str], Made]:
     return lambda storage, account: (dict.fromkeys(names.split(), pa.string()), list(rows))
 
 
+def information(storage: Storage, account: str, name: str) -> list[dict[str, Any]]:
+    """The rows of a table of information_schema, by column."""
+    with storage.lock:
+        columns, rows = _TABLES[name](storage, account)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 ENGINES = ("Tae", "DEFAULT", "MatrixOne's storage engine, simulated", "YES", "NO", "NO")
-_TABLES: dict[str, Callable[[Storage, str], tuple[dict[str, pa.DataType], Rows]]] = {
+_TABLES: dict[str, Callable[[Storage, str], Made]] = {
     "schemata": _schemata,
     "tables": _tables,
     "columns": _columns,

@@ -1,6 +1,6 @@
 """Sample objects of every kind and every column type, each with its rows as Parquet, for testing other readers.
 
-`python -m ccpr_emulator.sample_objects DIR` writes a folder for each: the object under its name, `rows.parquet` (all
+`python -m tests.support.sample_objects DIR` writes a folder for each: the object under its name, `rows.parquet` (all
 stored columns, in stored order; commit times as `commit_physical` and `commit_logical`), `about.json` (columns, kind,
 stats). A README.md describes the format. The files are the same bytes each time.
 """
