@@ -2,14 +2,18 @@
 what the umask leaves (decision sealed-secrets).
 
 A mode is given when a file or folder is created and never changed afterwards, so there is no moment at which others
-could open it. What is there already keeps its mode.
+could open it. What is there already keeps its mode. Whoever holds a lock file has a lock of the operating system, which
+ends with the process, however that ends.
 """
 
+import fcntl
 import os
 import secrets
 import stat
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 _CLASSES = (0o010, 0o001)  # the bits by which the group, and all others, may enter a folder
@@ -71,3 +75,33 @@ def closed_folder(path: Path) -> Path | None:
 
 def _closed_folder(path: Path, enter: int) -> Path | None:
     return next((folder for folder in path.parents if not folder.stat().st_mode & enter), None)
+
+
+_LOOKS, _LOOK_SECONDS = 10, 0.05
+
+
+def lock_file(path: Path, *, shared: bool = False) -> FileIO:
+    """The file, empty, made with its folder if need be, and locked until it is closed. Raises BlockingIOError where
+    another one holds it, OSError."""
+    make_folder(path.parent)
+    file = FileIO(path, "w", opener=opener(shared=shared))
+    for left in reversed(range(_LOOKS)):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:  # perhaps somebody who looks, and has it for a moment
+            if not left:
+                file.close()
+                raise
+            time.sleep(_LOOK_SECONDS)
+    return file
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the file. Nothing is written. Raises OSError."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -21,10 +21,9 @@ from ccpr.pipeline.logical.table_reads import list_reads
 from ccpr.pipeline.results import Listed
 from ccpr.pipeline.step_names import Stage, Step
 from ccpr.pipeline.steps.apply import apply, apply_if_idle
-from ccpr.pipeline.steps.catalog import diff_catalog
 from ccpr.pipeline.steps.copy import copy_objects, objects_to_copy
 from ccpr.pipeline.steps.object_list import check_allowed, list_objects
-from ccpr.pipeline.steps.snapshot import give_up, resume, take_snapshot
+from ccpr.pipeline.steps.snapshot import diff_catalog, give_up, resume, take_snapshot
 
 _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")

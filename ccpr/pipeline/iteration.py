@@ -14,9 +14,8 @@ from ccpr.pipeline.committing import IterationOutcome, Last, PointCommitter
 from ccpr.pipeline.copying import CopyReport
 from ccpr.pipeline.lag import LagMeter
 from ccpr.pipeline.memory import Memory
-from ccpr.pipeline.options import DEFAULT_OPTIONS, IterationOptions
+from ccpr.pipeline.options import DEFAULT_OPTIONS, IterationOptions, Sessions
 from ccpr.pipeline.results import Listed, StepResults
-from ccpr.pipeline.sessions import Sessions
 from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots
 from ccpr.state.lease import Lease

@@ -1,4 +1,5 @@
-"""How an iteration is asked for: what it may do by itself, how long it waits, who follows it."""
+"""How an iteration is asked for: what it may do by itself, how long it waits, who follows it, and its sessions with the
+upstream."""
 
 import time
 from collections.abc import Callable
@@ -6,8 +7,34 @@ from dataclasses import dataclass
 
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.client.retry import DEFAULT_RETRY, STALE_READ_RULES, Policy
-from ccpr.matrixone.client.upstream_session import READ_SECONDS
+from ccpr.matrixone.client.upstream_session import READ_SECONDS, Session
 from ccpr.pipeline.list_check import ListCheck, check_list
+
+
+class Sessions:
+    """One session, opened when a step first needs it, and others beside it.
+
+    Parameters
+    ----------
+    connect : logs in anew.
+    kept : gives a session that stays connected afterwards; None opens one for this iteration.
+    """
+
+    def __init__(self, connect: Callable[[], Session], kept: Callable[[], Session] | None = None) -> None:
+        self.connect, self._kept = connect, kept
+        self._session: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            self._session = self.connect() if self._kept is None else self._kept()
+        return self._session
+
+    def close(self) -> None:
+        """End the session, if it was opened here."""
+        if self._session is not None and self._kept is None:
+            self._session.close()
+
 
 FLUSH_TIMEOUT_SECONDS = 1800.0  # how long an iteration waits for the upstream to flush its snapshot
 

@@ -10,8 +10,7 @@ from ccpr.matrixone.client.errors import ConnectionLost, SnapshotGone
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.memory import Memory
-from ccpr.pipeline.options import IterationOptions
-from ccpr.pipeline.sessions import Sessions
+from ccpr.pipeline.options import IterationOptions, Sessions
 from ccpr.state.subscription import Subscription
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from ccpr.base.file_lock import is_locked, lock_file
+from ccpr.base.file_modes import is_locked, lock_file
 from ccpr.service.errors import ServiceRunning
 from ccpr.state.errors import StateUnreadable
 

@@ -200,8 +200,7 @@ class Workspace:
     ) -> "Iterator[Iteration]":
         """`iteration`, under a lease that the caller holds. For `session` see `Sessions`, for `known` `Iteration`."""
         from ccpr.pipeline.iteration import Iteration
-        from ccpr.pipeline.options import DEFAULT_OPTIONS
-        from ccpr.pipeline.sessions import Sessions
+        from ccpr.pipeline.options import DEFAULT_OPTIONS, Sessions
         from ccpr.pipeline.steps.release import fail
 
         options = options or DEFAULT_OPTIONS

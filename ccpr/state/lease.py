@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from ccpr.base.clock import wall_clock
-from ccpr.base.file_lock import is_locked, lock_file
-from ccpr.base.file_modes import make_folder
+from ccpr.base.file_modes import is_locked, lock_file, make_folder
 from ccpr.base.loops import Guard
 from ccpr.state.context import Context
 from ccpr.state.errors import LeaseLost, StateUnreadable

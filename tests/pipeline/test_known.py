@@ -27,7 +27,7 @@ from ccpr.pipeline.errors import ScopeConflict
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.options import IterationOptions
 from ccpr.pipeline.scope import diff_scope
-from ccpr.pipeline.steps import catalog as step
+from ccpr.pipeline.steps import snapshot as step
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context, settled_digest
 from ccpr.state.errors import StateUnreadable

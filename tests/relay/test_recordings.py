@@ -13,8 +13,8 @@ from ccpr.matrixone.server.backing import CatalogAnswer, Snapshot
 from ccpr.relay.mirror_publication import ACCOUNT, MirrorPublication
 from ccpr.relay.served_catalog import served_catalog
 from ccpr.relay.served_points import ServedPoint
-from ccpr_emulator.replay.differences import difference, full_list
 from ccpr_emulator.replay.recording import Recording, open_recording
+from ccpr_emulator.replay.state import difference, full_list
 from tests.support.recordings_location import scenarios
 from tests.support.relayed import publication_of_recording
 

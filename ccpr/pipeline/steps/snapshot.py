@@ -1,18 +1,24 @@
-"""Step 1, first half: the snapshot that opens the iteration. Its name is recorded before it is made (decision
-snapshot-names-first)."""
+"""Step 1: the snapshot that opens the iteration, whose name is recorded before it is made (decision
+snapshot-names-first); and the upstream's catalog at it, compared with the last point by table id. Asked again it gives
+the same answer (decision catalog-by-checksum)."""
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, probe
 from ccpr.matrixone.client.errors import SnapshotGone
+from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.databases import chosen_databases, still_there
+from ccpr.pipeline.ends import check_gone
 from ccpr.pipeline.errors import NoOpenIteration, UpstreamClockBack
 from ccpr.pipeline.iteration import Iteration, IterationRecord
+from ccpr.pipeline.known_catalog import catalog_inputs, known_catalog
 from ccpr.pipeline.lag import taken_at
 from ccpr.pipeline.results import sweep_results
+from ccpr.pipeline.scope import diff_scope
 from ccpr.pipeline.step_names import Step
 from ccpr.state.context import Context
 
@@ -126,3 +132,22 @@ def _probed(iteration: Iteration) -> Capabilities:
     if known is not None and found != replace(known, relay=found.relay):
         _logger.warning("subscription %s: the upstream has changed: %s", name, found.describe())
     return found
+
+
+def diff_catalog(iteration: Iteration, record: IterationRecord) -> CatalogDiff:
+    """Raises what `diff_scope` and `check_gone` raise."""
+    iteration.enter(Step.CATALOG)
+    session, subscription, last = iteration.sessions.session, iteration.subscription, iteration.last
+    context, at = iteration.memory.context, record.snapshot.at
+    inputs, whole = catalog_inputs(session, subscription, context.capabilities, at)
+    if iteration.options.resync is None:
+        known = known_catalog(session, subscription, context, last, at, inputs, whole=whole)
+        if known is not None:
+            return known
+    with still_there(subscription):
+        found = diff_scope(
+            session, subscription, record.snapshot, last.tables, partial(record.temporary.of_databases, record.snapshot)
+        )
+    databases = {number: ref.database for number, ref in last.tables.refs.items()}
+    check_gone(session, subscription, found.catalog, databases)
+    return replace(found, inputs=inputs)

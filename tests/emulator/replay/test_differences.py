@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccpr_emulator.recorded_upstream import RecordedUpstream
-from ccpr_emulator.replay import differences
+from ccpr_emulator.replay import state as differences
 from ccpr_emulator.replay.recording import RecordedSnapshot, Recording, open_recording
 from tests.support.wire_client import Connect, folder_of, recorded, scenario_names
 

@@ -13,6 +13,7 @@ from ccpr_emulator.engine.clock import Clock
 from ccpr_emulator.engine.definitions import Definition
 from ccpr_emulator.engine.entries import INDEX, PARTITION, TABLE, DatabaseEntry, TableEntry
 from ccpr_emulator.engine.object_files import ObjectFiles
+from ccpr_emulator.engine.row_locks import RowLocks
 from ccpr_emulator.engine.single_rows import LateRows, StorageLock
 from ccpr_emulator.engine.stored_table import ALIVE
 
@@ -38,6 +39,7 @@ class Databases:
         self.role_privileges: list[tuple[Cell, ...]] = []  # and of `mo_role_privs`
         self.roles: list[tuple[Cell, ...]] = []  # of `mo_role`
         self.row_rules: list[tuple[Cell, ...]] = []  # of `mo_role_rule`
+        self.row_locks = RowLocks()
         self._last_id = FIRST_ID
 
     def _store_late(self) -> None:

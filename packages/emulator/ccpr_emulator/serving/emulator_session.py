@@ -19,10 +19,10 @@ from ccpr.matrixone.server.statements import CreateSnapshot, DropSnapshot, Selec
 from ccpr.matrixone.server.tokens import Tokens
 from ccpr.matrixone.sql.lexer import tokens
 from ccpr_emulator.errors import NeverAnswered
-from ccpr_emulator.serving import faults, lost_past
+from ccpr_emulator.serving import faults
 from ccpr_emulator.serving.cut_connection import CutByFault, CutRows
 from ccpr_emulator.serving.emulated_upstream import LOG_CHARACTERS, EmulatedUpstream, EmulatorStatus, Logged
-from ccpr_emulator.serving.faulty_backing import FaultyBacking, struck
+from ccpr_emulator.serving.faulty_backing import FaultyBacking, check_rows, is_empty, struck
 
 _FOREVER = 3600.0  # seconds
 _SNAPSHOTS = re.compile(r"\s*(create|drop)\s+snapshot\b", re.IGNORECASE)  # what is wrong in them is said by all
@@ -108,7 +108,7 @@ class EmulatorSession(UpstreamSession):
 
     def _run_sql(self, text: str) -> Answer:
         assert self.sql is not None
-        lost_past.check_rows(self.upstream.faults, self.upstream.backing, self.login.account, text)
+        check_rows(self.upstream.faults, self.upstream.backing, self.login.account, text)
         self.sql.release = self.upstream.release
         try:
             return self.sql.run(text, self.database)
@@ -153,7 +153,7 @@ class EmulatorSession(UpstreamSession):
             return False
         if statement.snapshot is not None:
             ts = self.upstream.backing.find_snapshot(self.login.account, statement.snapshot.lower()).ts
-        return lost_past.is_empty(self.upstream.faults, ts)
+        return is_empty(self.upstream.faults, ts)
 
     # ---- faults by kind
 

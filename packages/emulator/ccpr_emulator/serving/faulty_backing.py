@@ -1,17 +1,28 @@
-"""What the internal commands read of an upstream, with the faults that strike there."""
+"""What the internal commands read of an upstream, with the faults that strike there; and a past that it cannot read
+after a restart (`EmptyPast`, `NoCheckpoints`), in the words of a MatrixOne (docs/reference/emulator.md, "A past that is
+lost")."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ccpr.matrixone.server.answers import Cell, ResultSet, StatementError
-from ccpr.matrixone.server.backing import Backing, ServedCatalog, Snapshot, snapshot_not_found
-from ccpr_emulator.serving import faults, lost_past
+from ccpr.matrixone.server.backing import Backing, ServedCatalog, Snapshot, internal, snapshot_not_found
+from ccpr_emulator.serving import faults
 from ccpr_emulator.serving.cut_connection import CutRows
+
+EMPTY: Final = "ExpectedEOB"
+NO_INDEXES: Final = 'SQL parser error: table "mo_indexes" does not exist'
+_AT = re.compile(
+    r"(?:(?P<database>\w+)[`\"]?\s*\.\s*)?[`\"]?\w+[`\"]?\s*"
+    r"\{\s*(?P<how>mo_ts|snapshot)\s*=\s*'?(?P<which>[^'}]+)",
+    re.IGNORECASE,
+)
 
 # The text of a command before what is wrong with a past, and what is wrong; of all others the second line.
 _TEXTS: Final = {
-    "get_mo_indexes": ("failed to query mo_indexes", lost_past.NO_INDEXES),
+    "get_mo_indexes": ("failed to query mo_indexes", NO_INDEXES),
     "check_snapshot_flushed": ("",),
 }
 _TEXT: Final = ("failed to get database",)
@@ -36,7 +47,7 @@ class FaultyBacking:
         if self.box.strike(lambda fault: isinstance(fault, faults.SnapshotCollected) and fault.name in ("", name)):
             raise snapshot_not_found(name)
         snapshot = self.backing.find_snapshot(account, name)
-        lost_past.check_found(self.box, name, snapshot.ts)
+        check_found(self.box, name, snapshot.ts)
         return snapshot
 
     def catalog(self, account: str, snapshot: Snapshot | None = None) -> ServedCatalog:
@@ -61,7 +72,7 @@ class FaultyBacking:
 
     def _check_past(self, snapshot: Snapshot | None) -> None:
         if snapshot is not None:
-            lost_past.check(self.box, snapshot.ts, *_TEXTS.get(self.command, _TEXT))
+            check(self.box, snapshot.ts, *_TEXTS.get(self.command, _TEXT))
 
 
 def struck(answer: ResultSet, command: str, words: list[str], box: faults.FaultBox) -> ResultSet:
@@ -115,3 +126,52 @@ def _struck(answer: ResultSet, fault: faults.Fault) -> ResultSet:
             damaged[fault.offset] ^= 0xFF
             data = bytes(damaged)
     return replace(answer, rows=((data, size, number, chunks, is_last),))
+
+
+def is_empty(box: faults.FaultBox, ts: int | None) -> bool:
+    """Whether a catalog at a time (None: now) has no rows. Raises 20101 if it cannot be read."""
+    lost = box.lost_past
+    if ts is None or lost is None or ts > lost[1]:
+        return False
+    if isinstance(lost[0], faults.NoCheckpoints):
+        raise internal(_no_checkpoints(ts))
+    return True
+
+
+def check(box: faults.FaultBox, ts: int, wrapper: str, empty: str = EMPTY) -> None:
+    """Raises the error of a command that needs the catalog at a time: `wrapper` and what is wrong."""
+    lost = box.lost_past
+    if lost is None or ts > lost[1]:
+        return
+    if isinstance(lost[0], faults.NoCheckpoints):
+        raise internal(f"{wrapper}: internal error: {_no_checkpoints(ts)}" if wrapper else _no_checkpoints(ts))
+    raise internal(f"{wrapper}: {empty}") if wrapper else StatementError(0, empty)
+
+
+def check_found(box: faults.FaultBox, name: str, ts: int) -> None:
+    """Raises 20101 for a snapshot that was taken while there are no checkpoints."""
+    lost = box.lost_past
+    if lost is not None and isinstance(lost[0], faults.NoCheckpoints) and ts > lost[1]:
+        raise snapshot_not_found(name)
+
+
+def check_rows(box: faults.FaultBox, backing: Backing, account: str, text: str) -> None:
+    """Raises 1049 for a SELECT of rows at a time that is lost."""
+    lost = box.lost_past
+    if lost is None:
+        return
+    for found in _AT.finditer(text):
+        which = found["which"].strip()
+        if found["how"].lower() == "snapshot":
+            ts = backing.find_snapshot(account, which.lower()).ts
+        else:
+            ts = int(which) if which.isdecimal() else lost[1] + 1
+        if ts <= lost[1]:
+            raise StatementError(1049, f"Unknown database {found['database'] or ''}".rstrip(), "42000")
+
+
+def _no_checkpoints(ts: int) -> str:
+    return (
+        f"No available checkpoints for snapshot read at:{ts}-0, table:mo_database, tid:1, "
+        f"txn:0123456789abcdef/Active/S:{ts}-0"
+    )

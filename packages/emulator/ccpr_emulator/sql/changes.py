@@ -22,9 +22,9 @@ from ccpr_emulator.sql import literals
 from ccpr_emulator.sql.defaults import Defaults, now_text
 from ccpr_emulator.sql.dialect import parse
 from ccpr_emulator.sql.load import LoadStatement
+from ccpr_emulator.sql.names import WrittenTable
 from ccpr_emulator.sql.queries import ROW, Reader
 from ccpr_emulator.sql.text import array_of, coerced, plain_cells
-from ccpr_emulator.sql.written_table import WrittenTable
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -15,9 +15,9 @@ from ccpr_emulator.engine.definitions import Definition
 from ccpr_emulator.engine.entries import TableEntry
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.sql.dialect import parse
+from ccpr_emulator.sql.names import WrittenTable
 from ccpr_emulator.sql.queries import Reader
 from ccpr_emulator.sql.text import array_of, coerced, plain_cells
-from ccpr_emulator.sql.written_table import WrittenTable
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -19,8 +19,7 @@ from ccpr.matrixone.objects import types
 from ccpr.matrixone.schema import Column
 from ccpr.matrixone.server.answers import ResultColumn, ResultSet, StatementError
 from ccpr_emulator.engine.stored_table import whole
-from ccpr_emulator.sql.dialect import AT, select_texts, to_duckdb
-from ccpr_emulator.sql.functions import MACROS
+from ccpr_emulator.sql.dialect import AT, MACROS, select_texts, to_duckdb
 from ccpr_emulator.sql.text import cells, charset, coerced, mysql_type, plain_cells, plain_type
 
 if TYPE_CHECKING:

@@ -42,12 +42,11 @@ from ccpr_emulator.sql.changes import Changed, Changes
 from ccpr_emulator.sql.ddl import statement as sql_ddl
 from ccpr_emulator.sql.dialect import parse, unsupported
 from ccpr_emulator.sql.load import LoadStatement
+from ccpr_emulator.sql.names import WrittenTable
 from ccpr_emulator.sql.queries import Reader, Relation, result_set
-from ccpr_emulator.sql.row_locks import row_locks
 from ccpr_emulator.sql.single import SingleInserts
 from ccpr_emulator.sql.system import system_table
 from ccpr_emulator.sql.text import plain_cells
-from ccpr_emulator.sql.written_table import WrittenTable
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -106,7 +105,7 @@ class SqlSession:
     def close(self) -> None:
         if self._transaction is not None and self._transaction.open:
             self._transaction.rollback()
-        row_locks(self.storage).free(self)
+        self.storage.row_locks.free(self)
         self.reader.close()
 
     def knows(self, text: str) -> str | None:
@@ -205,7 +204,7 @@ class SqlSession:
             transaction, self._transaction = self._transaction, None
             if transaction is not None and transaction.open:
                 transaction.rollback()
-            row_locks(self.storage).free(self)
+            self.storage.row_locks.free(self)
         elif found is not None:
             self._autocommit = found[1].lower() in ("1", "on", "true")
             if self._autocommit:
@@ -217,7 +216,7 @@ class SqlSession:
             if transaction is not None and transaction.open:
                 transaction.commit()
         finally:
-            row_locks(self.storage).free(self)
+            self.storage.row_locks.free(self)
 
     def _change(self, act: Callable[[Transaction], Changed]) -> Changed:
         """In the open transaction, or in one of its own."""
@@ -296,7 +295,7 @@ class SqlSession:
                 raise Tokens(text).unknown()
             if self.in_transaction or not self._autocommit:
                 rows = (str(tree.args.get(part)) for part in ("from_", "where"))
-                row_locks(self.storage).take(self, (self._account, self.database, *rows))
+                self.storage.row_locks.take(self, (self._account, self.database, *rows))
         result = self.reader.read(tree, text)
         self._found_rows = result.rows.num_rows
         return result_set(result)

@@ -19,8 +19,8 @@ from ccpr_emulator.engine.stored_table import ALIVE
 from ccpr_emulator.sql.changes import Changed, Changes
 from ccpr_emulator.sql.defaults import is_now, now_text
 from ccpr_emulator.sql.literals import DEFAULT, Head, head_of, is_end, rows_from
+from ccpr_emulator.sql.names import WrittenTable
 from ccpr_emulator.sql.text import INTEGER_RANGES, array_of
-from ccpr_emulator.sql.written_table import WrittenTable
 
 Check = Callable[[str], bool]
 _MOST_FORMS: Final = 1000

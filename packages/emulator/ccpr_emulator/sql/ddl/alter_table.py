@@ -15,11 +15,9 @@ from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.sql.ddl.acts import Act, Context, all_of
 from ccpr_emulator.sql.ddl.columns import ColumnText, default_text, foreign_key, text_in_brackets
 from ccpr_emulator.sql.ddl.indexes import add_index, drop_index, key_element, spelled
-from ccpr_emulator.sql.ddl.partitions import alter_partitions
-from ccpr_emulator.sql.ddl.table_options import ignored_option, skip_options
-from ccpr_emulator.sql.names import key_columns, list_of, table_name
+from ccpr_emulator.sql.ddl.table_options import alter_partitions, ignored_option, skip_options
+from ccpr_emulator.sql.names import WrittenTable, key_columns, list_of, table_name
 from ccpr_emulator.sql.text import array_of, coerced
-from ccpr_emulator.sql.written_table import WrittenTable
 
 
 def rename_table(tokens: Tokens, storage: Storage, account: str, database: str) -> Act:

@@ -9,15 +9,13 @@ from ccpr.matrixone.server.tokens import Tokens
 from ccpr_emulator.engine.definitions import Attributes
 from ccpr_emulator.engine.partitioning import Partitioning
 from ccpr_emulator.sql.ddl.acts import Act, Context, tolerated
-from ccpr_emulator.sql.ddl.columns import ColumnText, foreign_key, text_in_brackets
+from ccpr_emulator.sql.ddl.columns import ColumnText, foreign_key, text_in_brackets, type_text
 from ccpr_emulator.sql.ddl.indexes import key_element
-from ccpr_emulator.sql.ddl.printed_types import type_text
 from ccpr_emulator.sql.ddl.table_options import read_options
 from ccpr_emulator.sql.dialect import parse as parse_query
-from ccpr_emulator.sql.names import key_columns, skip_key_options, table_name
+from ccpr_emulator.sql.names import WrittenTable, key_columns, skip_key_options, table_name
 from ccpr_emulator.sql.queries import Result
 from ccpr_emulator.sql.text import coerced
-from ccpr_emulator.sql.written_table import WrittenTable
 
 
 @dataclass(slots=True)

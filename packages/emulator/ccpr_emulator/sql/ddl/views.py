@@ -6,8 +6,7 @@ from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.tokens import Tokens
 from ccpr_emulator.engine.entries import SEQUENCE, VIEW
 from ccpr_emulator.sql.ddl.acts import Act, Context, all_of, tolerated
-from ccpr_emulator.sql.ddl.columns import read_type
-from ccpr_emulator.sql.ddl.printed_types import type_text
+from ccpr_emulator.sql.ddl.columns import read_type, type_text
 from ccpr_emulator.sql.dialect import parse as parse_query
 from ccpr_emulator.sql.names import list_of, names_in_brackets, table_name
 

@@ -2,14 +2,10 @@
 condition as text: two conditions that find the same row do not meet."""
 
 import threading
-from weakref import WeakKeyDictionary
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr_emulator.engine.storage import Storage
 
 _SECONDS = 30.0
-_ALL: "WeakKeyDictionary[Storage, RowLocks]" = WeakKeyDictionary()
-_MAKING = threading.Lock()
 
 
 class RowLocks:
@@ -31,8 +27,3 @@ class RowLocks:
         with self._changed:
             self._holders = {key: holder for key, holder in self._holders.items() if holder is not session}
             self._changed.notify_all()
-
-
-def row_locks(storage: Storage) -> RowLocks:
-    with _MAKING:
-        return _ALL.setdefault(storage, RowLocks())
