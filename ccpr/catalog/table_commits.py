@@ -43,7 +43,7 @@ class AskedCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class WrittenTable:
     """New metadata of a table."""
 
     move: PointerMove
@@ -84,7 +84,7 @@ def create_table(warehouse: Warehouse, table: Identifier, asked: Mapping[str, An
     if asked.get("stage-create") is True:
         return loaded(None, written.content)
     gone = () if before is None else (PointerMove(before, None),)
-    _commit(warehouse, [written], gone)
+    commit_written(warehouse, [written], gone)
     return loaded(warehouse.store.location(written.pointer.metadata), written.content)
 
 
@@ -98,7 +98,7 @@ def commit_tables(warehouse: Warehouse, changes: Sequence[AskedCommit]) -> list[
     lost = [one for change in changes if (one := known.get(change.table)) and warehouse.content(one) is None]
     found = [_changed(warehouse, one, None if (now := known.get(one.table)) in lost else now) for one in changes]
     moved = [one for one in found if one.move.before != one.move.after]
-    _commit(warehouse, moved, [PointerMove(one, None) for one in lost])
+    commit_written(warehouse, moved, [PointerMove(one, None) for one in lost])
     return [loaded(warehouse.store.location(one.pointer.metadata), one.content) for one in found]
 
 
@@ -123,7 +123,7 @@ def drop_table(warehouse: Warehouse, table: Identifier) -> None:
     _move(warehouse, [PointerMove(before, after), *(PointerMove(one, None) for one in forgotten)])
 
 
-def _changed(warehouse: Warehouse, change: AskedCommit, pointer: TablePointer | None) -> _Written:
+def _changed(warehouse: Warehouse, change: AskedCommit, pointer: TablePointer | None) -> WrittenTable:
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV1
@@ -152,7 +152,7 @@ def _changed(warehouse: Warehouse, change: AskedCommit, pointer: TablePointer | 
     if base is not None and (metadata.location != base.location or metadata.table_uuid != base.table_uuid):
         raise bad_request(f"table {name}: its location and its uuid stay")
     if pointer is not None and content is not None and metadata == base:
-        return _Written(PointerMove(pointer, pointer), content)
+        return WrittenTable(PointerMove(pointer, pointer), content)
     return _written(warehouse, change.table, pointer, metadata, base)
 
 
@@ -162,14 +162,13 @@ def _written(
     before: TablePointer | None,
     metadata: "TableMetadata",
     base: "TableMetadata | None" = None,
-) -> _Written:
+) -> WrittenTable:
     """Nothing is written yet."""
     from pyiceberg.table.metadata import TableMetadataV3
     from pyiceberg.typedef import IcebergBaseModel
 
     folder = warehouse.folder_of(metadata.location)
-    number = _NUMBER.search(before.metadata) if before is not None and base is not None else None
-    name = f"{folder}/metadata/{int(number[1]) + 1 if number else 0:05}-{uuid.uuid4()}.metadata.json"
+    name = new_name(folder, before if base is not None else None)
     pointer = TablePointer(str(metadata.table_uuid), *table, name, _point_of(metadata), version=_version_of(metadata))
     if isinstance(metadata, TableMetadataV3) and metadata.next_row_id is None:  # pyiceberg only reads it
         numbered = ((one.first_row_id or 0) + (one.added_rows or 0) for one in metadata.snapshots)
@@ -181,7 +180,13 @@ def _written(
         old = (one.metadata_file for one in base.metadata_log if one.metadata_file not in named)
         own = warehouse.store.location(f"{folder}/metadata/")
         unneeded = tuple(f"{folder}/metadata/{one.removeprefix(own)}" for one in old if one.startswith(own))
-    return _Written(PointerMove(before if base is not None else None, pointer), content, unneeded)
+    return WrittenTable(PointerMove(before if base is not None else None, pointer), content, unneeded)
+
+
+def new_name(folder: str, before: TablePointer | None) -> str:
+    """Of a metadata file that takes the place of one."""
+    number = None if before is None else _NUMBER.search(before.metadata)
+    return f"{folder}/metadata/{int(number[1]) + 1 if number else 0:05}-{uuid.uuid4()}.metadata.json"
 
 
 def _version_of(metadata: "TableMetadata") -> int | None:
@@ -199,17 +204,17 @@ def _point_of(metadata: "TableMetadata") -> int | None:
     return int(said) if said and said.isdecimal() and len(said) < 20 else snapshot.timestamp_ms * _MILLISECOND
 
 
-def _commit(warehouse: Warehouse, written: Sequence[_Written], others: Iterable[PointerMove] = ()) -> None:
+def commit_written(warehouse: Warehouse, written: Sequence[WrittenTable], others: Iterable[PointerMove] = ()) -> None:
+    """Write metadata files, then move their pointers, and others. Raises Refusal, StoreFailed, StateUnavailable."""
     files = warehouse.store.files
 
-    def write(one: _Written) -> None:
+    def write(one: WrittenTable) -> None:
         warehouse.store.create(one.pointer.metadata, one.content)
         warehouse.keep(one.pointer.metadata, one.content)
+        files.sync(f"{one.pointer.folder}/metadata")
 
     with ThreadPoolExecutor(_WRITERS) as writers:
         list(writers.map(write, written))
-    for folder in {one.pointer.folder for one in written}:
-        files.sync(f"{folder}/metadata")
     try:
         _move(warehouse, [*(one.move for one in written), *others])
     except Refusal:  # after another error nobody knows whether they moved

@@ -155,7 +155,7 @@ class PinnedView:
     def tables(self) -> dict[Identifier, tuple[str, int]]:
         """Folder and version."""
         shown = (one for one in self._contents.tables.values() if not one.dropped and not one.behind)
-        return {_identifier(one.name, one.folder): (one.folder, one.version) for one in shown}
+        return {identifier_of(one.name, one.folder): (one.folder, one.version) for one in shown}
 
     def folder(self, table: Identifier) -> str:
         return self._shown(table)[0]
@@ -181,7 +181,7 @@ class PinnedView:
         raise no_table(".".join(table), "is not kept at that point")
 
 
-def _identifier(name: str, folder: str) -> Identifier:
+def identifier_of(name: str, folder: str) -> Identifier:
     """Of `db.t`, where the folder says what is before the dot: there are names with dots."""
     first, _, _ = folder.partition(".")
     dots = first.count("=2E")

@@ -7,18 +7,17 @@ that names none is another writer's. All tables that a point changes are one tra
 decision lake-iceberg.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ccpr.lake.cleaning import Horizon
 from ccpr.lake.commit import ROWS, Lake, PointToPublish
 from ccpr.lake.delta_table import columns_of
 from ccpr.lake.errors import LakeChanged, LakeForeign
 from ccpr.lake.iceberg_deletes import FOLDER, SUFFIXES, DeleteFile, delete_file, write_deletes
-from ccpr.lake.iceberg_jvm import IcebergJvm, exception_name, java_errors, java_exception
+from ccpr.lake.iceberg_jvm import IcebergJvm, java_errors
 from ccpr.lake.lake_columns import element_id
 from ccpr.lake.lake_log import Action, LakeTableState
 from ccpr.lake.lake_types import DeltaType
@@ -29,10 +28,11 @@ VERSION, POINT, AT, TASK = "ccpr.version", "ccpr.point", "ccpr.at", "ccpr.task"
 _PROPERTIES = {
     "gc.enabled": "false",
     "write.delete.mode": "merge-on-read",
+    "commit.manifest.min-count-to-merge": "4",
+    "commit.manifest.target-size-bytes": "524288",
     "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
+    "write.metadata.previous-versions-max": "3",
 }
-_ABSENT = ("NoSuchTableException", "NoSuchNamespaceException")
 _TYPES = {
     "boolean": "boolean",
     "byte": "int",
@@ -59,6 +59,7 @@ class ChangedTable:
     former : the same at the point before.
     state : of Delta's log.
     again : whatever it shows, all of its files are taken anew.
+    dropped : at the point: it is listed no more.
     """
 
     folder: str
@@ -66,6 +67,60 @@ class ChangedTable:
     former: str
     state: LakeTableState
     again: bool = False
+    dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """The newest metadata of an Iceberg table.
+
+    Attributes
+    ----------
+    location : of the metadata file.
+    source : what its catalog has of it.
+    """
+
+    location: str
+    content: str
+    metadata: Mapping[str, Any]
+    source: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """
+    Attributes
+    ----------
+    known : None for a new table.
+    asked : of `IcebergCommits.staged`; None if its metadata stay.
+    """
+
+    table: ChangedTable
+    known: KnownTable | None
+    asked: Mapping[str, Any] | None
+
+
+class TableCatalog(Protocol):
+    """Where the newest metadata of each table are named. What Java raises in it is an error of `java_errors`."""
+
+    subject: str
+
+    def find(self, table: ChangedTable) -> KnownTable | None:
+        """The table in a folder; None if it is to be made by the commit. Raises LakeForeign."""
+        ...
+
+    def commit(self, changes: Sequence[TableChange]) -> None:
+        """All of them, or none. Raises LakeConflict."""
+        ...
+
+    def drop(self, name: str, folder: str) -> None:
+        """Forget a table whose files go."""
+        ...
+
+    @property
+    def files(self) -> Any:
+        """What Java reads and writes files by."""
+        ...
 
 
 @dataclass
@@ -102,75 +157,73 @@ class IcebergTables:
     Parameters
     ----------
     version : of the format, 2 or 3.
-    properties : of the REST catalog: `uri`, `warehouse`, `token`, those of a store.
     """
 
-    def __init__(self, lake: Lake, version: int, jvm: IcebergJvm, properties: Mapping[str, str]) -> None:
-        self.lake, self.version, self.jvm = lake, version, jvm
-        self.subject = f"catalog {properties.get('uri', '')}"
-        with java_errors(self.subject):
-            self.catalog = jvm.catalog(properties)
+    def __init__(self, lake: Lake, version: int, jvm: IcebergJvm, catalog: TableCatalog) -> None:
+        self.lake, self.version, self.jvm, self.catalog = lake, version, jvm, catalog
         self.location = lake.store.location
 
     def publish(self, point: PointToPublish, tables: Sequence[ChangedTable]) -> dict[str, CcprError]:
         """Make the tables show a point, all in one transaction. Returns those that cannot, by folder. Raises
         IcebergFailed, LakeConflict: then the transaction is made or not, and a repetition finds which."""
         failed: dict[str, CcprError] = {}
-        staged = []
+        changes = []
         for one in tables:
             try:
-                with java_errors(f"table {one.name}"):
-                    transaction = self._transaction(point, one)
+                known = self._known(one)
+                if known is not None or not one.dropped:
+                    changes.append(TableChange(one, known, self._asked(point, one, known)))
             except (LakeChanged, LakeForeign) as error:
                 failed[one.folder] = error
-                continue
-            if transaction is not None:
-                staged.append((one.name, transaction))
-        if staged:
-            self.lake.confirm()
-            commits = [
-                self.jvm.iceberg.catalog.TableCommit.create(
-                    self.jvm.identifier(name), transaction.startMetadata(), transaction.currentMetadata()
-                )
-                for name, transaction in staged
-            ]
-            with java_errors(self.subject):
-                self.catalog.commitTransaction(commits)
+        self._commit(changes)
         return failed
+
+    def drop(self, name: str, folder: str) -> None:
+        """Take the table out of the catalog; its files stay. Raises IcebergFailed."""
+        with java_errors(f"table {name}"):
+            self.catalog.drop(name, folder)
+
+    def _commit(self, changes: Sequence[TableChange]) -> None:
+        if changes:
+            self.lake.confirm()
+            with java_errors(self.catalog.subject):
+                self.catalog.commit(changes)
 
     # ---- one table
 
-    def _transaction(self, point: PointToPublish, one: ChangedTable) -> Any:
-        """What makes a table show a point, not committed; None if it shows it."""
-        table = self._table(one)
-        snapshot = table.currentSnapshot()
+    def _known(self, table: ChangedTable) -> KnownTable | None:
+        with java_errors(f"table {table.name}"):
+            return self.catalog.find(table)
+
+    def _asked(self, point: PointToPublish, one: ChangedTable, known: KnownTable | None) -> dict[str, Any] | None:
+        """What makes a table show a point; None if it shows it, or is dropped there. Files of deletes are written.
+        Raises LakeChanged."""
+        if one.dropped:
+            return None
+        snapshot = None if known is None else current_snapshot(known.metadata)
         shown = None if snapshot is None else self._shown(snapshot, one)
         if shown == one.state.version and not one.again:
             return None
-        transaction = table.newTransaction()
-        operations = transaction.table().operations()
-        schema = self.jvm.iceberg.SchemaParser.fromJson(json.dumps(iceberg_schema(one.state.metadata)))
-        if not table.schema().sameSchema(schema):
-            operations.commit(operations.current(), operations.current().updateSchema(schema))
         commits = None if shown is None or one.again else self.lake.log(one.folder).commits(shown, one.state)
         found = None if commits is None else difference(commits)
-        if found is None:
-            if snapshot is not None:
-                everything = transaction.newDelete().deleteFromRowFilter(
-                    self.jvm.iceberg.expressions.Expressions.alwaysTrue()
-                )
-                self._marked(everything, point, one).commit()
-            found = LogDifference(added=one.state.live, moved=False)
-        newest = operations.current().currentSnapshot()
-        self._marked(self._change(transaction, table, one, found, newest), point, one).commit()
-        return transaction
+        marks = {VERSION: one.state.version, POINT: point.lsn, AT: point.at.physical, TASK: self.lake.task}
+        return {
+            "name": one.name,
+            "location": self.location(one.folder),
+            "format-version": self.version,
+            "properties": {**_PROPERTIES, TASK: self.lake.task},
+            "schema": iceberg_schema(one.state.metadata),
+            "marks": {key: str(value) for key, value in marks.items()},
+            "anew": found is None,
+            **self._files(one, found or LogDifference(added=one.state.live, moved=False)),
+            **_base(known),
+        }
 
-    def _change(self, transaction: Any, table: Any, one: ChangedTable, found: LogDifference, newest: Any) -> Any:
-        """An update of the files, not committed. A loop over files."""
-        spec = table.spec()
+    def _files(self, one: ChangedTable, found: LogDifference) -> dict[str, Any]:
+        """What changes of the files. A loop over files."""
         removed, added = found.removed, found.added
-        gone = [self._gone(spec, one.folder, each) for path, each in removed.items() if path not in added]
-        come = [self._data_file(table, one.folder, each) for path, each in added.items() if path not in removed]
+        gone = [self._file(one.folder, each) for path, each in removed.items() if path not in added]
+        come = [self._file(one.folder, each) for path, each in added.items() if path not in removed]
         shown, hidden = [], []
         for path in {**removed, **added}:
             before, after = (
@@ -179,160 +232,76 @@ class IcebergTables:
             )
             if before != after:
                 location = self.location(one.folder, path)
-                shown += [] if before is None else [self._delete_file(spec, one.folder, before, location, 1)]
+                shown += [] if before is None else [self._delete_file(one.folder, before, location, 1)]
                 if after is not None:
                     size = write_deletes(self.lake.store.files, one.folder, added[path], location, self.version)
-                    hidden.append(self._delete_file(spec, one.folder, after, location, size))
+                    hidden.append(self._delete_file(one.folder, after, location, size))
         if hidden:
             self.lake.store.files.sync(f"{one.folder}/{FOLDER}")
-        if found.moved and gone and come and (shown or not hidden):
-            change = transaction.newRewrite()
-            calls = ((change.deleteFile, [*gone, *shown]), (change.addFile, [*come, *hidden]))
-        else:
-            change = transaction.newRowDelta()
-            calls = (
-                (change.removeRows, gone),
-                (change.addRows, come),
-                (change.removeDeletes, shown),
-                (change.addDeletes, hidden),
-            )
-        for call, files in calls:
-            for each in files:
-                call(each)
-        if newest is not None:  # else a second vector of a file is refused
-            change.validateFromSnapshot(newest.snapshotId())
-        return change
+        moved = bool(found.moved and gone and come and (shown or not hidden))
+        return {"gone": gone, "come": come, "shown": shown, "hidden": hidden, "moved": moved}
 
-    def _marked(self, change: Any, point: PointToPublish, one: ChangedTable) -> Any:
-        marks = {VERSION: one.state.version, POINT: point.lsn, AT: point.at.physical, TASK: self.lake.task}
-        for key, value in marks.items():
-            change.set(key, str(value))
-        return change
+    def _file(self, folder: str, action: Action) -> dict[str, Any]:
+        return {"path": self.location(folder, action["path"]), "size": action["size"]}
 
-    def _data_file(self, table: Any, folder: str, add: Action) -> Any:
-        """With the bounds that its footer has."""
-        path, iceberg = self.location(folder, add["path"]), self.jvm.iceberg
-        content, config = table.io().newInputFile(path), iceberg.MetricsConfig.getDefault()
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(content, config)
-        builder = iceberg.DataFiles.builder(table.spec()).withPath(path).withFormat("parquet")
-        return builder.withFileSizeInBytes(add["size"]).withMetrics(metrics).build()
+    def _delete_file(self, folder: str, one: DeleteFile, data: str, size: int) -> dict[str, Any]:
+        path, form = self.location(folder, one.path), SUFFIXES[self.version]
+        place = {} if one.offset is None else {"offset": one.offset, "length": one.length}
+        return {"path": path, "format": form, "size": size, "rows": one.rows, "of": data, **place}
 
-    def _gone(self, spec: Any, folder: str, remove: Action) -> Any:
-        """It is known by its path alone."""
-        builder = self.jvm.iceberg.DataFiles.builder(spec).withPath(self.location(folder, remove["path"]))
-        return builder.withFormat("parquet").withFileSizeInBytes(remove["size"]).withRecordCount(1).build()
-
-    def _delete_file(self, spec: Any, folder: str, one: DeleteFile, data: str, size: int) -> Any:
-        builder = self.jvm.iceberg.FileMetadata.deleteFileBuilder(spec).ofPositionDeletes()
-        builder.withPath(self.location(folder, one.path)).withFormat(SUFFIXES[self.version])
-        builder.withFileSizeInBytes(size).withRecordCount(one.rows).withReferencedDataFile(data)
-        if one.offset is not None:
-            builder.withContentOffset(one.offset).withContentSizeInBytes(one.length)
-        return builder.build()
-
-    def _shown(self, snapshot: Any, one: ChangedTable) -> int | None:
+    def _shown(self, snapshot: Mapping[str, Any], one: ChangedTable) -> int | None:
         """The version of Delta's log that a snapshot shows. None for one of another writer, if it is taken `again`.
         Raises LakeChanged."""
-        summary = snapshot.summary()
+        summary = snapshot.get("summary", {})
         version, task = summary.get(VERSION), summary.get(TASK)
         if task == self.lake.task and version is not None and int(version) <= one.state.version:
             return int(version)
         if one.again:
             return None
-        what = f"snapshot {snapshot.snapshotId()} of its Iceberg table is another writer's: {snapshot.operation()}"
-        raise LakeChanged(what, subject=self.lake.log(one.folder).subject)
+        who = f"snapshot {snapshot['snapshot-id']} of its Iceberg table is another writer's"
+        raise LakeChanged(f"{who}: {summary.get('operation')}", subject=self.lake.log(one.folder).subject)
 
-    # ---- the catalog
+    # ---- what leaves
 
-    def drop(self, name: str, folder: str) -> None:
-        """Take the table out of the catalog; its files stay. Raises IcebergFailed."""
-        with java_errors(f"table {name}"):
-            for identifier in (self.jvm.identifier(name), self._aside(name, folder)):
-                if self._at(identifier, folder) is not None:
-                    self.catalog.dropTable(identifier, False)
-
-    def _table(self, one: ChangedTable) -> Any:
-        """The Iceberg table in a folder, under its name of now; it is made if there is none. Raises LakeForeign."""
-        wanted = self.jvm.identifier(one.name)
-        there = self._loaded(wanted)
-        if there is not None and there.location() == self.location(one.folder):
-            return there
-        if there is not None:
-            self._make_way(one.name, wanted, there)
-        for former in (self.jvm.identifier(one.former), self._aside(one.name, one.folder)):
-            if (found := self._at(former, one.folder)) is not None:
-                self.catalog.renameTable(former, wanted)
-                return self._loaded(wanted) or found
-        schema = self.jvm.iceberg.SchemaParser.fromJson(json.dumps(iceberg_schema(one.state.metadata)))
-        spec, namespace = self.jvm.iceberg.PartitionSpec.unpartitioned(), wanted.namespace()
-        if not self.catalog.namespaceExists(namespace):
-            self.catalog.createNamespace(namespace, {})
-        properties = {"format-version": str(self.version), TASK: self.lake.task, **_PROPERTIES}
-        return self.catalog.createTable(wanted, schema, spec, self.location(one.folder), properties)
-
-    def _make_way(self, name: str, identifier: Any, there: Any) -> None:
-        """Another table of the lake has the name: it was dropped, or will get its own name in a moment."""
-        folder = there.location().removeprefix(self.location(""))
-        if there.properties().get(TASK) != self.lake.task or folder == there.location():
-            raise LakeForeign("the catalog has another table of this name", subject=f"table {name}")
-        self.catalog.renameTable(identifier, self._aside(name, folder))
-
-    def _aside(self, name: str, folder: str) -> Any:
-        """What a table is called whose name another one has."""
-        database = name.partition(".")[0]
-        return self.jvm.identifier(f"{database}.ccpr_{hashlib.sha256(folder.encode()).hexdigest()[:16]}")
-
-    def _at(self, identifier: Any, folder: str) -> Any:
-        """The table of this name if it is in the folder."""
-        found = self._loaded(identifier)
-        return found if found is not None and found.location() == self.location(folder) else None
-
-    def _loaded(self, identifier: Any) -> Any:
-        """None if there is no such table."""
-        try:
-            return self.catalog.loadTable(identifier)
-        except Exception as error:
-            thrown = java_exception(error)
-            if thrown is not None and exception_name(thrown) in _ABSENT:
-                return None
-            raise
-
-    def expire(self, name: str, folder: str, horizon: Horizon, *, committed: bool) -> None:
+    def expire(self, table: ChangedTable, horizon: Horizon, *, committed: bool) -> None:
         """Forget the snapshots that were replaced by then; data files are never deleted here. `committed`: the table
         was just committed to, so that metadata that nothing names go, too. Raises IcebergFailed, LakeConflict."""
-        with java_errors(f"table {name}"):
-            table = self._at(self.jvm.identifier(name), folder)
-            if table is None:
-                return
-            snapshots = sorted(table.snapshots(), key=lambda one: one.sequenceNumber())
-            times = [one.summary().get(AT) for one in snapshots]
-            past = self.jvm.java.util.ArrayList()
-            for one, at in zip(snapshots, times[1:], strict=False):
-                if at is not None and horizon.is_past(int(at)):
-                    past.add(one)
-            if past.size():
-                operations = table.operations()
-                base = operations.current()
-                self.lake.confirm()
-                operations.commit(base, self.jvm.iceberg.TableMetadata.buildFrom(base).removeSnapshots(past).build())
-                table.refresh()
-            if committed:
-                self._sweep(table, folder)
+        known = self._known(table)
+        if known is None:
+            return
+        snapshots = sorted(known.metadata.get("snapshots", ()), key=lambda one: one.get("sequence-number", 0))
+        times = [one.get("summary", {}).get(AT) for one in snapshots]
+        past = [
+            one["snapshot-id"]
+            for one, at in zip(snapshots, times[1:], strict=False)
+            if at is not None and horizon.is_past(int(at))
+        ]
+        if past:
+            self._commit([TableChange(table, known, {"name": table.name, "forget": past, **_base(known)})])
+            known = self._known(table)
+        if committed and known is not None:
+            self._sweep(known, table.folder)
 
-    def _sweep(self, table: Any, folder: str) -> None:
+    def _sweep(self, known: KnownTable, folder: str) -> None:
         """Delete manifests that no snapshot names: of expired ones, and of commits that were killed."""
-        named = set()
-        for one in table.snapshots():
-            number = one.snapshotId()
-            if number not in self.jvm.manifests:
-                paths = [one.manifestListLocation(), *(each.path() for each in one.allManifests(table.io()))]
-                self.jvm.manifests[number] = {path.rpartition("/")[2] for path in paths}
-            named |= self.jvm.manifests[number]
+        with java_errors(f"table in {folder}"):
+            self.jvm.read_manifests(self.catalog.files, known.content)
+        named = set[str]().union(*(self.jvm.manifests[one["snapshot-id"]] for one in known.metadata["snapshots"]))
         store = self.lake.store.files
         stored = {path.rpartition("/")[2] for path in store.names(f"{folder}/metadata")}
         self.lake.confirm()
         for path in sorted(one for one in stored - named if one.endswith(".avro")):
             store.delete(f"{folder}/metadata/{path}")
+
+
+def current_snapshot(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Of a table's metadata; None before the first."""
+    number = metadata.get("current-snapshot-id")
+    return next((one for one in metadata.get("snapshots", ()) if one["snapshot-id"] == number), None)
+
+
+def _base(known: KnownTable | None) -> dict[str, str]:
+    return {} if known is None else {"metadata": known.content, "metadata-location": known.location}
 
 
 def iceberg_schema(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 again if it was killed, and ended with the process. Source: decision lake-iceberg.
 """
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +21,9 @@ from ccpr.mirror.errors import BadName
 JAR_FOLDER = "CCPR_ICEBERG_JARS"  # a folder with the jars, for machines that Maven does not reach
 # What keeps it small: a commit needs some 60 MB of heap. C1 alone starts sooner and has a smaller code cache.
 _OPTIONS = ("-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxMetaspaceSize=128m", "-Xss512k")
+_SOURCE = Path(__file__).with_name("IcebergCommits.java")
 _PACKAGES = ("pyspark", "py4j", "pyiceberg")
-_CATALOGS = 8
+_OPENED = 8
 _SECRETS = ("token", "credential", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 _CATALOG = "Write https://host/path?warehouse=NAME, and a secret as token=env:NAME or credential=env:NAME."
 _TAKEN = ("CommitFailedException", "AlreadyExistsException")
@@ -100,9 +102,15 @@ class IcebergJvm:
         port, token, self._process = launched
         parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
         self._gateway: Any = JavaGateway(gateway_parameters=parameters)
-        self._catalogs: dict[tuple[tuple[str, str], ...], Any] = {}
+        self._opened: dict[tuple[Any, ...], Any] = {}
         self._lock = Lock()
         self.manifests: dict[int, set[str]] = {}
+        with java_errors(_SOURCE.name):
+            compiler = self._gateway.jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setTargetVersion(8)
+            compiler.setParentClassLoader(self.java.lang.Thread.currentThread().getContextClassLoader())
+            compiler.cook(_SOURCE.read_text())
+            self.commits = compiler.getClassLoader().loadClass(_SOURCE.stem).newInstance()
 
     @property
     def pid(self) -> int:
@@ -122,19 +130,47 @@ class IcebergJvm:
 
     def catalog(self, properties: Mapping[str, str]) -> Any:
         """A REST catalog, opened once."""
-        key = tuple(sorted(properties.items()))
+
+        def opened() -> Any:
+            found = self.iceberg.rest.RESTCatalog()
+            found.setConf(self.commits.configuration())
+            found.initialize("ccpr", dict(properties))
+            return found
+
+        return self._kept("catalog", properties, opened)
+
+    def files(self, properties: Mapping[str, str]) -> Any:
+        """What reads and writes files of this machine, or of a bucket by its `store_properties`."""
+
+        def opened() -> Any:
+            name = "org.apache.iceberg.io.ResolvingFileIO"
+            return self.iceberg.CatalogUtil.loadFileIO(name, dict(properties), self.commits.configuration())
+
+        return self._kept("files", properties, opened)
+
+    def _kept(self, kind: str, properties: Mapping[str, str], opened: Callable[[], Any]) -> Any:
+        key = (kind, *sorted(properties.items()))
         with self._lock:
-            if key not in self._catalogs:
-                configuration = self._gateway.jvm.org.apache.hadoop.conf.Configuration()
-                # Hadoop's own local file system leaves a file of checksums beside each.
-                configuration.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
-                found = self.iceberg.rest.RESTCatalog()
-                found.setConf(configuration)
-                found.initialize("ccpr", dict(properties))
-                while len(self._catalogs) >= _CATALOGS:
-                    self._catalogs.pop(next(iter(self._catalogs))).close()
-                self._catalogs[key] = found
-            return self._catalogs[key]
+            if key not in self._opened:
+                found = opened()
+                while len(self._opened) >= _OPENED:
+                    self._opened.pop(next(iter(self._opened))).close()
+                self._opened[key] = found
+            return self._opened[key]
+
+    def staged(self, files: Any, asked: Sequence[Mapping[str, Any]]) -> Any:
+        """Tables after changes, see `IcebergCommits.java`; manifests are written."""
+        return self.commits.staged(files, json.dumps(asked))
+
+    def contents(self, staged: Any) -> list[str]:
+        """Metadata of tables that are `staged`, as JSON."""
+        return json.loads(self.commits.contents(staged))
+
+    def read_manifests(self, files: Any, metadata: str) -> None:
+        """Note the `manifests` of a table's snapshots."""
+        known = json.dumps(dict.fromkeys(map(str, self.manifests)))
+        for number, paths in json.loads(self.commits.manifests(files, metadata, known)).items():
+            self.manifests[int(number)] = {path.rpartition("/")[2] for path in paths}
 
     def identifier(self, name: str) -> Any:
         """Of the table `db.t`."""

@@ -6,7 +6,6 @@ the log of each table says which point it shows. Source: docs/architecture.md, "
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -41,7 +40,7 @@ from ccpr.state.errors import LeaseLost
 from ccpr.state.patterns import ALL_NAMES, NamePatterns
 from ccpr.state.targets import LaggingTargetTable
 
-OpenIceberg: TypeAlias = Callable[[Lake], AbstractContextManager[IcebergTables]]
+OpenIceberg: TypeAlias = Callable[[Lake], IcebergTables]
 _OF_THE_LAKE = (LeaseLost, StoreFailed, LakeAhead, LakeStoreUnsafe)
 
 
@@ -134,7 +133,6 @@ class LakeSync:
         self.lake, self.scope, self.newest, self.later = lake, scope, newest, later
         self.watermark, self.retention, self._open, self._shown = watermark, retention, iceberg, shown
         self._tables: IcebergTables | None = None
-        self._ends = ExitStack()
         self.catalog = LakeCatalog(lake)
         self.contents = LakeContents()
         self.horizon = Horizon()
@@ -151,10 +149,6 @@ class LakeSync:
     def run(self) -> LakeResult:
         """Raises LakeAhead, LakeChanged (of the table of points), LakeForeign, StoreFailed, LeaseLost, and of Iceberg
         tables IcebergFailed, LakeConflict."""
-        with self._ends:
-            return self._run()
-
-    def _run(self) -> LakeResult:
         self.contents = self.catalog.read()
         newest, shown = self.newest, self.contents.newest
         if shown is not None and shown.at > newest.at:
@@ -172,11 +166,7 @@ class LakeSync:
         """The same, and publish one table anew at the newest point: all of its files, also those that others changed.
         `table` is its name upstream, `t` or `db.t`. Raises LakeTableUnknown, and what `run` and `publish_table`
         raise."""
-        with self._ends:
-            return self._rebuilt(table)
-
-    def _rebuilt(self, table: str) -> LakeResult:
-        result = self._run()
+        result = self.run()
         found = self.lake.mirror.point(self.newest.lsn)
         wanted = {number: ref for number, ref in self._wanted(found).items() if table in (ref.name, ref.qualified_name)}
         if len(wanted) != 1:
@@ -196,7 +186,7 @@ class LakeSync:
     def iceberg(self) -> IcebergTables | None:
         """They are opened once."""
         if self._tables is None and self._open is not None:
-            self._tables = self._ends.enter_context(self._open(self.lake))
+            self._tables = self._open(self.lake)
         return self._tables
 
     def _points(self) -> Iterator[Point]:
@@ -395,13 +385,15 @@ class LakeSync:
                 before = self.contents.tables.get(row.logical_id)
                 former = row.table if before is None else before.name
                 state = self.lake.states.get(row.path) or self.lake.log(row.path).read()
-                tables.append(ChangedTable(row.path, row.table, former, state, again))
+                dropped = row.change == DROPPED
+                tables.append(ChangedTable(row.path, row.table, former, state, again, dropped))
         return self.iceberg.publish(point, tables) if tables and self.iceberg is not None else {}
 
     def _clean(self, name: str, folder: str, state: LakeTableState, *, committed: bool) -> None:
         """Let old files of a table go. What no snapshot of Iceberg's needs goes behind the snapshot."""
         if self.iceberg is not None:
-            self.iceberg.expire(name, folder, self.horizon, committed=committed)
+            table = ChangedTable(folder, name, name, state)
+            self.iceberg.expire(table, self.horizon, committed=committed)
         oldest = self.catalog.version_at(folder, self.horizon.at)
         clean(self.lake, self.lake.log(folder), state, self.horizon, oldest, committed=committed)
 

@@ -5,8 +5,7 @@ A lake is a target of its own kind: tables of files that are published from the 
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,12 +13,14 @@ from pathlib import Path
 from ccpr.base.carrying import Carry, carry_here
 from ccpr.base.failure import Failure
 from ccpr.base.progress import SILENT, Progress
-from ccpr.catalog.embedded_catalog import embedded_catalog
+from ccpr.catalog.own_tables import OwnTables
+from ccpr.catalog.warehouses import Warehouses
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeStoreUnsafe
-from ccpr.lake.iceberg import IcebergTables
+from ccpr.lake.iceberg import IcebergTables, TableCatalog
 from ccpr.lake.iceberg_deletes import SUFFIXES
 from ccpr.lake.iceberg_jvm import catalog_properties, require_iceberg, running_jvm, store_properties
+from ccpr.lake.iceberg_rest import RestTables
 from ccpr.lake.lake_catalog import LakeCatalog, LakeContents, each_point
 from ccpr.lake.lake_options import LakeOptions, options_of
 from ccpr.lake.lake_plan import PlannedLakeTable, plan_lake
@@ -273,18 +274,17 @@ def opened_sync(
     return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention, opened, shown)
 
 
-@contextmanager
-def _iceberg_tables(workspace: Workspace, subscription: str, target: Target, lake: Lake) -> Iterator[IcebergTables]:
+def _iceberg_tables(workspace: Workspace, subscription: str, target: Target, lake: Lake) -> IcebergTables:
     """The JVM goes on with the process. Raises IcebergFailed, IcebergJarMissing, JavaMissing, ExtraMissing."""
     options, s3 = options_of(target), target.uri.startswith("s3:")
     jvm = running_jvm(_java(workspace), s3=s3)
     store = store_properties(target.uri) if s3 else {}
+    catalog: TableCatalog
     if options.catalog:
-        yield IcebergTables(lake, options.iceberg_version, jvm, {**store, **catalog_properties(options.catalog)})
-        return
-    with embedded_catalog(workspace.log, subscription, target) as own:
-        properties = {"uri": own.uri, "token": own.token, "warehouse": own.warehouse}
-        yield IcebergTables(lake, options.iceberg_version, jvm, {**store, **properties})
+        catalog = RestTables(lake, options.iceberg_version, jvm, {**store, **catalog_properties(options.catalog)})
+    else:
+        catalog = OwnTables(Warehouses(workspace.log).of(subscription, target), jvm, store)
+    return IcebergTables(lake, options.iceberg_version, jvm, catalog)
 
 
 def _java(workspace: Workspace) -> Callable[[], Path]:

@@ -126,13 +126,13 @@ def test_no_pair_of_reads_at_a_point_is_torn(lake: IcebergLake) -> None:
 
 
 def test_names_with_dots_and_signs_are_found_again(lake: IcebergLake) -> None:
-    from ccpr.catalog.warehouses import _identifier
+    from ccpr.catalog.warehouses import identifier_of
     from ccpr.lake.lake_catalog import new_folder
 
     for database, name in (("a.b", "c.d"), ("x", "y.z"), ("ü/%", "@7"), (".", "..")):
         folder = new_folder(database, name, 1, ())
         entry = CatalogEntry(1, 1, f"{database}.{name}", folder, 1, 1, 1, 1, 1, "", False, "")
-        assert _identifier(entry.name, entry.folder) == (database, name)
+        assert identifier_of(entry.name, entry.folder) == (database, name)
 
 
 def test_an_older_copy_of_the_state_shows_its_own_point_and_none_wrongly(lake: IcebergLake) -> None:

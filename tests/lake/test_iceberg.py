@@ -37,8 +37,11 @@ def iceberg(mirrored: tuple[Mirror, list[Point]], tmp_path: Path) -> IcebergPubl
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_pyiceberg_gives_the_rows_of_every_point(iceberg: IcebergPublished, points: list[Point], version: int) -> None:
-    iceberg = replace(iceberg, version=version)
+@pytest.mark.parametrize("rest", [False, True], ids=["own", "rest"])
+def test_pyiceberg_gives_the_rows_of_every_point(
+    iceberg: IcebergPublished, points: list[Point], version: int, rest: bool
+) -> None:
+    iceberg = replace(iceberg, version=version, rest=rest)
     for point in points:
         iceberg.publish(point)
         iceberg.assert_pinned(point)
@@ -55,6 +58,7 @@ def test_a_session_of_spark_in_the_process_does_not_change_what_java_said(
     iceberg: IcebergPublished, points: list[Point], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PySpark takes exceptions of this JVM for those of its own."""
+    iceberg = replace(iceberg, rest=True)
     given = java_gateway.get_return_value
 
     def mistaken(*args: Any, **options: Any) -> Any:
@@ -100,9 +104,12 @@ def test_other_rules_give_the_same_rows(iceberg: IcebergPublished, points: list[
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize("rest", [False, True], ids=["own", "rest"])
 def test_a_kill_around_the_transaction_repeats_no_commit(
-    iceberg: IcebergPublished, points: list[Point], behind: bool
+    iceberg: IcebergPublished, points: list[Point], behind: bool, rest: bool
 ) -> None:
+    iceberg = replace(iceberg, rest=rest)
+
     def dying(commit: Callable[[], None]) -> None:
         if behind:
             commit()
@@ -231,11 +238,12 @@ def test_metadata_that_no_snapshot_names_go_and_no_others(tmp_path: Path) -> Non
         assert len(stored) < 30  # of 36
 
 
-def test_names_that_are_exchanged_are_exchanged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rest", [False, True], ids=["own", "rest"])
+def test_names_that_are_exchanged_are_exchanged(tmp_path: Path, rest: bool) -> None:
     schema = tuple(f"CREATE TABLE shop.{name} INT PRIMARY KEY)" for name in ("a (x", "b (y", "`an odd+name` (z"))
     with source(tmp_path / "m", *schema) as found:
         first = found.point("INSERT INTO shop.a VALUES (1)", "INSERT INTO shop.b VALUES (2)")
-        lake = IcebergPublished(found.mirror, tmp_path / "lake", readers=())
+        lake = IcebergPublished(found.mirror, tmp_path / "lake", readers=(), rest=rest)
         lake.publish(first)
         statements = ("RENAME TABLE shop.a TO shop.c", "RENAME TABLE shop.b TO shop.a", "RENAME TABLE shop.c TO shop.b")
         second = found.point(*statements)
@@ -244,6 +252,34 @@ def test_names_that_are_exchanged_are_exchanged(tmp_path: Path) -> None:
         assert lake.live("shop.a").to_pydict() == {"y": [2]}
         assert lake.live("shop.b").to_pydict() == {"x": [1]}
         lake.assert_pinned(first, second)
+
+
+def test_names_change_with_the_point_and_a_dropped_table_is_listed_no_more(tmp_path: Path) -> None:
+    def killed(commit: Callable[[], None]) -> None:
+        raise Killed
+
+    def listed() -> set[str]:
+        return {name for name, _ in lake.snapshots()}
+
+    schema = tuple(f"CREATE TABLE shop.{name} (x INT PRIMARY KEY)" for name in ("a", "b", "c"))
+    with source(tmp_path / "m", *schema) as found:
+        first = found.point(*(f"INSERT INTO shop.{name} VALUES (1)" for name in ("a", "b", "c")))
+        lake = IcebergPublished(found.mirror, tmp_path / "lake", readers=())
+        lake.publish(first)
+        second = found.point("RENAME TABLE shop.a TO shop.d", "DROP TABLE shop.b", "INSERT INTO shop.c VALUES (2)")
+        lake = replace(lake, mirror=found.mirror)
+        with pytest.raises(Killed):
+            replace(lake, wrapped=killed).publish(second)
+        assert listed() == {"shop.a", "shop.b", "shop.c"}
+        assert lake.live("shop.c").to_pydict() == {"x": [1]}
+        lake.publish(second)
+        assert listed() == {"shop.c", "shop.d"}
+        lake.assert_pinned(first, second)
+        third = found.point("CREATE TABLE shop.b (y INT PRIMARY KEY)", "INSERT INTO shop.b VALUES (3)")
+        lake = replace(lake, mirror=found.mirror)
+        lake.publish(third)
+        assert lake.live("shop.b").to_pydict() == {"y": [3]}
+        lake.assert_pinned(first, second, third)
 
 
 def test_a_jar_that_is_missing_or_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

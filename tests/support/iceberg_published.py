@@ -1,20 +1,24 @@
 """A lake of Iceberg tables beside Delta's, published from a mirror without a service around it, and its readers."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table.snapshots import Snapshot
 
 from ccpr.catalog.embedded_catalog import CatalogAddress, embedded_catalog
+from ccpr.catalog.own_tables import OwnTables
+from ccpr.catalog.warehouses import Warehouses
 from ccpr.lake.commit import Lake
-from ccpr.lake.iceberg import IcebergTables
+from ccpr.lake.iceberg import IcebergTables, TableCatalog, TableChange
 from ccpr.lake.iceberg_jvm import IcebergJvm, running_jvm, store_properties
+from ccpr.lake.iceberg_rest import RestTables
 from ccpr.lake.lake_sync import LakeSync
 from ccpr.lake.stores import open_lake
 from ccpr.mirror.points import Point
@@ -50,6 +54,7 @@ class IcebergPublished(Published):
     home : of the state that has the catalog; None: beside the lake.
     wrapped : what the tables' catalog is used through.
     url : of a bucket, which the lake is in.
+    rest : the catalog is another program's.
     """
 
     version: int = 2
@@ -57,6 +62,7 @@ class IcebergPublished(Published):
     wrapped: Any = None
     commits: list[int] = field(default_factory=list)  # how many tables each transaction had
     url: str = ""
+    rest: bool = False
 
     def lake(self) -> Lake:
         found = super().lake()
@@ -66,27 +72,37 @@ class IcebergPublished(Published):
         return store_properties(self.lake().store.url) if self.url else {}
 
     @contextmanager
-    def catalog(self) -> Iterator[CatalogAddress]:
+    def state(self) -> Iterator[tuple[Workspace, Target]]:
         with Workspace(self.at_home) as workspace:
             if not workspace.log.rows():
                 workspace.log.insert(replace(a_subscription(NAME), task_id=TASK).to_row(NOW))
                 about = (TASK, LAKE, self.lake().store.url, "", None, TargetSettings(DdlPolicy.FULL), NOW)
                 workspace.of(NAME).targets.add(Target(*about, lake='{"format": "iceberg"}'))
-            with embedded_catalog(workspace.log, NAME, workspace.of(NAME).targets.lake(LAKE)) as address:
-                yield address
+            yield workspace, workspace.of(NAME).targets.lake(LAKE)
 
     @contextmanager
-    def opened(self, lake: Lake) -> Iterator[IcebergTables]:
-        with self.catalog() as at:
+    def catalog(self) -> Iterator[CatalogAddress]:
+        with self.state() as (workspace, target), embedded_catalog(workspace.log, NAME, target) as address:
+            yield address
+
+    def opened(self, lake: Lake) -> IcebergTables:
+        """In a catalog of their own, or with `rest` in that as in another program's. It ends with the tables."""
+        ends, running = ExitStack(), jvm(s3=bool(self.url))
+        if self.rest:
+            at = ends.enter_context(self.catalog())
             properties = {"uri": at.uri, "token": at.token, "warehouse": at.warehouse} | self.of_store()
-            tables = IcebergTables(lake, self.version, jvm(s3=bool(self.url)), properties)
-            tables.catalog = _Counted(tables.catalog, self)
-            yield tables
+            catalog: Any = RestTables(lake, self.version, running, properties)
+        else:
+            workspace, target = ends.enter_context(self.state())
+            catalog = OwnTables(Warehouses(workspace.log).of(NAME, target), running, self.of_store())
+        found = IcebergTables(lake, self.version, running, cast(Any, _Counted(catalog, self)))
+        weakref.finalize(found, ends.close)
+        return found
 
     def sync(self, point: Point, watermark: int | None = None) -> LakeSync:
         found = super().sync(point, watermark)
         about = (found.lake, found.scope, found.newest, found.later, found.watermark, found.retention)
-        return LakeSync(*about, self.opened, self.shown_versions)
+        return LakeSync(*about, self.opened, None if self.rest else self.shown_versions)
 
     def shown_versions(self) -> dict[str, int]:
         with Workspace(self.at_home) as workspace:
@@ -132,20 +148,20 @@ class IcebergPublished(Published):
 
 @dataclass
 class _Counted:
-    """A catalog of the JVM, whose transactions are counted, and go through `wrapped` of the lake."""
+    """A catalog whose transactions are counted, and go through `wrapped` of the lake."""
 
-    inner: Any
+    inner: TableCatalog
     lake: IcebergPublished
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def commitTransaction(self, commits: list[Any]) -> None:
-        self.lake.commits.append(len(commits))
+    def commit(self, changes: Sequence[TableChange]) -> None:
+        self.lake.commits.append(sum(one.asked is not None for one in changes))
         if self.lake.wrapped is None:
-            self.inner.commitTransaction(commits)
+            self.inner.commit(changes)
         else:
-            self.lake.wrapped(lambda: self.inner.commitTransaction(commits))
+            self.lake.wrapped(lambda: self.inner.commit(changes))
 
 
 def marks(snapshot: Snapshot) -> dict[str, str]:

@@ -1,0 +1,115 @@
+"""The Iceberg tables of a lake as this program's catalog names them: what publishes the lake changes them here, without
+a client in between."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ccpr.catalog.refusals import Refusal
+from ccpr.catalog.table_commits import WrittenTable, commit_written, new_name
+from ccpr.catalog.warehouses import Warehouse, identifier_of
+from ccpr.lake.errors import LakeConflict
+from ccpr.lake.iceberg import AT, VERSION, ChangedTable, KnownTable, TableChange, current_snapshot
+from ccpr.lake.iceberg_jvm import IcebergJvm
+from ccpr.state.table_pointers import PointerMove, TablePointer
+
+
+class OwnTables:
+    """A table is known by its folder, so that it may change its name together with its rows, and names be exchanged.
+
+    Parameters
+    ----------
+    properties : of the lake's store.
+    """
+
+    def __init__(self, warehouse: Warehouse, jvm: IcebergJvm, properties: Mapping[str, str]) -> None:
+        self.warehouse, self.jvm, self.files = warehouse, jvm, jvm.files(properties)
+        self.subject = f"catalog of lake {warehouse.name}"
+        self._pointers: dict[str, TablePointer] | None = None
+
+    @property
+    def pointers(self) -> Mapping[str, TablePointer]:
+        """By the folder, as they were after the last commit. Of two that a folder has had the one that is there."""
+        if self._pointers is None:
+            found = sorted(self.warehouse.pointers.all(), key=lambda one: not one.gone)
+            self._pointers = {one.folder: one for one in found}
+        return self._pointers
+
+    def find(self, table: ChangedTable) -> KnownTable | None:
+        pointer = self.pointers.get(table.folder)
+        content = None if pointer is None else self.warehouse.content(pointer)
+        if pointer is None or content is None:
+            return None
+        location = self.warehouse.store.location(pointer.metadata)
+        return KnownTable(location, content.decode(), json.loads(content), pointer)
+
+    def commit(self, changes: Sequence[TableChange]) -> None:
+        """Raises LakeConflict, StoreFailed, StateUnavailable, and what Java raises."""
+        asked = {number: one.asked for number, one in enumerate(changes) if one.asked is not None}
+        contents = self.jvm.contents(self.jvm.staged(self.files, list(asked.values()))) if asked else []
+        written = [self._written(changes[number], text) for number, text in zip(asked, contents, strict=True)]
+        moves = [self._named(one) for one in changes if one.asked is None]
+        moves += [PointerMove(self.pointers[one.table.folder], None) for one in changes if self._is_lost(one)]
+        moves += self._aside({one.table.folder for one in changes}, [*(one.move for one in written), *moves])
+        moves = [one for one in moves if one.before != one.after]
+        self._pointers = None
+        try:
+            if written or moves:
+                commit_written(self.warehouse, written, moves)
+        except Refusal as error:
+            raise LakeConflict(str(error), subject=self.subject) from error
+
+    def drop(self, name: str, folder: str) -> None:
+        """Raises LakeConflict, StateUnavailable."""
+        gone = [PointerMove(one, None) for one in self.warehouse.pointers.all() if one.folder == folder]
+        self._pointers = None
+        if gone and not self.warehouse.pointers.move(gone):
+            raise LakeConflict(f"another writer has changed table {name}", subject=self.subject)
+
+    def _is_lost(self, one: TableChange) -> bool:
+        """Whether the metadata file of the table is, so that it is made anew."""
+        return one.known is None and one.table.folder in self.pointers
+
+    def _written(self, one: TableChange, content: str) -> WrittenTable:
+        metadata, folder = json.loads(content), one.table.folder
+        before = None if one.known is None else self.pointers[folder]
+        database, name = identifier_of(one.table.name, folder)
+        at, version = _marks(metadata)
+        pointer = TablePointer(metadata["table-uuid"], database, name, new_name(folder, before), at, version=version)
+        gone = () if one.known is None else _logged(one.known.metadata) - _logged(metadata)
+        own = self.warehouse.store.location(f"{folder}/metadata/")
+        unneeded = (f"{folder}/metadata/{each.removeprefix(own)}" for each in gone if each.startswith(own))
+        return WrittenTable(PointerMove(before, pointer), content.encode(), tuple(unneeded))
+
+    def _named(self, one: TableChange) -> PointerMove:
+        """Of a table whose metadata stay: it has another name, or is gone."""
+        before = self.pointers[one.table.folder]
+        if one.table.dropped or one.known is None:
+            return PointerMove(before, replace(before, gone=True))
+        database, name = identifier_of(one.table.name, one.table.folder)
+        _, version = _marks(one.known.metadata)
+        return PointerMove(before, replace(before, database=database, name=name, gone=False, version=version))
+
+    def _aside(self, changed: set[str], moves: Sequence[PointerMove]) -> list[PointerMove]:
+        """Of tables whose name another one gets, because they failed, or will get their own name in a moment."""
+        names = {(one.after.database, one.after.name) for one in moves if one.after is not None and not one.after.gone}
+        there = (one for folder, one in self.pointers.items() if folder not in changed and not one.gone)
+        taken = [one for one in there if (one.database, one.name) in names]
+        return [
+            PointerMove(one, replace(one, name=f"ccpr_{hashlib.sha256(one.folder.encode()).hexdigest()[:16]}"))
+            for one in taken
+        ]
+
+
+def _marks(metadata: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The point that the newest snapshot shows, and the version of the lake's own log."""
+    summary = (current_snapshot(metadata) or {}).get("summary", {})
+    at, version = (int(summary[key]) if key in summary else None for key in (AT, VERSION))
+    return at, version
+
+
+def _logged(metadata: Mapping[str, Any]) -> set[str]:
+    """Former metadata files that it names."""
+    return {str(one["metadata-file"]) for one in metadata.get("metadata-log", ())}

@@ -1,0 +1,284 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.net.URI;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.stream.Stream;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.iceberg.BaseTable;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.DataFiles;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileMetadata;
+import org.apache.iceberg.LocationProviders;
+import org.apache.iceberg.ManifestFile;
+import org.apache.iceberg.Metrics;
+import org.apache.iceberg.MetricsConfig;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.RewriteFiles;
+import org.apache.iceberg.RowDelta;
+import org.apache.iceberg.Schema;
+import org.apache.iceberg.SchemaParser;
+import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.SnapshotUpdate;
+import org.apache.iceberg.SortOrder;
+import org.apache.iceberg.TableMetadata;
+import org.apache.iceberg.TableMetadataParser;
+import org.apache.iceberg.TableOperations;
+import org.apache.iceberg.expressions.Expressions;
+import org.apache.iceberg.io.FileIO;
+import org.apache.iceberg.io.LocationProvider;
+import org.apache.iceberg.parquet.ParquetUtil;
+import org.apache.iceberg.shaded.org.apache.parquet.ParquetReadOptions;
+import org.apache.iceberg.shaded.org.apache.parquet.conf.PlainParquetConfiguration;
+import org.apache.iceberg.shaded.org.apache.parquet.hadoop.ParquetFileReader;
+import org.apache.iceberg.shaded.org.apache.parquet.io.LocalInputFile;
+
+/**
+ * What commits make of the metadata of tables, many at once, so that Python calls Java once for a point. Compiled when
+ * the JVM starts, by the compiler that Spark has: no lambdas, and casts in place of generics.
+ */
+public class IcebergCommits {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    /** The local file system, which otherwise starts a program for the mode of each file. */
+    public static class LocalFiles extends RawLocalFileSystem {
+        public void setPermission(Path path, FsPermission permission) {}
+    }
+
+    public Configuration configuration() throws Exception {
+        Configuration found = new Configuration();
+        found.setClassLoader(IcebergCommits.class.getClassLoader());
+        found.setClass("fs.file.impl", LocalFiles.class, FileSystem.class);
+        FileSystem.get(URI.create("file:///"), found); // Hadoop keeps it; copies of the configuration know no loader
+        return found;
+    }
+
+    /** Tables after their changes, as `ccpr.lake.iceberg` asks for them; nothing but manifests is written. */
+    public List staged(FileIO io, String asked) throws Exception {
+        List tables = new ArrayList();
+        for (Iterator each = JSON.readTree(asked).elements(); each.hasNext(); ) {
+            tables.add(new Change(io, (JsonNode) each.next()));
+        }
+        ExecutorService threads = Executors.newFixedThreadPool(Runtime.getRuntime().availableProcessors());
+        try {
+            for (Iterator each = threads.invokeAll(tables).iterator(); each.hasNext(); ) {
+                ((Future) each.next()).get();
+            }
+        } catch (ExecutionException error) {
+            throw error.getCause() instanceof Exception ? (Exception) error.getCause() : error;
+        } finally {
+            threads.shutdown();
+        }
+        return tables;
+    }
+
+    /** Of such tables, as a JSON array of texts. */
+    public String contents(List tables) throws Exception {
+        List found = new ArrayList();
+        for (Iterator each = tables.iterator(); each.hasNext(); ) {
+            found.add(TableMetadataParser.toJson(((Change) each.next()).now));
+        }
+        return JSON.writeValueAsString(found);
+    }
+
+    /** Of each snapshot but those that are known: paths of its manifests, and of their list. */
+    public String manifests(FileIO io, String metadata, String known) throws Exception {
+        JsonNode without = JSON.readTree(known);
+        ObjectNode found = JSON.createObjectNode();
+        for (Iterator each = TableMetadataParser.fromJson(metadata).snapshots().iterator(); each.hasNext(); ) {
+            Snapshot snapshot = (Snapshot) each.next();
+            String number = String.valueOf(snapshot.snapshotId());
+            if (!without.has(number)) {
+                com.fasterxml.jackson.databind.node.ArrayNode paths = found.putArray(number);
+                paths.add(snapshot.manifestListLocation());
+                for (Iterator one = snapshot.allManifests(io).iterator(); one.hasNext(); ) {
+                    paths.add(((ManifestFile) one.next()).path());
+                }
+            }
+        }
+        return found.toString();
+    }
+
+    /** One table: `base` as it was, `now` as it is to be. */
+    public static class Change implements TableOperations, Callable {
+        private final FileIO io;
+        private final JsonNode asked;
+        public TableMetadata base;
+        public TableMetadata now;
+
+        Change(FileIO io, JsonNode asked) {
+            this.io = io;
+            this.asked = asked;
+        }
+
+        public TableMetadata base() {
+            return base;
+        }
+
+        public Object call() throws Exception {
+            if (asked.hasNonNull("metadata")) {
+                now = base = TableMetadataParser.fromJson(text("metadata-location"), text("metadata"));
+            }
+            if (asked.has("forget")) {
+                List past = new ArrayList();
+                for (Iterator each = asked.get("forget").elements(); each.hasNext(); ) {
+                    past.add(base.snapshot(((JsonNode) each.next()).asLong()));
+                }
+                now = TableMetadata.buildFrom(base).removeSnapshots(past).build();
+                return this;
+            }
+            Schema schema = SchemaParser.fromJson(asked.get("schema").toString());
+            if (base == null) {
+                int version = asked.get("format-version").asInt();
+                TableMetadata.Builder made = TableMetadata.buildFromEmpty(version).assignUUID();
+                made.setLocation(text("location")).setCurrentSchema(schema, schema.highestFieldId());
+                made.setDefaultPartitionSpec(PartitionSpec.unpartitioned());
+                made.setDefaultSortOrder(SortOrder.unsorted());
+                now = made.build();
+            } else if (!base.schema().sameSchema(schema)) {
+                now = base.updateSchema(schema);
+            }
+            Map properties = new HashMap(now.properties());
+            for (Iterator each = asked.get("properties").fields(); each.hasNext(); ) {
+                Map.Entry one = (Map.Entry) each.next();
+                properties.put(one.getKey(), ((JsonNode) one.getValue()).asText());
+            }
+            if (!properties.equals(now.properties())) {
+                now = TableMetadata.buildFrom(now).setProperties(properties).build();
+            }
+            BaseTable table = new BaseTable(this, text("name"));
+            if (asked.get("anew").asBoolean() && now.currentSnapshot() != null) {
+                commit(table.newDelete().deleteFromRowFilter(Expressions.alwaysTrue()));
+            }
+            commit(changed(table));
+            return this;
+        }
+
+        private SnapshotUpdate changed(BaseTable table) throws Exception {
+            Snapshot newest = now.currentSnapshot();
+            if (asked.get("moved").asBoolean()) {
+                RewriteFiles change = table.newRewrite();
+                for (Iterator each = of("gone"); each.hasNext(); ) {
+                    change.deleteFile(file((JsonNode) each.next(), false));
+                }
+                for (Iterator each = of("shown"); each.hasNext(); ) {
+                    change.deleteFile(deletes((JsonNode) each.next()));
+                }
+                for (Iterator each = of("come"); each.hasNext(); ) {
+                    change.addFile(file((JsonNode) each.next(), true));
+                }
+                for (Iterator each = of("hidden"); each.hasNext(); ) {
+                    change.addFile(deletes((JsonNode) each.next()));
+                }
+                return newest == null ? change : change.validateFromSnapshot(newest.snapshotId());
+            }
+            RowDelta change = table.newRowDelta();
+            for (Iterator each = of("gone"); each.hasNext(); ) {
+                change.removeRows(file((JsonNode) each.next(), false));
+            }
+            for (Iterator each = of("come"); each.hasNext(); ) {
+                change.addRows(file((JsonNode) each.next(), true));
+            }
+            for (Iterator each = of("shown"); each.hasNext(); ) {
+                change.removeDeletes(deletes((JsonNode) each.next()));
+            }
+            for (Iterator each = of("hidden"); each.hasNext(); ) {
+                change.addDeletes(deletes((JsonNode) each.next()));
+            }
+            // Else a second vector of a file is refused.
+            return newest == null ? change : change.validateFromSnapshot(newest.snapshotId());
+        }
+
+        private void commit(SnapshotUpdate change) {
+            for (Iterator each = asked.get("marks").fields(); each.hasNext(); ) {
+                Map.Entry one = (Map.Entry) each.next();
+                change.set((String) one.getKey(), ((JsonNode) one.getValue()).asText());
+            }
+            change.commit();
+        }
+
+        /** One that leaves is known by its path alone. */
+        private DataFile file(JsonNode one, boolean isNew) throws Exception {
+            String path = one.get("path").asText();
+            DataFiles.Builder found = DataFiles.builder(PartitionSpec.unpartitioned()).withPath(path);
+            found.withFormat("parquet").withFileSizeInBytes(one.get("size").asLong());
+            return (isNew ? found.withMetrics(metrics(path)) : found.withRecordCount(1)).build();
+        }
+
+        /** As its footer has them. */
+        private Metrics metrics(String path) throws Exception {
+            MetricsConfig config = MetricsConfig.getDefault();
+            if (!path.startsWith("file://")) {
+                return ParquetUtil.fileMetrics(io.newInputFile(path), config);
+            }
+            // The same, without a configuration of Hadoop, which is read anew for each file.
+            LocalInputFile content = new LocalInputFile(Paths.get(path.substring("file://".length())));
+            ParquetReadOptions options = ParquetReadOptions.builder(new PlainParquetConfiguration()).build();
+            ParquetFileReader reader = ParquetFileReader.open(content, options);
+            try {
+                return ParquetUtil.footerMetrics(reader.getFooter(), Stream.empty(), config);
+            } finally {
+                reader.close();
+            }
+        }
+
+        private DeleteFile deletes(JsonNode one) {
+            FileMetadata.Builder found = FileMetadata.deleteFileBuilder(PartitionSpec.unpartitioned());
+            found.ofPositionDeletes().withPath(one.get("path").asText()).withFormat(one.get("format").asText());
+            found.withFileSizeInBytes(one.get("size").asLong()).withRecordCount(one.get("rows").asLong());
+            found.withReferencedDataFile(one.get("of").asText());
+            if (one.hasNonNull("offset")) {
+                found.withContentOffset(one.get("offset").asLong());
+                found.withContentSizeInBytes(one.get("length").asLong());
+            }
+            return found.build();
+        }
+
+        private Iterator of(String name) {
+            return asked.get(name).elements();
+        }
+
+        private String text(String name) {
+            return asked.get(name).asText();
+        }
+
+        public TableMetadata current() {
+            return now;
+        }
+
+        public TableMetadata refresh() {
+            return now;
+        }
+
+        public void commit(TableMetadata before, TableMetadata after) {
+            now = after;
+        }
+
+        public FileIO io() {
+            return io;
+        }
+
+        public String metadataFileLocation(String name) {
+            return now.property("write.metadata.path", now.location() + "/metadata") + "/" + name;
+        }
+
+        public LocationProvider locationProvider() {
+            return LocationProviders.locationsFor(now.location(), now.properties());
+        }
+    }
+}
