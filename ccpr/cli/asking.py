@@ -18,14 +18,9 @@ from ccpr.targets.address import Address, parse_target_uri
 
 
 def confirm(question: str, *, subject: str, yes: bool, as_json: bool, harmless: bool = False) -> None:
-    """Ask, unless `--yes` was given. Raises NotConfirmed if the answer is no, or if there is no terminal.
-
-    Parameters
-    ----------
-    subject : what would be lost, for the error.
-    as_json : the output is for a program, so that nothing is asked, whatever standard input is.
-    harmless : nothing would be lost, so that it is done without a terminal.
-    """
+    """Ask, unless `--yes` was given. Raises NotConfirmed if the answer is no, or if there is no terminal. `subject`:
+    what would be lost, for the error. `as_json`: the output is for a program, so that nothing is asked, whatever
+    standard input is. `harmless`: nothing would be lost, so that it is done without a terminal."""
     if yes:
         return
     if as_json or not is_interactive():

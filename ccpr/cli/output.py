@@ -188,13 +188,8 @@ def drawn_table(
     fold: str = "",
 ) -> "Table | Group":
     """A table in which no word is cut: where a terminal is too narrow for it, one line for each value of a row.
-
-    Parameters
-    ----------
-    right : numbers of the columns that are aligned to the right, besides those of numbers.
-    dense : a column that is empty in all rows is skipped.
-    fold : a column whose words may be cut, as a URL's are.
-    """
+    `right`: numbers of the columns that are aligned to the right, besides those of numbers. `dense`: a column that is
+    empty in all rows is skipped. `fold`: a column whose words may be cut, as a URL's are."""
     cells = [[cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row] for row in rows]
     numeric = {index for index in range(len(columns)) if all(isinstance(row[index], int | float) for row in rows)}
     kept = [

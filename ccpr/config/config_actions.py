@@ -91,14 +91,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """
-    Attributes
-    ----------
-    actions : in the order in which they are done.
-    unlisted : what the state has and the file does not: subscriptions, `subscription.target`,
-        `subscription.follower`, `spark`.
-    unchanged : how many subscriptions are as the file has them.
-    """
+    """`actions`: in the order in which they are done. `unlisted`: what the state has and the file does not:
+    subscriptions, `subscription.target`, `subscription.follower`, `spark`. `unchanged`: how many subscriptions are as
+    the file has them."""
 
     actions: tuple[Action, ...]
     unlisted: tuple[str, ...]

@@ -57,13 +57,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """
-    Attributes
-    ----------
-    source : the file's name, for messages.
-    value : the top-level mapping.
-    lines : from 1, of each key and list item.
-    """
+    """`source`: the file's name, for messages. `value`: the top-level mapping. `lines`: from 1, of each key and list
+    item."""
 
     source: str
     value: dict[str, Any]

@@ -39,14 +39,9 @@ _LONGEST_STATEMENT = 2000  # in Dagster's event log; `ccpr tables --ddl` shows a
 
 @dataclass(frozen=True, slots=True)
 class StepEvent:
-    """What one step of an iteration shows.
-
-    Attributes
-    ----------
-    asset : the asset's key.
-    lsn, at : the iteration, and the time of its snapshot; None of what belongs to none.
-    data : lsn and time (the upstream's, nanoseconds) of the point with the data, if it is not this iteration's.
-    """
+    """What one step of an iteration shows. `asset`: the asset's key. `lsn`, `at`: the iteration, and the time of its
+    snapshot; None of what belongs to none. `data`: lsn and time (the upstream's, nanoseconds) of the point with the
+    data, if it is not this iteration's."""
 
     asset: str
     lsn: int | None

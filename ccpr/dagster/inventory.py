@@ -147,14 +147,8 @@ class Inventory:
 def read_inventory(
     workspace: Workspace | None = None, *, room: int, chosen: NamePatterns = ALL_NAMES, columns: bool = True
 ) -> Inventory:
-    """What there is now, as far as the state can be read.
-
-    Parameters
-    ----------
-    room : for tables of all subscriptions.
-    chosen : which tables, by name or by `database.table`.
-    columns : of the tables, too.
-    """
+    """What there is now, as far as the state can be read. `room`: for tables of all subscriptions. `chosen`: which
+    tables, by name or by `database.table`. `columns`: of the tables, too."""
     with closing(workspace or Workspace()) as opened:
         if not opened.has_catalog:
             return Inventory()

@@ -41,14 +41,8 @@ _GRAVE = "grave"  # see `ccpr.dagster.health.replica_verdict`
 
 @dataclass(frozen=True, slots=True)
 class TableVerdicts:
-    """What `table_current` says of the tables of a subscription.
-
-    Attributes
-    ----------
-    is_red : of all of them.
-    quarantined : keys of those that are in quarantine.
-    defined : keys of those that have the check: by the project's ours.
-    """
+    """What `table_current` says of the tables of a subscription. `is_red`: of all of them. `quarantined`: keys of those
+    that are in quarantine. `defined`: keys of those that have the check: by the project's ours."""
 
     subscription: str
     is_red: bool

@@ -55,14 +55,8 @@ _LONGEST_STATEMENT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TargetHealth(Health):
-    """Whether a target is current.
-
-    Attributes
-    ----------
-    lsn : of the point that it shows.
-    waits : names and codes of tables that wait.
-    verified_at : when the target last said itself where it is, seconds since 1970.
-    """
+    """Whether a target is current. `lsn`: of the point that it shows. `waits`: names and codes of tables that wait.
+    `verified_at`: when the target last said itself where it is, seconds since 1970."""
 
     target: str = ""
     lsn: int | None = None

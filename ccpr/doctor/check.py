@@ -21,14 +21,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check and its result.
-
-    Attributes
-    ----------
-    side : ``here`` or ``upstream``.
-    told : what was found.
-    code : of the error, if there is one; `ccpr explain` has more.
-    """
+    """One check and its result. `side`: ``here`` or ``upstream``. `told`: what was found. `code`: of the error, if
+    there is one; `ccpr explain` has more."""
 
     side: str
     what: str

@@ -45,14 +45,8 @@ class _Gap:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What stays once points are dropped.
-
-    Attributes
-    ----------
-    points : all, oldest first; those that leave the chain have their new files.
-    chain_from : lsn of the first point of the chain.
-    leaving : the files of points that leave the chain, by lsn.
-    """
+    """What stays once points are dropped. `points`: all, oldest first; those that leave the chain have their new files.
+    `chain_from`: lsn of the first point of the chain. `leaving`: the files of points that leave the chain, by lsn."""
 
     points: Sequence[GlobalPoint]
     chain_from: int

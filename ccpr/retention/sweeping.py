@@ -27,16 +27,9 @@ _SECOND = 10**9  # nanoseconds
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep did.
+    """What a sweep did. `files_waiting`: files that are recorded for deletion. `changed`: whether the head has to be
+    published again."""
 
-    Attributes
-    ----------
-    points_dropped : points that are no longer readable.
-    files_waiting : files that are recorded for deletion.
-    changed : whether the head has to be published again.
-    """
-
-    points_dropped: int
     files_deleted: int
     files_waiting: int
     changed: bool = False
@@ -54,20 +47,16 @@ def sweep(
     """Drop points that do not have to stay, and delete files that are due.
 
     The caller holds the lease. `confirm` raises if it has lost it: the new owner may refer to a file again.
-
-    Parameters
-    ----------
-    age_seconds : at most so much time has passed since the newest snapshot, by which files become due. It counts
-        towards the time that readers of a dropped point have, not against it.
-    grace_seconds : how long files stay that no point names any more.
-    orphans : look for files of attempts that came to nothing, which lists the whole mirror.
+    `age_seconds`: at most so much time has passed since the newest snapshot, by which files become due. It counts
+    towards the time that readers of a dropped point have, not against it. `grace_seconds`: how long files stay that no
+    point names any more. `orphans`: look for files of attempts that came to nothing, which lists the whole mirror.
     """
     inventory, (waiting, first, last) = _look(replica)
     expired, ended = retention.expired(inventory), inventory.holds != inventory.kept.holds
     now = inventory.watermark // _SECOND
     latest = now + math.ceil(age_seconds) + grace_seconds
     if not (expired or orphans or ended) and (not waiting or (now < first and last <= latest)):
-        return Swept(0, 0, waiting)
+        return Swept(0, waiting)
     changed = False
     if expired or ended:
         confirm()
@@ -76,7 +65,7 @@ def sweep(
     if orphans:
         _record_orphans(replica, confirm, latest)
     deleted, waiting = _delete_due(replica, confirm, now, latest)
-    return Swept(len(expired) if changed else 0, deleted, waiting, changed)
+    return Swept(deleted, waiting, changed)
 
 
 @repeatable

@@ -180,13 +180,8 @@ def _forget(family: Counter | Gauge | Histogram, *labels: str) -> None:
 
 class ServiceHealth(Collector):
     """The page /healthz, and the figures of the loops for /metrics; these names stay (docs/how-to/monitor.md).
-
-    Parameters
-    ----------
-    guards : what survives errors in the service, the loops among them.
-    others : what else may have come to an end, by name; each says what is wrong, or None.
-    also : what else is shown, by name, and does not make it unhealthy.
-    """
+    `guards`: what survives errors in the service, the loops among them. `others`: what else may have come to an end, by
+    name; each says what is wrong, or None. `also`: what else is shown, by name, and does not make it unhealthy."""
 
     def __init__(
         self,

@@ -22,13 +22,8 @@ _OBJECTIVE = 2.0  # intervals: after so many without a good drill, or a round of
 
 @dataclass(frozen=True, slots=True)
 class DrillStatus:
-    """
-    Attributes
-    ----------
-    every : how often the service is to drill, seconds; 0 = never.
-    last, last_good : None before the first.
-    age_seconds : of the last good one, or, if there is none, of the subscription.
-    """
+    """`every`: how often the service is to drill, seconds; 0 = never. `last`, `last_good`: None before the first.
+    `age_seconds`: of the last good one, or, if there is none, of the subscription."""
 
     every: int
     last: Drill | None
@@ -66,13 +61,8 @@ class DrillStatus:
 
 @dataclass(frozen=True, slots=True)
 class ScrubStatus:
-    """
-    Attributes
-    ----------
-    within : in how many seconds all files are to be read again; 0 = they are not.
-    scrub : how far it is; None before the first.
-    age_seconds : since the last whole round began, or since the subscription was made.
-    """
+    """`within`: in how many seconds all files are to be read again; 0 = they are not. `scrub`: how far it is; None
+    before the first. `age_seconds`: since the last whole round began, or since the subscription was made."""
 
     within: int
     scrub: Scrub | None

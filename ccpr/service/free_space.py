@@ -16,13 +16,8 @@ LOW_BYTES, TOO_FEW_BYTES = 1_000_000_000, 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class FreeSpace:
-    """
-    Attributes
-    ----------
-    folder : that was asked about.
-    there : whether it is; the figures are of the nearest folder above it otherwise.
-    free, total : bytes of its file system.
-    """
+    """`folder`: that was asked about. `there`: whether it is; the figures are of the nearest folder above it otherwise.
+    `free`, `total`: bytes of its file system."""
 
     folder: Path
     there: bool

@@ -28,14 +28,8 @@ _UNDER_WAY = {  # the first stage that may not be done when a step is under way
 
 @dataclass(frozen=True, slots=True)
 class StepUnderWay:
-    """The step of the open iteration.
-
-    Attributes
-    ----------
-    number, name, title : of the step (docs/requirements.md N2).
-    done : what was done before it.
-    snapshot : the iteration's snapshot upstream.
-    """
+    """The step of the open iteration. `number`, `name`, `title`: of the step (docs/requirements.md N2). `done`: what
+    was done before it. `snapshot`: the iteration's snapshot upstream."""
 
     number: int
     name: str

@@ -47,14 +47,8 @@ from ccpr.state.subscription import Subscription, check_subscription_name, level
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A subscription to be created.
-
-    Attributes
-    ----------
-    database : EVERYTHING for several of an account, those of `settings.databases`.
-    table : None for the whole database.
-    publication, publisher : None if they are to be looked up upstream.
-    """
+    """A subscription to be created. `database`: EVERYTHING for several of an account, those of `settings.databases`.
+    `table`: None for the whole database. `publication`, `publisher`: None if they are to be looked up upstream."""
 
     name: str
     endpoint: Endpoint

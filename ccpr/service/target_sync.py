@@ -44,14 +44,9 @@ if TYPE_CHECKING:  # imported where there is a target
 
 @dataclass(frozen=True, slots=True)
 class TargetOutcome:
-    """How the sync of one target ended.
-
-    Attributes
-    ----------
-    target : its name; a lake is a target, too.
-    result : None if the target was at the newest point already, or failed.
-    failure : of the target as a whole; failures of its tables are in `result.behind`.
-    """
+    """How the sync of one target ended. `target`: its name; a lake is a target, too. `result`: None if the target was
+    at the newest point already, or failed. `failure`: of the target as a whole; failures of its tables are in
+    `result.behind`."""
 
     target: str
     result: "SyncResult | LakeResult | None"

@@ -47,14 +47,8 @@ def settled_digest(inputs: str, refs: Mapping[int, TableRef]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """An end that the upstream has said and that its present does not confirm (decision ends-are-confirmed).
-
-    Attributes
-    ----------
-    code : of the error.
-    first : when it was said first, in seconds since 1970 by our clock.
-    times : how often in a row.
-    """
+    """An end that the upstream has said and that its present does not confirm (decision ends-are-confirmed). `code`: of
+    the error. `first`: when it was said first, in seconds since 1970 by our clock. `times`: how often in a row."""
 
     code: str
     first: int

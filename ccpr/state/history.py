@@ -62,14 +62,9 @@ _HEAD = _head()
 
 @dataclass(frozen=True, slots=True)
 class GlobalPoint:
-    """A point as the catalog database lists it: without its tables, with what it brought.
-
-    Attributes
-    ----------
-    lsn, at, snapshot, committed_at, ledger : as in `Point`.
-    tables_changed, objects_copied, bytes_copied : what the iteration did (`ccpr.pipeline.changed_tables`).
-    file : path of the point's file in the mirror.
-    """
+    """A point as the catalog database lists it: without its tables, with what it brought. `lsn`, `at`, `snapshot`,
+    `committed_at`, `ledger`: as in `Point`. `tables_changed`, `objects_copied`, `bytes_copied`: what the iteration did
+    (`ccpr.pipeline.changed_tables`). `file`: path of the point's file in the mirror."""
 
     lsn: int
     at: Timestamp

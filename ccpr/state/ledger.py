@@ -77,14 +77,9 @@ class Ledger(Records):
         kept: Collection[int],
         gone: Iterable[int],
     ) -> None:
-        """Record what a point changes, in the caller's transaction.
-
-        Parameters
-        ----------
-        copied : LEDGER_SCHEMA, the objects that the point copied, or found in the store.
-        kept : ids of the tables whose objects the mirror keeps; the ledger ignores all others.
-        gone : ids of the tables that do not exist any more at the point.
-        """
+        """Record what a point changes, in the caller's transaction. `copied`: LEDGER_SCHEMA, the objects that the point
+        copied, or found in the store. `kept`: ids of the tables whose objects the mirror keeps; the ledger ignores all
+        others. `gone`: ids of the tables that do not exist any more at the point."""
         self._record_objects(connection, copied)
         self._end_references(connection, lsn, diff.removed, kept, gone)
         rows = [

@@ -120,14 +120,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Consecutive failures after which trying again may help.
-
-    Attributes
-    ----------
-    count : how many.
-    first, last : times of the first and the last, in seconds since 1970 on our clock.
-    text : the last error.
-    """
+    """Consecutive failures after which trying again may help. `count`: how many. `first`, `last`: times of the first
+    and the last, in seconds since 1970 on our clock. `text`: the last error."""
 
     count: int
     first: int
@@ -346,14 +340,8 @@ WHOLE_SECONDS = 60.0  # between two times that all are read whole: who writes th
 
 @dataclass(frozen=True, slots=True)
 class ChangedLogRows:
-    """Since the read before.
-
-    Attributes
-    ----------
-    rows : those that are new or have changed.
-    gone : task ids of those that were dropped, or cannot be read any more.
-    bad : all that cannot be read.
-    """
+    """Since the read before. `rows`: those that are new or have changed. `gone`: task ids of those that were dropped,
+    or cannot be read any more. `bad`: all that cannot be read."""
 
     rows: list[LogRow] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)

@@ -38,14 +38,9 @@ class LoginRole(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
     """What a reader sees of the tables: by patterns as in a shell, in which letter case does not count, of a table as
-    `table` or `database.table`, of a column as `column`, `table.column` or `database.table.column`.
-
-    Attributes
-    ----------
-    tables : the tables that there are; none means all.
-    hidden : columns that are not there.
-    rows : patterns of tables, and the condition that their rows have to satisfy.
-    """
+    `table` or `database.table`, of a column as `column`, `table.column` or `database.table.column`. `tables`: the
+    tables that there are; none means all. `hidden`: columns that are not there. `rows`: patterns of tables, and the
+    condition that their rows have to satisfy."""
 
     tables: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()

@@ -21,14 +21,9 @@ _KINDS = {kind.value: kind for kind in Kind}
 
 @dataclass(frozen=True, slots=True)
 class TablePoint:
-    """One table from a point on, until its next table point.
-
-    Attributes
-    ----------
-    ref : the table as the mirror's point names it; None = the table is gone from this point on.
-    lsn : the iteration that made the point.
-    appendable : number of live appendable objects, which may contain rows that were committed after the point.
-    """
+    """One table from a point on, until its next table point. `ref`: the table as the mirror's point names it; None =
+    the table is gone from this point on. `lsn`: the iteration that made the point. `appendable`: number of live
+    appendable objects, which may contain rows that were committed after the point."""
 
     table: Table
     ref: TableRef | None

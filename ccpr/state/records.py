@@ -54,14 +54,9 @@ def tasks_in(engine: sa.Engine, table: sa.Table) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class StoredField:
-    """A field of a value that is more than a column of the same name.
-
-    Attributes
-    ----------
-    columns : of which it is made.
-    read : from their cells. Raises one of `UNREADABLE` for what was not written so.
-    write : to the cells of the first of them; the others are only read.
-    """
+    """A field of a value that is more than a column of the same name. `columns`: of which it is made. `read`: from
+    their cells. Raises one of `UNREADABLE` for what was not written so. `write`: to the cells of the first of them; the
+    others are only read."""
 
     columns: tuple[str, ...]
     read: Callable[..., Any]
@@ -101,13 +96,8 @@ FAILURE = converted(
 
 class RowForm(Generic[V]):
     """How values of a dataclass are rows of a table: a column for each field, of its name if nothing else is said.
-
-    Parameters
-    ----------
-    message : of StateUnreadable, where a row is not what this program would have written.
-    stored : by field, the name of its column, or more.
-    subject : of StateUnreadable, from the row.
-    """
+    `message`: of StateUnreadable, where a row is not what this program would have written. `stored`: by field, the name
+    of its column, or more. `subject`: of StateUnreadable, from the row."""
 
     def __init__(
         self,

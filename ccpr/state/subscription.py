@@ -28,14 +28,9 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is replicated, from where, and how.
-
-    Attributes
-    ----------
-    database : the database; EVERYTHING for several of the account, as far as `settings.databases` has them.
-    table : the one table of a table-level subscription, None for the whole database.
-    sealed_password : opened by the vault only at the moment of connecting.
-    """
+    """What is replicated, from where, and how. `database`: the database; EVERYTHING for several of the account, as far
+    as `settings.databases` has them. `table`: the one table of a table-level subscription, None for the whole database.
+    `sealed_password`: opened by the vault only at the moment of connecting."""
 
     task_id: str
     name: str
