@@ -10,8 +10,7 @@ from ccpr.matrixone.errors import Terminal, Transient
 
 
 class UnexpectedError(Transient):
-    """A defect, of this program or of a library, in a repeated task of a service: an iteration, a sync, a question to a
-    follower's cluster, a notice. Other tasks go on."""
+    """A defect, of this program or of a library, in a repeated task of a service. Other tasks go on."""
 
     code = "UNEXPECTED"
     about = "module and line"
@@ -23,8 +22,8 @@ class UnexpectedError(Transient):
 
 
 class ExtraMissing(Terminal):
-    """This feature needs packages that are not installed, since only some users need them. An extra of this program
-    brings them: spark, dagster, dagster-spark, emulator, duckdb, lake, pandas, polars, or all of these."""
+    """This feature needs packages that an extra of this program brings: spark, dagster, dagster-spark, emulator,
+    duckdb, lake, pandas, polars, or all of these."""
 
     code = "EXTRA_MISSING"
     about = "extra"

@@ -21,12 +21,12 @@ class WrongUsage(Terminal):
 
 
 class NotConfirmed(Terminal):
-    """The command would destroy something and was not confirmed: the answer was no, or the command had no terminal on
-    which to ask. Nothing was done. The exit code is 4."""
+    """The command would destroy something and was not confirmed, or had no terminal on which to ask. Nothing was done.
+    The exit code is 4."""
 
     code = "NOT_CONFIRMED"
     about = "what would be lost"
-    default_remedy = "To confirm, type the same command with --yes."
+    default_remedy = "To confirm, type it again with --yes."
 
 
 class CannotServe(Terminal):
@@ -40,8 +40,7 @@ class CannotServe(Terminal):
 
 
 class Defect(Terminal):
-    """An error that this program does not expect: a defect of it, or of a library that it uses. What was committed is
-    kept."""
+    """A defect of this program, or of a library that it uses. What was committed is kept."""
 
     code = "DEFECT"
     about = "module and line"

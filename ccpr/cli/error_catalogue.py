@@ -124,17 +124,16 @@ def markdown() -> str:
     lines = [
         "# Errors",
         "",
-        "Generated from the code by `make reference`; do not edit. `ccpr explain CODE` shows one of them with",
-        "what it is about. The bullet says what to do; an error often names something more exact.",
+        "Generated from the code by `make reference`; do not edit. `ccpr explain CODE` shows one of them. The",
+        "second paragraph says what to do; an error often names something more exact.",
         "",
         "An error without a mark is **terminal**: an operator must act, and a subscription whose iteration it",
         "ended waits for `ccpr run NAME`. **Transient**: the program tries again, for as long as it takes, with",
         "the next attempt at the iteration if nothing else is said; so is every error of a server that no rule",
         "knows. **Unknown**: the outcome of an action is looked up before anything is repeated. **Refused**: a",
         "server says that no retry can help; it is asked by new logins until that is certain (decision",
-        "ends-are-confirmed), and the error is terminal then.",
-        "",
-        "`ccpr status NAME` shows the last one and the time of the next attempt. [How it is stored](states.md).",
+        "ends-are-confirmed), and the error is terminal then. *5 × 0.2–10 s*: at once 5 attempts, with pauses",
+        "of 0.2 s growing to 10 s.",
     ]
     entries = catalogue()
     rules = {kind.code: rule_for(kind) for kind in error_classes()}
@@ -144,14 +143,14 @@ def markdown() -> str:
             if entry.area == area:
                 mark = f" *{_mark(entry, rules[entry.code])}*" if entry.kind != Terminal.__name__ else ""
                 lines += ["", f"### {entry.code}", "", _escaped(entry.meaning) + mark]
-                lines += ["", f"* {_escaped(entry.remedy)}"]
+                lines += ["", _escaped(entry.remedy)]
     return "\n".join(lines) + "\n"
 
 
 def _mark(entry: ErrorEntry, rule: Retry) -> str:
     if entry.kind == Refused.__name__ or rule.attempts == 1:
         return f"{entry.kind}."
-    return f"{entry.kind}; at once {rule.attempts} attempts, {rule.first_pause:g} to {rule.longest_pause:g} s apart."
+    return f"{entry.kind}, {rule.attempts} × {rule.first_pause:g}–{rule.longest_pause:g} s."
 
 
 def _escaped(text: str) -> str:

@@ -35,7 +35,7 @@ Source = Annotated[
 
 
 class PasswordNeeded(Terminal):
-    """The password in the state was sealed with another key file, so it must be given again."""
+    """The password in the state was sealed with another key file."""
 
     code = "PASSWORD_NEEDED"
     about = "key file"

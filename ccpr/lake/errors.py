@@ -10,8 +10,7 @@ class LakeChanged(Terminal):
     code = "LAKE_CHANGED"
     about = "table of a lake"
     default_remedy = (
-        "Let only ccpr write to the lake. `ccpr target rebuild NAME TARGET TABLE` publishes the table anew in its "
-        "next version."
+        "Let only ccpr write to the lake. `ccpr target rebuild NAME TARGET TABLE` publishes the table anew."
     )
 
 
@@ -45,8 +44,7 @@ class LakeStoreUnsafe(Terminal):
     code = "LAKE_STORE_UNSAFE"
     about = "lake"
     default_remedy = (
-        "Use a store that knows `If-None-Match: *` (S3 and most with its protocol), or a folder of a file system "
-        "with hard links."
+        "Use a store that knows `If-None-Match: *` (S3 and most with its protocol), or a folder with hard links."
     )
 
 

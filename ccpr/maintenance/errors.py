@@ -18,9 +18,7 @@ class StateFileNewer(Terminal):
 
     code = "STATE_FILE_NEWER"
     about = "file"
-    default_remedy = (
-        "Nothing was written. Import it with a version of this program at least as new as the one that exported it."
-    )
+    default_remedy = "Nothing was written. Import it with a version at least as new as that one."
 
 
 class MirrorContradictsState(Terminal):
@@ -35,8 +33,8 @@ class MirrorContradictsState(Terminal):
 
 
 class CopyDiverged(Terminal):
-    """The newest point of the second copy is not in the mirror's history: the mirror was restored from an older copy or
-    is written anew, or has lost what it noted of the copy. Nothing was changed in the copy."""
+    """The newest point of the second copy is not in the mirror's history: the mirror was restored from an older copy,
+    is written anew, or has lost what it noted of the copy. Nothing was changed."""
 
     code = "COPY_DIVERGED"
     about = "second copy"

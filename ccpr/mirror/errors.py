@@ -38,8 +38,8 @@ class MirrorNotEncrypted(Terminal):
 
 
 class KeyUnusable(Transient):
-    """The key of an encrypted mirror cannot be had: its file or variable is missing, its command fails, or what is
-    there is no key."""
+    """The key of an encrypted mirror cannot be had: its file or variable is missing, its command fails, or it is no
+    key."""
 
     code = "KEY_UNUSABLE"
     about = "where the key is"
@@ -82,7 +82,7 @@ class BadFilter(Terminal):
 
 
 class KeyChanged(Terminal):
-    """A table was replaced by one with another key, so that its rows at the two points cannot be matched."""
+    """A table was replaced by one with another key, so its rows at the two points cannot be matched."""
 
     code = "KEY_CHANGED"
     about = "table"
@@ -163,8 +163,7 @@ class StoreFailed(Transient):
 
 
 class StoreConflict(Terminal):
-    """A file of the mirror exists already, with other bytes, though such files never change once written. Nothing is
-    overwritten."""
+    """A file of the mirror exists already, with other bytes. Nothing is overwritten."""
 
     code = "STORE_CONFLICT"
     about = "file"
@@ -175,7 +174,7 @@ class StoreConflict(Terminal):
 
 
 class TableWithoutKey(Terminal):
-    """The table has neither a primary key nor the hidden one, so its rows at two points cannot be matched."""
+    """The table has neither a primary key nor the hidden one."""
 
     code = "TABLE_WITHOUT_KEY"
     about = "table"
@@ -190,8 +189,8 @@ class KeysNotUnique(ObjectMismatch):
 
 
 class KeysNotBytes(Terminal):
-    """The packed keys of two rows are equal and a text in them differs: the upstream compares by a collation. A target,
-    which compares bytes, would get wrong rows (decision keys-are-bytes)."""
+    """The packed keys of two rows are equal and a text in them differs: the upstream compares by a collation (decision
+    keys-are-bytes)."""
 
     code = "KEYS_NOT_BYTES"
     about = "table"

@@ -4,8 +4,7 @@ from ccpr.matrixone.errors import Terminal
 
 
 class StatementRefused(Terminal):
-    """A statement has something for which MySQL and what answers here differ, or that is not done here. It is refused
-    by name: another answer in silence would be worse."""
+    """A statement has something for which MySQL and what answers here differ, or that is not done here."""
 
     code = "STATEMENT_REFUSED"
     about = "a statement of a MySQL client"

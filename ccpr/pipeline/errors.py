@@ -8,7 +8,7 @@ from ccpr.mirror.errors import MirrorDamaged
 
 
 class NoOpenIteration(Terminal):
-    """A single step was asked for, and there is no open iteration that it could work on."""
+    """A single step was asked for, and there is no open iteration."""
 
     code = "NO_OPEN_ITERATION"
     about = "subscription"
@@ -26,8 +26,7 @@ class StepMissing(Terminal):
 
 
 class ColumnNotCarried(Terminal):
-    """In logical mode rows come as the upstream prints them, and a column of the table has a type that it does not
-    print exactly."""
+    """In logical mode a column has a type that the upstream does not print exactly."""
 
     code = "COLUMN_NOT_CARRIED"
     about = "column"
@@ -37,7 +36,7 @@ class ColumnNotCarried(Terminal):
 
 
 class DifferenceHangs(Transient):
-    """In logical mode the upstream does not answer what differs in a table; all of it is read."""
+    """In logical mode the upstream does not answer what differs in a table."""
 
     code = "DIFFERENCE_HANGS"
     about = "statement"
@@ -45,8 +44,7 @@ class DifferenceHangs(Transient):
 
 
 class RowsDisagree(Transient):
-    """In logical mode the rows that were read of a table are not as many as the upstream counts at the same
-    snapshot."""
+    """In logical mode the rows that were read of a table are not as many as the upstream counts at the snapshot."""
 
     code = "ROWS_DISAGREE"
     about = "table"
@@ -77,14 +75,11 @@ class BadObjectList(Terminal):
 
     code = "OBJECT_LIST_INVALID"
     about = "snapshot or object"
-    default_remedy = (
-        "Nothing was applied. Run it again to take a new snapshot. If it fails again, report it with this text."
-    )
+    default_remedy = "Run it again to take a new snapshot. If it fails again, report it with this text."
 
 
 class BaseSnapshotLost(Refused):
-    """The upstream no longer has the last point's snapshot, so it cannot list the difference. The replica stays at its
-    last point."""
+    """The upstream no longer has the last point's snapshot, so it cannot list the difference."""
 
     code = "BASE_SNAPSHOT_LOST"
     about = "subscription"
@@ -108,14 +103,14 @@ class StorageFailed(Transient):
     code = "STORAGE_FAILED"
     about = "file in the upstream's storage"
     default_remedy = (
-        "Check that the storage is reachable from here; then run it again: the iteration continues where it stopped. "
-        "Without it: `ccpr alter NAME --objects-from ''`."
+        "Check that the storage is reachable from here; then run it again. Without it: `ccpr alter NAME "
+        "--objects-from ''`."
     )
 
 
 class StorageMissing(StorageFailed):
     """There is no folder or bucket where the upstream's storage should be: a disk is not mounted, or it is another
-    machine. If an object alone is missing, the upstream is asked for it."""
+    machine."""
 
     code = "STORAGE_MISSING"
     about = "upstream's storage"
@@ -127,7 +122,7 @@ class StorageMissing(StorageFailed):
 
 class StorageRefused(StorageFailed):
     """The upstream's storage refuses the credentials of this environment, which may pass while keys or rights are being
-    changed. It must be readable when it is given to a subscription."""
+    changed."""
 
     code = "STORAGE_REFUSED"
     about = "file in the upstream's storage"
@@ -143,7 +138,7 @@ class ScopeConflict(Terminal):
 
     code = "TABLE_NOT_UPSTREAM"
     about = "table"
-    default_remedy = "Check the spelling (letter case counts) and that the table still exists upstream."
+    default_remedy = "Check the spelling (letter case counts)."
 
 
 class UpstreamClockBack(Terminal):
@@ -159,7 +154,7 @@ class UpstreamClockBack(Terminal):
 
 class TableChangedMeanwhile(Transient):
     """A table was dropped, renamed, truncated or rewritten between its database's snapshot and the listing of its
-    objects, which goes by name where a database has partitioned tables."""
+    objects, in a database with partitioned tables."""
 
     code = "TABLE_CHANGED_MEANWHILE"
     about = "table"

@@ -23,7 +23,7 @@ class RelayTls(Terminal):
 
 
 class RelayText(Terminal):
-    """A table's CREATE TABLE text is missing or cannot be served as asked for, so a MatrixOne cannot create it."""
+    """A table's CREATE TABLE text is missing or cannot be served, so a MatrixOne cannot create it."""
 
     code = "RELAY_TEXT"
     about = "table"
@@ -33,8 +33,7 @@ class RelayText(Terminal):
 
 
 class IndexTablesMissing(Terminal):
-    """A table has indexes whose tables the mirror does not have. A MatrixOne would create them empty, and answer
-    queries by them."""
+    """A table has indexes whose tables the mirror does not have. A MatrixOne would answer queries by empty ones."""
 
     code = "INDEX_TABLES_MISSING"
     about = "table"
@@ -104,7 +103,7 @@ class FollowerGone(Terminal):
 
 
 class FollowerStopped(Transient):
-    """A follower has stopped with an error of its own, which may stay. The relay resumes it, after an hour at most."""
+    """A follower has stopped with an error of its own. The relay resumes it, after an hour at most."""
 
     code = "FOLLOWER_STOPPED"
     about = "follower"
@@ -116,8 +115,8 @@ class FollowerStopped(Transient):
 
 
 class FollowerDropsHeld(Terminal):
-    """Most or all tables are gone at the newest point. A follower's cluster would drop them, so it is shown no point
-    without them. A wrong restore upstream looks like an intended drop."""
+    """Most or all tables are gone at the newest point. A follower's cluster would drop them, so it is shown no such
+    point."""
 
     code = "FOLLOWER_DROPS_HELD"
     about = "follower"
@@ -128,7 +127,7 @@ class FollowerDropsHeld(Terminal):
 
 
 class FollowerPaused(Terminal):
-    """The subscription of a follower was paused in that cluster, so it does not resume by itself."""
+    """The subscription of a follower was paused in that cluster."""
 
     code = "FOLLOWER_PAUSED"
     about = "follower"
@@ -136,7 +135,7 @@ class FollowerPaused(Terminal):
 
 
 class FollowerFailing(Transient):
-    """A follower makes no progress. It is tried again."""
+    """A follower makes no progress."""
 
     code = "FOLLOWER_FAILING"
     about = "follower"
@@ -165,7 +164,7 @@ class DownstreamSilent(Transient):
 
 
 class CopyDiffers(Terminal):
-    """The rows that were loaded are not those of the point. The copy has not been released for writing."""
+    """The rows that were loaded are not those of the point. The copy was not released for writing."""
 
     code = "COPY_DIFFERS"
     about = "table of another cluster"

@@ -53,8 +53,8 @@ class MarkEdited(Terminal):
     code = "SYNC_MARK_EDITED"
     about = "table"
     default_remedy = (
-        "Find out who altered the target table, and put the mark back at the end of its comment. Or drop the table "
-        "there, and rebuild it with `ccpr target rebuild NAME TARGET TABLE`."
+        "Put the mark back at the end of the table's comment. Or drop the table there, and rebuild it with `ccpr "
+        "target rebuild NAME TARGET TABLE`."
     )
 
 

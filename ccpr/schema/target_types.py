@@ -45,9 +45,7 @@ class TargetUnfit(Terminal):
 
     code = "TARGET_UNFIT"
     about = "table"
-    default_remedy = (
-        "Change the table upstream if it must be in this target. The mirror has it, and the other tables are synced."
-    )
+    default_remedy = "Change the table upstream if it must be in this target. The mirror has it."
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class RestoredDiffers(Terminal):
 
 
 class DrillFailed(Terminal):
-    """A drill restored a point, and what it found is not what was recorded, or a table could not be restored."""
+    """A drill restored a point, and found not what was recorded, or a table could not be restored."""
 
     code = "DRILL_FAILED"
     about = "point"
@@ -55,8 +55,7 @@ class ServiceRunning(Terminal):
 
 class NoticeNotSent(Terminal):
     """A notice of `ccpr serve` did not arrive: the command of `--on-failure` failed or took too long, or `--webhook`
-    refused it or gave no HTTP answer within ten seconds, three times. Later notices are sent; `ccpr status` shows what
-    this one said."""
+    gave no good answer within ten seconds, three times."""
 
     code = "NOTICE_NOT_SENT"
     about = "way of the notice"
@@ -107,7 +106,7 @@ class UpstreamDiffers(Terminal):
 
     code = "UPSTREAM_DIFFERS"
     about = "subscription"
-    default_remedy = "Give the new address of the same cluster. For another cluster create another subscription."
+    default_remedy = "Give the new address of the same cluster; for another cluster create another subscription."
 
 
 class SnapshotsHidden(Terminal):
@@ -121,7 +120,7 @@ class SnapshotsHidden(Terminal):
 
 
 class TargetInUse(Terminal):
-    """The target still has tables that are marked as synced. Without the target nothing would sync them."""
+    """The target still has tables that are marked as synced."""
 
     code = "TARGET_IN_USE"
     about = "target"

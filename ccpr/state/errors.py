@@ -24,11 +24,11 @@ class SubscriptionBusy(Transient):
 
     code = "SUBSCRIPTION_BUSY"
     about = "subscription"
-    default_remedy = "Wait until the other run has ended. If its process is dead, its lease expires."
+    default_remedy = "Wait until it has ended. If its process is dead, its lease expires."
 
 
 class SubscriptionPaused(Terminal):
-    """The subscription is paused and does not run until it is resumed."""
+    """The subscription is paused."""
 
     code = "SUBSCRIPTION_PAUSED"
     about = "subscription"
@@ -52,7 +52,7 @@ class BadSetting(Terminal):
 
 
 class LeaseLost(Transient):
-    """Another executor has taken over the subscription, so this one cannot commit any more."""
+    """Another executor has taken over the subscription."""
 
     code = "LEASE_LOST"
     about = "subscription"
@@ -69,8 +69,7 @@ class MirrorDisagrees(Terminal):
 
 
 class MirrorMissing(MirrorDisagrees):
-    """There is no mirror at its place, though the subscription has points: its disk is not mounted, it was moved, or it
-    is on another machine."""
+    """There is no mirror at its place, though the subscription has points."""
 
     code = "MIRROR_MISSING"
     default_remedy = (
@@ -131,11 +130,11 @@ class StateUnavailable(Transient):
 
     code = "STATE_UNAVAILABLE"
     about = "file or database"
-    default_remedy = "Wait until the database answers, then run it again: nothing that was committed is lost."
+    default_remedy = "When the database answers, run it again: nothing that was committed is lost."
 
 
 class StateDiskFull(StateUnavailable):
-    """The disk of the state folder's database is full. A service goes on when there is space."""
+    """The disk of the state folder's database is full."""
 
     code = "STATE_DISK_FULL"
     about = "file"
@@ -146,25 +145,20 @@ class StateDiskFull(StateUnavailable):
 
 
 class CommitOutcomeUnknown(Unknown):
-    """The connection to the catalog database was lost during a commit and has not come back. Whether the point was
-    committed is not known."""
+    """The connection to the catalog database was lost during a commit and has not come back."""
 
     code = "COMMIT_OUTCOME_UNKNOWN"
     about = "subscription"
-    default_remedy = (
-        "When the database answers, run it again: it looks up in mo_ccpr_log what happened, and continues from there."
-    )
+    default_remedy = "When the database answers, run it again: it looks up in mo_ccpr_log what was committed."
 
 
 class PointTooOld(Terminal):
-    """A checkpoint cannot go back: the location is before the saved one, or before the global point."""
+    """A checkpoint cannot go back: the location is before the saved one, or before the global point. Nothing was
+    changed."""
 
     code = "POINT_TOO_OLD"
     about = "checkpoint"
-    default_remedy = (
-        "Nothing was changed. Run the iteration again: it starts from what is stored. "
-        "If it fails again, report it with this text."
-    )
+    default_remedy = "Run the iteration again. If it fails again, report it with this text."
 
 
 class CheckpointNotLoaded(Terminal):
@@ -172,25 +166,23 @@ class CheckpointNotLoaded(Terminal):
 
     code = "CHECKPOINT_NOT_LOADED"
     about = "checkpoint"
-    default_remedy = "Run the iteration again: it first reads what is stored."
+    default_remedy = "Run the iteration again."
 
 
 class CheckpointSnapshotMissing(Terminal):
-    """The frozen points of a checkpoint are unknown. They have been stored, rolled back or discarded."""
+    """The frozen points of a checkpoint are unknown: stored, rolled back or discarded. Nothing was stored."""
 
     code = "CHECKPOINT_SNAPSHOT_MISSING"
     about = "checkpoint"
-    default_remedy = "Nothing was stored. Run the iteration again: it starts from what is stored."
+    default_remedy = "Run the iteration again: it starts from what is stored."
 
 
 class CheckpointUnknown(Unknown):
-    """The database failed during the commit of a checkpoint. Whether the transaction was committed is not known."""
+    """The database failed during the commit of a checkpoint."""
 
     code = "CHECKPOINT_UNKNOWN"
     about = "checkpoint"
-    default_remedy = (
-        "Run the iteration again when the database answers: it looks up what happened, and continues from there."
-    )
+    default_remedy = "Run the iteration again when the database answers: it looks up what was committed."
 
 
 class TargetMissing(Terminal):
@@ -218,11 +210,11 @@ class RelayPinned(Terminal):
 
 
 class RelayPins(Terminal):
-    """The relay keeps no more snapshots of this subscription: each keeps a point and its files."""
+    """The relay keeps no more snapshots of this subscription."""
 
     code = "RELAY_PINS"
     about = "snapshot"
-    default_remedy = "See `ccpr relay pins NAME`, and drop those of downstreams that are gone with `--drop SNAPSHOT`."
+    default_remedy = "See `ccpr relay pins NAME`, and drop those of clusters that are gone with `--drop SNAPSHOT`."
 
 
 class RelayUserExists(Terminal):
@@ -258,8 +250,8 @@ class FollowerExists(Terminal):
 
 
 class FollowerLoginLost(Terminal):
-    """Stored logins of a follower, for its cluster or at the relay, were sealed with a key file that was lost or
-    replaced, or are not known here any more."""
+    """Stored logins of a follower were sealed with a key file that was lost or replaced, or are not known here any
+    more."""
 
     code = "FOLLOWER_LOGIN_LOST"
     about = "follower"
@@ -276,14 +268,13 @@ class PointsNeeded(Terminal):
     code = "POINTS_NEEDED"
     about = "points"
     default_remedy = (
-        "`ccpr points NAME` says why each point stays: release held points, sync, release or resync what needs "
-        "the points, or drop fewer of them."
+        "`ccpr points NAME` says why each stays: release held points, sync, release or resync what needs them, or"
+        " drop fewer."
     )
 
 
 class PointsPinned(Terminal):
-    """Snapshots that other clusters took through the relay keep these points. Without the subscription nothing serves
-    those clusters; without the point they load everything again. Nothing was done."""
+    """Snapshots that other clusters took through the relay keep these points. Nothing was done."""
 
     code = "POINTS_PINNED"
     about = "snapshots"

@@ -9,7 +9,7 @@ class TargetUnavailable(Transient):
 
     code = "TARGET_UNAVAILABLE"
     about = "target"
-    default_remedy = "Wait until the target answers, then run it again. Rows that the target has are not sent twice."
+    default_remedy = "Wait until the target answers, then run it again."
 
 
 class TargetBusy(Transient):
@@ -18,14 +18,14 @@ class TargetBusy(Transient):
     code = "TARGET_BUSY"
     about = "target"
     default_remedy = (
-        "Wait until the other process has ended. If its machine is dead, find its connection in SHOW PROCESSLIST "
-        "there, and end it with KILL <number>."
+        "Wait until it has ended. If its machine is dead, find its connection in SHOW PROCESSLIST there, and end "
+        "it with KILL <number>."
     )
 
 
 class TargetAhead(Terminal):
-    """The target is at a point that the history here does not have: it was synced from another copy of the state, or an
-    older copy of the mirror was promoted or adopted. Nothing was changed."""
+    """The target is at a point that the history here does not have: another copy of the state synced it, or an older
+    copy of the mirror was promoted or adopted. Nothing was changed."""
 
     code = "TARGET_AHEAD"
     about = "target"
@@ -37,8 +37,8 @@ class TargetAhead(Terminal):
 
 
 class TargetMoved(Transient):
-    """The target is at another point than it was left at, or at none: it was restored from a copy, made anew, or synced
-    from another copy of the state."""
+    """The target is at another point than it was left at, or at none: it was restored, made anew, or synced from
+    another copy of the state."""
 
     code = "TARGET_MOVED"
     about = "target"
@@ -53,8 +53,8 @@ class TargetRegistryEdited(Terminal):
     about = "target or table"
     default_remedy = (
         "Find out who else can write to the target's `ccpr_` tables. A row of `ccpr_intents` can be deleted by "
-        "hand, and its tables rebuilt with `ccpr target rebuild NAME TARGET TABLE`. A table of `ccpr_registry` "
-        "that is not in the subscription can be deleted there, too."
+        "hand, and its tables rebuilt with `ccpr target rebuild NAME TARGET TABLE`; so can a table of "
+        "`ccpr_registry` that is not in the subscription."
     )
 
 
@@ -64,10 +64,7 @@ class TargetOutcomeUnknown(Unknown):
 
     code = "TARGET_OUTCOME_UNKNOWN"
     about = "table"
-    default_remedy = (
-        "Run it again when the target answers. Its checkpoint row says what was committed, and nothing is applied "
-        "twice."
-    )
+    default_remedy = "Run it again when the target answers: its checkpoint row says what was committed."
 
 
 class TargetDenied(Transient):
@@ -82,8 +79,7 @@ class TargetDenied(Transient):
 
 
 class TargetTlsFailed(Terminal):
-    """The connection to the target cannot be encrypted as its URI asks: no TLS there, a certificate that is not
-    trusted, or a file that cannot be read."""
+    """The connection to the target cannot be encrypted as its URI asks."""
 
     code = "TARGET_TLS_FAILED"
     about = "target"
@@ -94,8 +90,8 @@ class TargetTlsFailed(Terminal):
 
 
 class TargetWantsPassword(Terminal):
-    """The target's server asks for the password in clear text, or encrypted with a key of its own, without a checked
-    certificate, and did not get it. MySQL 8 asks once for each user of its default login method."""
+    """The target's server asks for the password itself, without a checked certificate, and did not get it. MySQL 8 asks
+    once for each user of its default login method."""
 
     code = "TARGET_WANTS_PASSWORD"
     about = "target"
@@ -107,8 +103,8 @@ class TargetWantsPassword(Terminal):
 
 
 class TargetRefused(Transient):
-    """The target answered with an error that may pass or that is not known; the message has its number and text. The
-    statement's transaction was undone; the other tables go on."""
+    """The target answered with an error that may pass or is not known. The statement's transaction was undone; the
+    other tables go on."""
 
     code = "TARGET_REFUSED"
     about = "target or table"
@@ -132,8 +128,8 @@ class TargetKeyRefused(TargetValueRefused):
 
 
 class TargetDuplicateKeys(Terminal):
-    """Two visible rows of the source have the same primary key, since the upstream checks none in LOAD DATA. The table
-    stays at its point, the others go on. The message names key and rows."""
+    """Two visible rows of the source have one primary key, since the upstream checks none in LOAD DATA. The table stays
+    at its point."""
 
     code = "TARGET_DUPLICATE_KEYS"
     about = "table"
@@ -144,7 +140,7 @@ class TargetDuplicateKeys(Terminal):
 
 
 class TargetTableForeign(Terminal):
-    """The target has a table of this name that this subscription did not make, so the table is not touched."""
+    """The target has a table of this name that this subscription did not make."""
 
     code = "TARGET_TABLE_FOREIGN"
     about = "table"
@@ -154,7 +150,7 @@ class TargetTableForeign(Terminal):
 
 
 class TargetTableDropped(Terminal):
-    """Another user dropped or renamed a synced table in the target. It is not created again; its checkpoint is kept."""
+    """Another user dropped or renamed a synced table in the target. Its checkpoint is kept."""
 
     code = "TARGET_TABLE_DROPPED"
     about = "table"
@@ -165,8 +161,8 @@ class TargetTableDropped(Terminal):
 
 
 class TargetTableAltered(Terminal):
-    """Another user altered a synced table: a column, its type or collation, or the key differs, so values could change.
-    The table is not touched; its checkpoint is kept."""
+    """Another user altered a synced table: a column, its type or collation, or the key. The table is not touched; its
+    checkpoint is kept."""
 
     code = "TARGET_TABLE_ALTERED"
     about = "table"
@@ -177,8 +173,7 @@ class TargetTableAltered(Terminal):
 
 
 class TargetDropsHeld(Terminal):
-    """Most or all of a target's tables are gone at once. They stay; the others go on. A wrong restore upstream looks
-    like an intended drop."""
+    """Most or all of a target's tables are gone at once. They stay; the others go on."""
 
     code = "TARGET_DROPS_HELD"
     about = "table"
@@ -200,8 +195,7 @@ class TargetTableUnknown(Terminal):
 
 
 class TargetChangeStuck(Transient):
-    """A statement of a begun change of a table's definition fails. The table is between two definitions and waits; each
-    sync tries the statement again."""
+    """A statement of a begun change of a table's definition fails; each sync tries it again."""
 
     code = "TARGET_CHANGE_STUCK"
     about = "table"
@@ -250,8 +244,8 @@ class DdlWaits(Terminal):
     code = "TARGET_DDL_WAITS"
     about = "table"
     default_remedy = (
-        "Look at the statements in `ccpr status NAME`. `ccpr target approve NAME TARGET TABLE` runs them; after "
-        "`ccpr target alter NAME TARGET --ddl-policy full` the next run does, and those that follow."
+        "Look at the statements in `ccpr status NAME`. `ccpr target approve NAME TARGET TABLE` runs them, `ccpr "
+        "target alter NAME TARGET --ddl-policy full` all from now on."
     )
 
 
@@ -260,12 +254,11 @@ class NameTaken(Terminal):
 
     code = "TARGET_NAME_TAKEN"
     about = "table"
-    default_remedy = "See `ccpr status NAME` for why the other table waits. When it continues, this one does, too."
+    default_remedy = "See `ccpr status NAME` for why the other table waits."
 
 
 class TargetPointGone(Terminal):
-    """The mirror no longer has the point at which a table of the target is, so its changes are not known. The target
-    may have been restored from an old copy."""
+    """The mirror no longer has the point at which a table of the target is, so its changes are not known."""
 
     code = "TARGET_POINT_GONE"
     about = "table"
@@ -273,8 +266,7 @@ class TargetPointGone(Terminal):
 
 
 class TableBehindInMirror(Transient):
-    """The table is in quarantine in the mirror, and the newest point does not show it. So the target cannot have it
-    either."""
+    """The table is in quarantine in the mirror, so the newest point does not show it."""
 
     code = "BEHIND_IN_MIRROR"
     about = "table"

@@ -22,11 +22,12 @@ Every command but `emulator` has `--json`: one JSON document on standard output,
 | 1 | failed; the error names a code, its subject and a remedy ([errors](errors.md)) |
 | 2 | the command line is wrong; nothing was done |
 | 3 | `ccpr run`: the point is made, and tables of a target lag, as the output says |
-| 4 | something would be destroyed or copied, and was not confirmed; nothing was done (`--yes` confirms) |
+| 4 | something would be destroyed or copied; nothing was done (`--yes` confirms) |
 | 130 | interrupted (Ctrl-C); type it again to go on |
 
-`ccpr --verbose COMMAND …` logs what happens on standard error. `NAME` is the subscription. What an
-option is without being given stands in brackets. In many commands:
+`ccpr --verbose COMMAND …` logs what happens on standard error. The line below a heading has the
+arguments, and which of the options that many commands have; `NAME` is the subscription. An option
+with `=` takes a value; its default stands in brackets. In many commands:
 """
 _AS_JSON = "--json"
 _PLAIN = {"The subscription.", "The target's name.", "The follower's name."}  # no more than the argument's own name
@@ -45,12 +46,12 @@ def page() -> str:
     counted = Counter(_option_row(one, command) for _, _, command in commands for one in _options(command))
     shared = {row for row, commands_with_it in counted.items() if commands_with_it >= _MANY}
     lines = [*_HEAD.rstrip().split("\n"), "", *sorted(shared)]
-    panel = ""
+    panel, described = "", dict[str, str]()
     for beginning, words, command in commands:
         if beginning != panel:
             panel = beginning
             lines += ["", f"## {panel}"]
-        lines += ["", f"### ccpr {words}", "", *_command(words, command, shared)]
+        lines += ["", f"### ccpr {words}", "", *_command(words, command, shared, described)]
     return "\n".join(lines) + "\n"
 
 
@@ -78,20 +79,26 @@ def _option_row(parameter: Any, command: Any) -> str:
     return _row(_option(parameter, command.context_class(command)), parameter)
 
 
-def _command(words: str, command: Any, shared: set[str]) -> list[str]:
-    """The lines about a command; options whose row is in `shared` stand there with their names only."""
+def _command(words: str, command: Any, shared: set[str], described: dict[str, str]) -> list[str]:
+    """The lines about a command. Options whose row is in `shared`, and several that an earlier command has, stand
+    there with their names only. `described`: of each row the first command; is added to."""
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    lines = [code(" ".join(["ccpr", words, *map(_argument, arguments)])), ""] if arguments else []
-    lines.append(" ".join(inspect.cleandoc(command.help or "").split()))
+    sentences = " ".join(inspect.cleandoc(command.help or "").split())
     elsewhere = _settings(words)
     options = _options(command)
     rows = [_row(_argument(one), one) for one in arguments if _sentence(one.help) not in _PLAIN]
     own = [_option_row(one, command) for one in options if one.opts[0] not in elsewhere]
-    rows += [row for row in own if row not in shared]
-    if above := [row.removeprefix("* ").partition(": ")[0] for row in own if row in shared]:
-        rows.append(f"* As above: {', '.join(above)}.")
+    firsts = Counter(described.setdefault(row, words) for row in own if row not in shared)
+    rows += [row for row in own if row not in shared and (described[row] == words or firsts[described[row]] == 1)]
+    for first, many in firsts.items():
+        if first != words and many > 1:
+            names = [_named(row) for row in own if described.get(row) == first]
+            rows.append(f"* As for [ccpr {first}](#ccpr-{first.replace(' ', '-')}): {', '.join(names)}.")
+    above = [_named(row) for row in own if row in shared]
+    takes = ", ".join(filter(None, (code(" ".join(map(_argument, arguments))), *above)))
     if settings := [one.opts[0] for one in options if one.opts[0] in elsewhere]:
-        rows.append(f"* Settings, as in [configuration](configuration.md): {listed(settings)}.")
+        rows.append(f"* [Settings](configuration.md): {listed(settings)}.")
+    lines = [*([takes, ""] if takes else []), sentences]
     return [*lines, "", *rows] if rows else lines
 
 
@@ -101,6 +108,11 @@ def _settings(words: str) -> set[str]:
     if words.endswith("alter"):
         return {one.option for one in known.values() if not one.later}
     return {one.option for one in known.values() if not one.at_creation} if words in _CREATING else set()
+
+
+def _named(row: str) -> str:
+    """The option that a row is about."""
+    return row.removeprefix("* ").partition(": ")[0]
 
 
 def _row(name: str, parameter: Any) -> str:
@@ -120,9 +132,8 @@ def _option(parameter: Any, context: Any) -> str:
     names = ", ".join((*parameter.opts, *parameter.secondary_opts))
     if parameter.is_flag:
         return names
-    kind = parameter.make_metavar(context).strip("<>") if hasattr(parameter.type, "choices") else parameter.type.name
-    value = parameter.metavar or kind.removesuffix(" range")
-    return f"{names} {value}{' …' if parameter.multiple else ''}"
+    choices = parameter.make_metavar(context).strip("<>") if hasattr(parameter.type, "choices") else ""
+    return f"{names}={parameter.metavar or choices}{' …' if parameter.multiple else ''}"
 
 
 def _sentence(text: str | None) -> str:

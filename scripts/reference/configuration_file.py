@@ -3,7 +3,7 @@
 from typing import Any
 
 from ccpr.config.model import PARTS, ConfigPart, PolicyEntry, SubscriptionEntry, schema
-from scripts.reference.tables import code, default_of, listed, table
+from scripts.reference.tables import code, default_of, described, listed
 
 _HEAD = """# ccpr.yaml
 
@@ -20,7 +20,7 @@ _KINDS = {
     "integer": "whole number",
     "number": "number",
     "boolean": "true, false",
-    "object": "by name",
+    "object": "",  # what it says of itself has it: "by name"
     "array": "list of text",
 }
 _TITLES = {
@@ -41,8 +41,8 @@ def page() -> str:
         settings = [one.key for one in part.settings if one.key in own and not (one.required or one.in_file)]
         rows = [_row(name, known[part.__name__], part) for name in own if name not in settings]
         lines += ["", f"## {title}", "", description]
-        lines += ["", *table(("key", "", "default", ""), rows)] if rows else []
-        lines += ["", f"Settings, as in [configuration](configuration.md): {listed(settings)}."] if settings else []
+        lines += ["", *described(rows)] if rows else []
+        lines += ["", f"[Settings](configuration.md): {listed(settings)}."] if settings else []
         lines += ["", "And all keys of a policy."] if part is SubscriptionEntry else []
     return "\n".join(lines) + "\n"
 
@@ -52,21 +52,24 @@ def _names(part: type[ConfigPart]) -> list[str]:
     return [name for name in part.model_fields if part is not SubscriptionEntry or name not in PolicyEntry.model_fields]
 
 
-def _row(name: str, described: dict[str, Any], part: type[ConfigPart]) -> tuple[str, ...]:
+def _row(name: str, described: dict[str, Any], part: type[ConfigPart]) -> tuple[str, str]:
     said = described["properties"][name]
     for one in part.settings:
         if one.key == name:
-            return (
-                code(name),
-                one.kind.words,
-                "required" if one.required else code(default_of(one)),
-                said["description"],
-            )
-    required = "required" if name in described.get("required", ()) else ""
+            return code(name), _cell(one.kind.words, one.required, default_of(one), said["description"])
+    required = name in described.get("required", ())
     default = part.model_fields[name].default if not required else None
     shown = str(default).lower() if isinstance(default, bool) else str(default)
     has_default = default not in (None, ()) and part.model_fields[name].default_factory is None
-    return code(name), _kind(said), required or (code(shown) if has_default else ""), said["description"]
+    return code(name), _cell(_kind(said), required, shown if has_default else "", said["description"])
+
+
+def _cell(kind: str, required: bool, default: str, sentence: str) -> str:
+    """What a key may be, and what it is for. That a key holds text is not said."""
+    words = [] if kind == _KINDS["string"] else [kind]
+    words += ["required"] if required else []
+    values = ", ".join(filter(None, words)) + (f" ({code(default)})" if default and not required else "")
+    return f"{values}: {sentence}" if values else sentence
 
 
 def _kind(said: dict[str, Any]) -> str:

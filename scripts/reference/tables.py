@@ -1,4 +1,4 @@
-"""Markdown tables of the generated pages, and what stands in them."""
+"""Markdown tables and lists of the generated pages, and what stands in them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,6 +9,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table. A vertical bar in a cell is escaped; cells are otherwise Markdown."""
     cells = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     return [_line(columns), _line(["---"] * len(columns)), *map(_line, cells)]
+
+
+def described(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """A list of names with what they are."""
+    return [f"* {name}: {text}{'' if text.endswith('.') else '.'}" for name, text in rows]
 
 
 def code(text: str) -> str:

@@ -15,15 +15,12 @@ from scripts.reference.tables import code, table
 
 _HEAD = """# Types
 
-Generated from the code by `make reference`; do not edit. The functions are
-`ccpr.matrixone.objects.types.arrow_type`, `ccpr.pipeline.spark.tasks.spark_schema` and
-`ccpr.schema.target_types.target_type`.
+Generated from the code by `make reference`; do not edit.
 
 ## Read from the mirror
 
 `ccpr export` writes the Arrow types as Parquet. There are no unsigned 64-bit integers, no views and
-no 64-bit offsets, since Spark takes none (decision
-[`spark-dataframes`](../decisions/state.md#spark-dataframes)).
+no 64-bit offsets ([`spark-dataframes`](../decisions/state.md#spark-dataframes)).
 """
 _NOTES = """
 * `json` is the text that the server prints. Members of a `set` are joined by commas. An `enum` with
@@ -44,8 +41,7 @@ _NOTES = """
 """
 _TARGETS = """## In a target
 
-What a column is in a MariaDB or a MySQL. Nothing is lost but the sign of a float's zero: what the
-server does not have is kept as text or as bytes. `ccpr plan` shows the remarks for your tables. With
+Nothing is lost but the sign of a float's zero. `ccpr plan` shows the remarks for your tables. With
 `--as-text TABLE.COLUMN` any column is `longtext`. A varchar or varbinary for which a row has no room
 becomes `longtext` or `longblob`.
 """

@@ -89,8 +89,8 @@ def test_every_command_and_option_has_its_place() -> None:
 def test_every_setting_error_and_limit_has_its_place() -> None:
     page = {name: (FOLDER / name).read_text("utf-8") for name in PAGES}
     names = {*SETTINGS, *TARGET_SETTINGS}
-    assert {name for name in names if f"\n| `{name}` | " not in page["configuration.md"]} == set()
-    assert {name for name in LAKE_SETTINGS if f"\n| `{name.lower()}` | " not in page["ccpr-yaml.md"]} == set()
+    assert {name for name in names if f"\n* `{name}`: " not in page["configuration.md"]} == set()
+    assert {name for name in LAKE_SETTINGS if f"\n* `{name.lower()}`: " not in page["ccpr-yaml.md"]} == set()
     assert {code for code in catalogue() if f"\n### {code}\n" not in page["errors.md"]} == set()
     limits = page["configuration.md"].partition("\n## Limits\n")[2].partition("\n## ")[0]
     assert {f"| {what} | {most} |" for what, most in fixed_limits().items()} <= set(limits.split("\n"))
@@ -117,7 +117,7 @@ def test_every_table_is_described_and_in_a_target_every_column() -> None:
 
 def test_what_monitoring_is_told_to_read_is_in_the_document_of_status() -> None:
     page = (DOCS / "how-to" / "monitor.md").read_text("utf-8")
-    named = re.findall(r"^\| `(?!ccpr_)(\w+)` \|", page, re.M)  # not the metrics
+    named = re.findall(r"^\* `(?!ccpr_)(\w+)`: ", page, re.M)  # not the metrics
     assert len(named) > 4
     assert set(named) <= {field.name for field in fields(SubscriptionStatus)} | {"ok"}
 

@@ -53,17 +53,16 @@ class UpstreamUnreachable(UpstreamError, Transient):
 
 
 class UpstreamBusy(UpstreamError, Transient):
-    """The server answers, but cannot run the statement now: too many connections, a lock, a running garbage
-    collection, a timeout inside the server."""
+    """The server cannot run the statement now: too many connections, a lock, a running garbage collection, a timeout
+    inside the server."""
 
     code = "UPSTREAM_BUSY"
     meaning = "the upstream is busy"
-    default_remedy = "Nothing: it is tried again. If it stays, look at the load and the logs of the upstream."
+    default_remedy = "Nothing: it is tried again. If it stays, look at load and logs of the upstream."
 
 
 class UpstreamStopping(UpstreamError, Transient):
-    """The server, or a node of its cluster, stops or restarts, and gave the statement up: "context canceled", "Server
-    shutdown in progress" and the like."""
+    """The server, or a node of its cluster, stops or restarts, and gave the statement up."""
 
     code = "UPSTREAM_STOPPING"
     meaning = "the upstream is stopping or restarting"
@@ -72,7 +71,7 @@ class UpstreamStopping(UpstreamError, Transient):
 
 class HistoryUnreadable(UpstreamError, Transient):
     """The server cannot read its own history now, or gives an empty one, as some releases do for minutes after a
-    restart. Nothing counts as dropped."""
+    restart."""
 
     code = "HISTORY_UNREADABLE"
     about = "snapshot"
@@ -106,7 +105,7 @@ class ConnectionLost(UpstreamError, Transient):
 
 
 class ConnectionStalled(ConnectionLost):
-    """An answer came too slowly ever to end, so it was not read to its end."""
+    """An answer came too slowly ever to end."""
 
     code = "CONNECTION_STALLED"
     meaning = "the answer of the upstream came too slowly"
@@ -132,8 +131,7 @@ class StatementFailed(UpstreamError, Transient):
 
     code = "STATEMENT_FAILED"
     default_remedy = (
-        "If it stays, look up the number and text in the upstream's documentation and "
-        "log, and report it with this text."
+        "If it stays, look up number and text in the upstream's documentation and log, and report it with this text."
     )
 
 
@@ -142,7 +140,7 @@ class StatementFailed(UpstreamError, Transient):
 
 class SnapshotOutcomeUnknown(UpstreamError, Unknown):
     """CREATE or DROP SNAPSHOT got no answer, or an error that does not say whether it was or will be executed. The
-    recorded name is looked up; both statements are safe to repeat."""
+    recorded name is looked up."""
 
     code = "SNAPSHOT_OUTCOME_UNKNOWN"
     meaning = "it is not known whether the snapshot was created or dropped"
@@ -167,8 +165,7 @@ class BadUri(UpstreamError, Terminal):
 
 
 class BadWord(UpstreamError, Terminal):
-    """The name contains a blank or a quote, so it cannot be part of the upstream's internal commands, which have no
-    quoting."""
+    """The name contains a blank or a quote, which the upstream's internal commands cannot have."""
 
     code = "NAME_NOT_PASSABLE"
     about = "name"
@@ -230,7 +227,7 @@ class PublicationMissing(UpstreamError, Refused):
 
 
 class PublicationAmbiguous(UpstreamError, Terminal):
-    """Several publications cover what is to be replicated, and none of them was named."""
+    """Several publications cover what is to be replicated."""
 
     code = "PUBLICATION_AMBIGUOUS"
     about = "database or table"
@@ -243,14 +240,12 @@ class AccountMissing(UpstreamError, Terminal):
     code = "ACCOUNT_MISSING"
     about = "account"
     meaning = "the publishing account does not exist"
-    default_remedy = (
-        "Look for the right name, as a user of account sys: SELECT account_id, account_name FROM mo_catalog.mo_account."
-    )
+    default_remedy = "Look for the right name, as sys: SELECT account_id, account_name FROM mo_catalog.mo_account."
 
 
 class NotCovered(UpstreamError, Terminal):
     """The publication does not publish this database or table. One of single tables loses a table that is dropped or
-    restored, before MatrixOne 4.2 also one whose columns an ALTER changed. Such a table leaves the replica."""
+    restored, before MatrixOne 4.2 also one whose columns an ALTER changed."""
 
     code = "NOT_COVERED"
     about = "publication"
@@ -259,7 +254,7 @@ class NotCovered(UpstreamError, Terminal):
 
 
 class SnapshotGone(UpstreamError, Refused):
-    """A snapshot that was recorded no longer exists upstream: it was dropped, or the upstream removed it."""
+    """A recorded snapshot no longer exists upstream."""
 
     code = "SNAPSHOT_GONE"
     about = "snapshot"
@@ -294,8 +289,7 @@ class ObjectGone(UpstreamError, Refused):
     about = "object"
     meaning = "the object's file no longer exists upstream"
     default_remedy = (
-        "`ccpr run NAME` compares with a new snapshot; if it stays, `ccpr resync NAME` compares with a full list "
-        "and says first what it costs."
+        "`ccpr run NAME` compares with a new snapshot; if it stays, `ccpr resync NAME` compares with a full list."
     )
 
 
@@ -304,10 +298,7 @@ class ObjectSizeMismatch(UpstreamError, Terminal):
 
     code = "OBJECT_SIZE_MISMATCH"
     about = "object"
-    default_remedy = (
-        "`ccpr run NAME` lists and fetches it again; if it stays, the upstream's list and its files disagree: report "
-        "it with this text."
-    )
+    default_remedy = "`ccpr run NAME` lists and fetches it again; if it stays, report it with this text."
 
 
 class DatabaseMissing(UpstreamError, Refused):
@@ -333,8 +324,8 @@ class TableMissing(UpstreamError, Refused):
 
 
 class PartitionedTable(UpstreamError, Terminal):
-    """The table's objects cannot be listed: which hidden tables are its partitions is not certain, or its name has
-    capital letters, which the lists of a database with partitions do not take."""
+    """The table's objects cannot be listed: its partitions are not certain, or its name has capital letters, which such
+    lists do not take."""
 
     code = "PARTITIONED_TABLE"
     about = "table"
@@ -346,7 +337,7 @@ class PartitionedTable(UpstreamError, Terminal):
 
 
 class UnsupportedTable(UpstreamError, Terminal):
-    """The table is an external or cluster table, or of another kind without objects, so there is nothing to copy."""
+    """The table is an external or cluster table, or of another kind without objects."""
 
     code = "UNSUPPORTED_TABLE"
     about = "table"
@@ -363,8 +354,7 @@ class StatementUnknown(UpstreamError, Refused):
 
 
 class UpstreamTooOld(UpstreamError, Refused):
-    """The upstream is a MatrixOne without the replication interface (3.0 or older), or no MatrixOne. That is probed by
-    statements, not read from the version."""
+    """The upstream is a MatrixOne without the replication interface (3.0 or older), or no MatrixOne."""
 
     code = "UPSTREAM_TOO_OLD"
     about = "upstream"
@@ -381,7 +371,7 @@ class BadAnswer(UpstreamError, Refused):
 
 
 class AnswerTooLong(BadAnswer):
-    """The answer was longer than any valid one, and was not read to its end."""
+    """The answer was longer than any valid one."""
 
     code = "ANSWER_TOO_LONG"
 

@@ -18,7 +18,7 @@ class ObjectDamaged(Terminal):
 
 
 class ObjectChanged(ObjectDamaged):
-    """The object's file is not what was copied: a part that was read does not have the checksum of that time."""
+    """A part of the object's file does not have the checksum with which it was copied."""
 
     code: ClassVar[str] = "OBJECT_CHANGED"
     default_remedy: ClassVar[str] = "`ccpr verify NAME --repair` fetches it again."
@@ -29,9 +29,9 @@ class ObjectUnsupported(Terminal):
 
     code: ClassVar[str] = "OBJECT_UNSUPPORTED"
     about: ClassVar[str] = "object"
-    default_remedy: ClassVar[str] = (
-        "Read the other columns (`ccpr tables NAME` names those that cannot be read), or use a release that knows this "
-        "one: it reads it from the same mirror."
+    default_remedy = (
+        "Read the other columns (`ccpr tables NAME` names those that cannot be read), or use a release that knows"
+        " this one."
     )
 
 
@@ -46,8 +46,7 @@ def unknown_form(what: str, number: int, newest: int, *, subject: str) -> CcprEr
 
 
 class ValueRefused(Terminal):
-    """A column holds a value that cannot be read as the requested type. Other types, and other columns, can be
-    read."""
+    """A column holds a value that cannot be read as the requested type."""
 
     code: ClassVar[str] = "VALUE_REFUSED"
     about: ClassVar[str] = "column"
@@ -55,7 +54,7 @@ class ValueRefused(Terminal):
 
 
 class ObjectMismatch(Terminal):
-    """The object is sound, but it is not the one that the object list or the table's schema describes."""
+    """The object is sound, but not the one that the object list or the table's schema describes."""
 
     code: ClassVar[str] = "OBJECT_MISMATCH"
     about: ClassVar[str] = "object"
@@ -65,7 +64,7 @@ class ObjectMismatch(Terminal):
 
 
 class BadObjectName(Terminal):
-    """A text that was about to be used in a path or a statement is not the name of an object."""
+    """A text that was to be used in a path or a statement is not the name of an object."""
 
     code: ClassVar[str] = "BAD_OBJECT_NAME"
     about: ClassVar[str] = "object"

@@ -29,5 +29,5 @@ class DdlUnreadable(Terminal):
     about = "table"
     default_remedy = (
         "Run SHOW CREATE TABLE upstream, look at the named place, and report the text. The mirror has the table; "
-        "in targets it waits, and the others go on."
+        "in targets it waits."
     )

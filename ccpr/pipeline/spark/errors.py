@@ -32,8 +32,7 @@ class SparkVersionDiffers(Terminal):
 
 
 class SparkCodeDiffers(Terminal):
-    """Spark's workers import another version of this program, or none. They would read and write as that version
-    does."""
+    """Spark's workers import another version of this program, or none."""
 
     code = "SPARK_CODE_DIFFERS"
     about = "session of Spark"
