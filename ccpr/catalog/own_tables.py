@@ -11,8 +11,9 @@ from ccpr.catalog.refusals import Refusal
 from ccpr.catalog.table_commits import WrittenTable, commit_written, new_name
 from ccpr.catalog.warehouses import Warehouse, identifier_of
 from ccpr.lake.errors import LakeConflict
-from ccpr.lake.iceberg import AT, VERSION, ChangedTable, KnownTable, TableChange, current_snapshot
+from ccpr.lake.iceberg import AT, VERSION, ChangedTable, KnownTable, TableChange, current_snapshot, unreadable
 from ccpr.lake.iceberg_jvm import IcebergJvm
+from ccpr.matrixone.errors import CcprError
 from ccpr.state.table_pointers import PointerMove, TablePointer
 
 
@@ -45,14 +46,15 @@ class OwnTables:
         location = self.warehouse.store.location(pointer.metadata)
         return KnownTable(location, content.decode(), json.loads(content), pointer)
 
-    def commit(self, changes: Sequence[TableChange]) -> None:
+    def commit(self, changes: Sequence[TableChange]) -> Mapping[str, CcprError]:
         """Raises LakeConflict, StoreFailed, StateUnavailable, and what Java raises."""
-        asked = {number: one.asked for number, one in enumerate(changes) if one.asked is not None}
-        contents = self.jvm.contents(self.jvm.staged(self.files, list(asked.values()))) if asked else []
-        written = [self._written(changes[number], text) for number, text in zip(asked, contents, strict=True)]
-        moves = [self._named(one) for one in changes if one.asked is None]
-        moves += [PointerMove(self.pointers[one.table.folder], None) for one in changes if self._is_lost(one)]
-        moves += self._aside({one.table.folder for one in changes}, [*(one.move for one in written), *moves])
+        staged, failed = self._staged([one for one in changes if one.asked is not None])
+        written = [self._written(one, content) for one, content in staged]
+        named = [one for one in changes if one.asked is None]
+        moves = [self._named(one) for one in named]
+        moves += [PointerMove(self.pointers[one.table.folder], None) for one, _ in staged if self._is_lost(one)]
+        done = {one.table.folder for one in (*named, *(one for one, _ in staged))}
+        moves += self._aside(done, [*(one.move for one in written), *moves])
         moves = [one for one in moves if one.before != one.after]
         self._pointers = None
         try:
@@ -60,6 +62,24 @@ class OwnTables:
                 commit_written(self.warehouse, written, moves)
         except Refusal as error:
             raise LakeConflict(str(error), subject=self.subject) from error
+        return failed
+
+    def _staged(self, changes: Sequence[TableChange]) -> tuple[list[tuple[TableChange, str]], dict[str, CcprError]]:
+        """With what each is to be; and those that cannot be changed. One that is published `again` is then made anew:
+        its snapshots are lost."""
+        if not changes:
+            return [], {}
+        ends = self.jvm.contents(self.jvm.staged(self.files, [one.asked or {} for one in changes]))
+        staged, failed, anew = [], dict[str, CcprError](), []
+        for one, (content, why) in zip(changes, ends, strict=True):
+            if content is not None:
+                staged.append((one, content))
+            elif one.table.again and one.known is not None:
+                anew.append(one.without_base())
+            else:
+                failed[one.table.folder] = unreadable(one.table, why)
+        more, errors = self._staged(anew)
+        return staged + more, failed | errors
 
     def drop(self, name: str, folder: str) -> None:
         """Raises LakeConflict, StateUnavailable."""

@@ -68,7 +68,8 @@ public class IcebergCommits {
         return found;
     }
 
-    /** Tables after their changes, as `ccpr.lake.iceberg` asks for them; nothing but manifests is written. */
+    /** Tables after their changes, as `ccpr.lake.iceberg` asks for them, or with their `failure`; nothing but manifests
+     * is written. */
     public List staged(FileIO io, String asked) throws Exception {
         List tables = new ArrayList();
         for (Iterator each = JSON.readTree(asked).elements(); each.hasNext(); ) {
@@ -76,22 +77,28 @@ public class IcebergCommits {
         }
         ExecutorService threads = Executors.newFixedThreadPool(Runtime.getRuntime().availableProcessors());
         try {
-            for (Iterator each = threads.invokeAll(tables).iterator(); each.hasNext(); ) {
-                ((Future) each.next()).get();
+            Iterator ends = threads.invokeAll(tables).iterator();
+            for (Iterator each = tables.iterator(); each.hasNext(); ) {
+                Change table = (Change) each.next();
+                try {
+                    ((Future) ends.next()).get();
+                } catch (ExecutionException error) {
+                    table.failure = error.getCause().getClass().getSimpleName() + ": " + error.getCause().getMessage();
+                }
             }
-        } catch (ExecutionException error) {
-            throw error.getCause() instanceof Exception ? (Exception) error.getCause() : error;
         } finally {
             threads.shutdown();
         }
         return tables;
     }
 
-    /** Of such tables, as a JSON array of texts. */
+    /** Of such tables, as a JSON array of pairs: the metadata, or why there are none. */
     public String contents(List tables) throws Exception {
         List found = new ArrayList();
         for (Iterator each = tables.iterator(); each.hasNext(); ) {
-            found.add(TableMetadataParser.toJson(((Change) each.next()).now));
+            Change table = (Change) each.next();
+            String content = table.failure == null ? TableMetadataParser.toJson(table.now) : null;
+            found.add(new String[] {content, table.failure});
         }
         return JSON.writeValueAsString(found);
     }
@@ -120,6 +127,7 @@ public class IcebergCommits {
         private final JsonNode asked;
         public TableMetadata base;
         public TableMetadata now;
+        public String failure;
 
         Change(FileIO io, JsonNode asked) {
             this.io = io;

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ccpr.lake.cleaning import Horizon
 from ccpr.lake.commit import ROWS, Lake, PointToPublish
 from ccpr.lake.delta_table import columns_of
-from ccpr.lake.errors import LakeChanged, LakeForeign
+from ccpr.lake.errors import IcebergFailed, LakeChanged, LakeForeign
 from ccpr.lake.iceberg_deletes import FOLDER, SUFFIXES, DeleteFile, delete_file, write_deletes
 from ccpr.lake.iceberg_jvm import IcebergJvm, java_errors
 from ccpr.lake.lake_columns import element_id
@@ -33,6 +33,7 @@ _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "3",
 }
+_BASE = "metadata", "metadata-location"
 _TYPES = {
     "boolean": "boolean",
     "byte": "int",
@@ -99,6 +100,11 @@ class TableChange:
     known: KnownTable | None
     asked: Mapping[str, Any] | None
 
+    def without_base(self) -> "TableChange":
+        """The same of a table that is made."""
+        assert self.asked is not None
+        return TableChange(self.table, None, {key: self.asked[key] for key in self.asked if key not in _BASE})
+
 
 class TableCatalog(Protocol):
     """Where the newest metadata of each table are named. What Java raises in it is an error of `java_errors`."""
@@ -109,8 +115,8 @@ class TableCatalog(Protocol):
         """The table in a folder; None if it is to be made by the commit. Raises LakeForeign."""
         ...
 
-    def commit(self, changes: Sequence[TableChange]) -> None:
-        """All of them, or none. Raises LakeConflict."""
+    def commit(self, changes: Sequence[TableChange]) -> Mapping[str, CcprError]:
+        """All at once but those that cannot be changed, which it returns by folder. Raises LakeConflict."""
         ...
 
     def drop(self, name: str, folder: str) -> None:
@@ -175,19 +181,19 @@ class IcebergTables:
                     changes.append(TableChange(one, known, self._asked(point, one, known)))
             except (LakeChanged, LakeForeign) as error:
                 failed[one.folder] = error
-        self._commit(changes)
-        return failed
+        return failed | self._commit(changes)
 
     def drop(self, name: str, folder: str) -> None:
         """Take the table out of the catalog; its files stay. Raises IcebergFailed."""
         with java_errors(f"table {name}"):
             self.catalog.drop(name, folder)
 
-    def _commit(self, changes: Sequence[TableChange]) -> None:
-        if changes:
-            self.lake.confirm()
-            with java_errors(self.catalog.subject):
-                self.catalog.commit(changes)
+    def _commit(self, changes: Sequence[TableChange]) -> dict[str, CcprError]:
+        if not changes:
+            return {}
+        self.lake.confirm()
+        with java_errors(self.catalog.subject):
+            return dict(self.catalog.commit(changes))
 
     # ---- one table
 
@@ -277,7 +283,9 @@ class IcebergTables:
             if at is not None and horizon.is_past(int(at))
         ]
         if past:
-            self._commit([TableChange(table, known, {"name": table.name, "forget": past, **_base(known)})])
+            change = TableChange(table, known, {"name": table.name, "forget": past, **_base(known)})
+            for error in self._commit([change]).values():
+                raise error
             known = self._known(table)
         if committed and known is not None:
             self._sweep(known, table.folder)
@@ -300,8 +308,14 @@ def current_snapshot(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((one for one in metadata.get("snapshots", ()) if one["snapshot-id"] == number), None)
 
 
+def unreadable(table: ChangedTable, why: str | None) -> IcebergFailed:
+    """A table whose metadata do not let themselves be changed."""
+    again = "It is tried again. If it stays, `ccpr target rebuild NAME TARGET TABLE` makes its Iceberg table anew."
+    return IcebergFailed(f"{why}"[:400], subject=f"table {table.name}", remedy=again)
+
+
 def _base(known: KnownTable | None) -> dict[str, str]:
-    return {} if known is None else {"metadata": known.content, "metadata-location": known.location}
+    return {} if known is None else dict(zip(_BASE, (known.content, known.location), strict=True))
 
 
 def iceberg_schema(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

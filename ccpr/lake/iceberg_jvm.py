@@ -162,8 +162,8 @@ class IcebergJvm:
         """Tables after changes, see `IcebergCommits.java`; manifests are written."""
         return self.commits.staged(files, json.dumps(asked))
 
-    def contents(self, staged: Any) -> list[str]:
-        """Metadata of tables that are `staged`, as JSON."""
+    def contents(self, staged: Any) -> list[tuple[str | None, str | None]]:
+        """Metadata of tables that are `staged`, as JSON, or why there are none."""
         return json.loads(self.commits.contents(staged))
 
     def read_manifests(self, files: Any, metadata: str) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeForeign
-from ccpr.lake.iceberg import TASK, ChangedTable, KnownTable, TableChange, iceberg_schema
+from ccpr.lake.iceberg import TASK, ChangedTable, KnownTable, TableChange, iceberg_schema, unreadable
 from ccpr.lake.iceberg_jvm import IcebergJvm, exception_name, java_errors, java_exception
+from ccpr.matrixone.errors import CcprError
 
 _ABSENT = ("NoSuchTableException", "NoSuchNamespaceException")
 
@@ -37,11 +38,15 @@ class RestTables:
         content = self.jvm.iceberg.TableMetadataParser.toJson(base)
         return KnownTable(base.metadataFileLocation() or "", content, json.loads(content), found)
 
-    def commit(self, changes: Sequence[TableChange]) -> None:
-        commits = []
+    def commit(self, changes: Sequence[TableChange]) -> Mapping[str, CcprError]:
+        commits, failed = [], dict[str, CcprError]()
         for one in changes:
             if one.asked is not None and one.known is not None:
-                (staged,) = self.jvm.staged(one.known.source.io(), [one.asked])
+                (staged,) = found = self.jvm.staged(one.known.source.io(), [one.asked])
+                ((content, why),) = self.jvm.contents(found)
+                if content is None:
+                    failed[one.table.folder] = unreadable(one.table, why)
+                    continue
                 identifier = self.jvm.identifier(one.table.name)
                 commits.append(self.jvm.iceberg.catalog.TableCommit.create(identifier, staged.base(), staged.current()))
         if commits:
@@ -49,6 +54,7 @@ class RestTables:
         for one in changes:
             if one.table.dropped:
                 self.drop(one.table.name, one.table.folder)
+        return failed
 
     def drop(self, name: str, folder: str) -> None:
         for identifier in (self.jvm.identifier(name), self._aside(name, folder)):

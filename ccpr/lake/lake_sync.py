@@ -14,7 +14,7 @@ from ccpr.base.loops import unexpected
 from ccpr.lake.cleaning import Horizon, clean, is_checkpoint_due, oldest_removal
 from ccpr.lake.commit import Lake, PointToPublish, TablePlace
 from ccpr.lake.delta_table import NEWEST
-from ccpr.lake.errors import LakeAhead, LakeChanged, LakeStoreUnsafe, LakeTableUnknown
+from ccpr.lake.errors import IcebergFailed, LakeAhead, LakeChanged, LakeStoreUnsafe, LakeTableUnknown
 from ccpr.lake.iceberg import ChangedTable, IcebergTables
 from ccpr.lake.lake_catalog import (
     BEHIND,
@@ -363,7 +363,7 @@ class LakeSync:
                 try:
                     self._clean(row.table, row.path, state, committed=True)
                     row = replace(row, removed_since=oldest_removal(state))
-                except LakeChanged as changed:
+                except (LakeChanged, IcebergFailed) as changed:
                     error = changed
             if error is None:
                 found.append(row)
@@ -421,7 +421,7 @@ class LakeSync:
             elif self.horizon.is_past(entry.removed_since) and not entry.behind:
                 try:
                     since = self._cleaned(entry)
-                except LakeChanged as error:
+                except (LakeChanged, IcebergFailed) as error:
                     if (row := self._failed(error, about, entry)) is not None:
                         yield row
                     continue

@@ -205,6 +205,22 @@ def test_a_lost_metadata_file_is_written_anew_once_a_reader_has_missed_it(
     iceberg.assert_pinned(points[0])
 
 
+def test_a_table_whose_manifests_are_lost_stops_alone_until_it_is_rebuilt(
+    iceberg: IcebergPublished, points: list[Point]
+) -> None:
+    iceberg.publish(points[0])
+    for path in iceberg.folder.glob("shop.keyed/metadata/*.avro"):
+        path.write_bytes(b"")
+    for _ in range(2):
+        result = iceberg.sync(points[1]).run()
+        assert [(one.table, one.failure.code) for one in result.behind] == [("shop.keyed", "ICEBERG_FAILED")]
+    assert iceberg.live("shop.keyless").num_rows == 200
+    assert iceberg.sync(points[1]).rebuild("shop.keyed").behind == ()
+    iceberg.assert_pinned(points[1])
+    iceberg.publish(points[2])
+    iceberg.assert_pinned(points[2])
+
+
 def test_old_snapshots_leave_with_the_points(iceberg: IcebergPublished, points: list[Point]) -> None:
     iceberg = replace(iceberg, retention=Retention(points=2), version=3, readers=())
     hours = 3 * 3600 * 10**9

@@ -1,7 +1,7 @@
 """A lake of Iceberg tables beside Delta's, published from a mirror without a service around it, and its readers."""
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -21,6 +21,7 @@ from ccpr.lake.iceberg_jvm import IcebergJvm, running_jvm, store_properties
 from ccpr.lake.iceberg_rest import RestTables
 from ccpr.lake.lake_sync import LakeSync
 from ccpr.lake.stores import open_lake
+from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.points import Point
 from ccpr.pipeline.spark.java import find_java
 from ccpr.schema.choices import DdlPolicy
@@ -156,12 +157,14 @@ class _Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def commit(self, changes: Sequence[TableChange]) -> None:
+    def commit(self, changes: Sequence[TableChange]) -> Mapping[str, CcprError]:
         self.lake.commits.append(sum(one.asked is not None for one in changes))
+        failed = dict[str, CcprError]()
         if self.lake.wrapped is None:
-            self.inner.commit(changes)
+            failed.update(self.inner.commit(changes))
         else:
-            self.lake.wrapped(lambda: self.inner.commit(changes))
+            self.lake.wrapped(lambda: failed.update(self.inner.commit(changes)))
+        return failed
 
 
 def marks(snapshot: Snapshot) -> dict[str, str]:
