@@ -54,7 +54,7 @@ def _tables(session: Session, database: str, publisher: str | None) -> set[str]:
 
 
 def _accounts(session: Session, publisher: str | None) -> list[int]:
-    answer = session.read(upstream_sql.select_accounts())
+    answer = session.read(upstream_sql.ALL_ACCOUNTS)
     found = [
         (text(name, "account_name"), integer(number, "account_id"))
         for name, number in answer.select("account_name", "account_id")

@@ -28,28 +28,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ccpr.matrixone.schema import Table
+from ccpr.matrixone.schema import Reading, Table
+from ccpr.mirror.delta.change_rows import readable_part
+from ccpr.mirror.delta.delta import run_split
+from ccpr.mirror.delta.split import DeltaPart, DeltaSplit
 from ccpr.state.checkpoint.checkpoint_store import Location
-
-
-class Rows(Protocol):
-    """A part of a change (`ccpr.mirror.delta.split.DeltaPart`).
-
-    Attributes
-    ----------
-    upserts : rows that are new or changed: the user's columns, and the hidden key column for a table without a key.
-    deletes : keys of rows that are gone: the key columns only. A key is in one of the two.
-    replaced : of the upserts, how many have a key that the table has; None if it is not known.
-    """
-
-    @property
-    def upserts(self) -> pa.Table: ...
-
-    @property
-    def deletes(self) -> pa.Table: ...
-
-    @property
-    def replaced(self) -> int | None: ...
 
 
 class MoreRowsThere(Exception):
@@ -57,22 +40,22 @@ class MoreRowsThere(Exception):
     source have one key, or another user has written to the table."""
 
 
-class TaskRows(Protocol):
-    """Rows of a load or a change that another process can read: it can be pickled.
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """The rows of one split of a load or a change, to be read in another process."""
 
-    Attributes
-    ----------
-    store_url : where they are read.
-    size : stored bytes.
-    """
-
-    @property
-    def store_url(self) -> str: ...
+    store_url: str
+    split: DeltaSplit
+    reading: Reading
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Stored bytes."""
+        return self.split.bytes
 
-    def parts(self) -> Iterator[Rows]: ...
+    def parts(self) -> Iterator[DeltaPart]:
+        for part in run_split(self.store_url, self.split):
+            yield readable_part(part, self.split.shape, self.reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +72,7 @@ class LoadPart:
 
     key: str
     read: Callable[[], Iterable[pa.Table | pa.RecordBatch]]
-    rows: TaskRows | None = None
+    rows: SplitRows | None = None
 
 
 class TableState(StrEnum):
@@ -231,11 +214,11 @@ class TargetDestination(Protocol):
     def apply(
         self,
         table_id: int,
-        parts: Iterable[Rows],
+        parts: Iterable[DeltaPart],
         location: Location,
         *,
         keys_are_unique: bool = False,
-        rows: Sequence[TaskRows] = (),
+        rows: Sequence[SplitRows] = (),
     ) -> Applied:
         """Sync a live table to a location: new values replace old ones, and deleted keys are removed. All of it or
         nothing. `rows` are those of `parts` for other processes. Raises MoreRowsThere, unless the caller knows that the

@@ -77,9 +77,7 @@ class DatabaseServer:
 
     def _rows(self, statement: str) -> list[tuple[Any, ...]]:
         assert self._connection is not None
-        with self._connection.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall())
+        return self._connection.rows(statement)
 
     @contextmanager
     def _typed(self):
@@ -100,9 +98,8 @@ def reached(address: Address, password: str | None, task_id: str) -> Location | 
     subject = f"target {address.masked()}"
     try:
         connection = LoadingConnection(address, password, connect_seconds=SECONDS, answer_seconds=SECONDS)
-        with closing(connection), connection.cursor() as cursor:
-            cursor.execute(_MARK, (task_id, GLOBAL_ID))
-            rows = cursor.fetchall()
+        with closing(connection):
+            rows = connection.rows(_MARK, (task_id, GLOBAL_ID))
     except pymysql.err.MySQLError as error:
         if isinstance(error, pymysql.err.ProgrammingError) and error.args[0] == NO_SUCH_TABLE:
             return None

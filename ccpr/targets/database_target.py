@@ -25,6 +25,7 @@ from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import FAKE_KEY
+from ccpr.mirror.delta.split import DeltaPart
 from ccpr.schema.alterations import drop_table, show_loaded
 from ccpr.schema.choices import Dialect
 from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER
@@ -34,7 +35,7 @@ from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.errors import CheckpointUnknown, PointTooOld
 from ccpr.state.tables import checkpoints, set_mysql_options
 from ccpr.targets.address import Address
-from ccpr.targets.base import Applied, LoadPart, Registered, Rows, TableState, TargetTable, TaskRows
+from ccpr.targets.base import Applied, LoadPart, Registered, SplitRows, TableState, TargetTable
 from ccpr.targets.encoding import LoadColumn, load_columns
 from ccpr.targets.errors import (
     TargetChangeStuck,
@@ -199,11 +200,11 @@ class DatabaseTarget:
     def apply(
         self,
         table_id: int,
-        parts: Iterable[Rows],
+        parts: Iterable[DeltaPart],
         location: Location,
         *,
         keys_are_unique: bool = False,
-        rows: Sequence[TaskRows] = (),
+        rows: Sequence[SplitRows] = (),
     ) -> Applied:
         table = self._live(table_id)
         subject = f"table {table.qualified_name}"
@@ -381,7 +382,7 @@ class DatabaseTarget:
         kind: WorkKind,
         function: Callable[[Sequence[Any]], Iterable[Any]],
         pieces: Sequence[Any],
-        rows: Sequence[TaskRows],
+        rows: Sequence[SplitRows],
         here: Callable[[], Iterable[Any]],
     ) -> Iterable[Any]:
         sizes, stores = [one.size for one in rows], tuple({one.store_url for one in rows})

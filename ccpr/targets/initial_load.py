@@ -16,7 +16,7 @@ from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.schema.alterations import drop_table, make_shadow, shadow_name
 from ccpr.schema.choices import Dialect
 from ccpr.state.checkpoint.checkpoint_store import Location
-from ccpr.targets.base import LoadPart, TargetTable, TaskRows
+from ccpr.targets.base import LoadPart, SplitRows, TargetTable
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetTableForeign, TargetUnavailable, TargetValueRefused
 from ccpr.targets.expected_tables import lacking_defaults, without_defaults
@@ -113,7 +113,7 @@ class LoadedTable:
             return None
         return StageTable.of(f"{stages}{self.table_id}_load", dialect, self.columns, ())
 
-    def load_in_task(self, pieces: Sequence[tuple[str, TaskRows]]) -> Iterator[int]:
+    def load_in_task(self, pieces: Sequence[tuple[str, SplitRows]]) -> Iterator[int]:
         """In a task: load some pieces, by their keys. Those that another attempt has loaded have no rows."""
         assert self.login is not None
         with self.login.session(self.subject) as session:

@@ -7,7 +7,7 @@ connection.
 
 import secrets
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -131,6 +131,16 @@ class LoadingConnection(GuardedConnection):
                 self._force_close()
                 raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, "the answer is longer than it can be")
         return super()._read_bytes(num_bytes)
+
+    def changed(self, statement: str, arguments: Sequence[object] | None = None) -> int:
+        """Run one statement. Returns how many rows it changed."""
+        with self.cursor() as cursor:
+            return cursor.execute(statement, arguments)
+
+    def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        with self.cursor() as cursor:
+            cursor.execute(statement, arguments)
+            return list(cursor.fetchall())
 
     def load(
         self, table: str, columns: tuple[LoadColumn, ...], rows: Iterable[pa.Table | pa.RecordBatch], subject: str

@@ -24,7 +24,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.point_rows import TablePoint
-from ccpr.targets.base import LoadPart
+from ccpr.targets.base import LoadPart, SplitRows
 from ccpr.targets.errors import TargetDuplicateKeys, TargetKeyRefused, TargetPointGone
 
 # Of a piece of an initial load: several connections have work, and an interruption costs little.
@@ -97,23 +97,6 @@ class SourceRows:
                 subject=f"table {table.qualified_name}",
             )
         return TableAt(found.ref, Timestamp(location.snapshot_ts))
-
-
-@dataclass(frozen=True, slots=True)
-class SplitRows:
-    """The rows of one split, to be read in another process."""
-
-    store_url: str
-    split: DeltaSplit
-    reading: Reading
-
-    @property
-    def size(self) -> int:
-        return self.split.bytes
-
-    def parts(self) -> Iterator[DeltaPart]:
-        for part in run_split(self.store_url, self.split):
-            yield readable_part(part, self.split.shape, self.reading)
 
 
 @dataclass(frozen=True, slots=True)

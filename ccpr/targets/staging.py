@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from ccpr.matrixone.ddl.definition import ColumnDefinition, ColumnType, CreateTable, format_create_table
 from ccpr.matrixone.sql.quoting import quote_name, quote_names
+from ccpr.mirror.delta.split import DeltaPart
 from ccpr.schema.choices import Dialect
-from ccpr.targets.base import MoreRowsThere, Rows, TaskRows
+from ccpr.targets.base import MoreRowsThere, SplitRows
 from ccpr.targets.encoding import LoadColumn
 from ccpr.targets.errors import TargetValueRefused
 from ccpr.targets.target_session import TargetSession, TaskLogin, TaskSession
@@ -187,7 +188,7 @@ class Staging:
         self._shared = shared
         self._counted = tuple(Counted(stage.columns) for stage in self._stages)
 
-    def fill(self, parts: Iterable[Rows]) -> Staged:
+    def fill(self, parts: Iterable[DeltaPart]) -> Staged:
         """Make the tables and send the rows, in a transaction of their own. Raises what `parts` and
         `LoadingConnection.load` raise."""
         with self._session.transaction():
@@ -285,7 +286,7 @@ class StagedTable:
     table_id: int
     subject: str
 
-    def stage(self, pieces: Sequence[TaskRows]) -> Iterator[Staged]:
+    def stage(self, pieces: Sequence[SplitRows]) -> Iterator[Staged]:
         """In a task: stage some pieces of the change in tables of this attempt alone, which the next session drops if
         nobody merges them."""
         with self.login.session(self.subject) as session:

@@ -142,10 +142,10 @@ class TaskSession:
 
     def run(self, statement: str, arguments: Sequence[object] | None = None) -> int:
         """Run one statement. Returns how many rows it changed."""
-        return _changed(self.raw, statement, arguments)
+        return self.raw.changed(statement, arguments)
 
     def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
-        return _rows(self.raw, statement, arguments)
+        return self.raw.rows(statement, arguments)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -283,10 +283,10 @@ class TargetSession:
 
     def run(self, statement: str, arguments: Sequence[object] | None = None) -> int:
         """Run one statement. Returns how many rows it changed."""
-        return _changed(self.raw, statement, arguments)
+        return self.raw.changed(statement, arguments)
 
     def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
-        return _rows(self.raw, statement, arguments)
+        return self.raw.rows(statement, arguments)
 
     def define(self, statement: str) -> None:
         """Run a statement that makes, changes, renames or drops tables, as a transaction of its own. MatrixOne renames
@@ -351,17 +351,6 @@ class TargetSession:
             raise TargetUnavailable(f"the session cannot continue ({error!s:.200})", subject=subject) from error
         except pymysql.err.MySQLError as error:
             raise typed_error(error, subject) from error
-
-
-def _changed(connection: LoadingConnection, statement: str, arguments: Sequence[object] | None) -> int:
-    with connection.cursor() as cursor:
-        return cursor.execute(statement, arguments)
-
-
-def _rows(connection: LoadingConnection, statement: str, arguments: Sequence[object] | None) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, arguments)
-        return list(cursor.fetchall())
 
 
 def _typed(error: exc.DBAPIError, subject: str) -> CcprError:

@@ -122,7 +122,7 @@ def check_interface(session: "Session") -> None:
     except _ANSWERED:
         pass  # that there is no such snapshot, or no right to ask, is an answer
     try:
-        session.read(upstream_sql.probe_logical_id())
+        session.read(upstream_sql.PROBE_LOGICAL_ID)
     except (StatementUnknown, StatementFailed) as error:
         if isinstance(error, StatementUnknown) or "rel_logical_id" in error.text:
             raise _too_old(session, "mo_tables.rel_logical_id", error) from error
@@ -137,20 +137,20 @@ def probe(session: "Session", known: Capabilities | None = None) -> Capabilities
     known or the others have other answers. Raises Transient errors only.
     """
     known = known or Capabilities()
-    version = (_cell(session, upstream_sql.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION] or None
-    zero_dates = _cell(session, upstream_sql.probe_zero_date()) == _ZERO_DATE
+    version = (_cell(session, upstream_sql.SERVER_VERSION) or b"").decode(errors="replace")[:_LONGEST_VERSION] or None
+    zero_dates = _cell(session, upstream_sql.PROBE_ZERO_DATE) == _ZERO_DATE
     if None not in (known.flush, known.relay, known.checksums) and (version, zero_dates) == (
         known.version,
         known.zero_dates,
     ):
         return known
-    is_relay = _cell(session, upstream_sql.server_kind()) == _RELAY
+    is_relay = _cell(session, upstream_sql.SERVER_KIND) == _RELAY
     flush, checksums = _may_flush(session), _gives_checksums(session)
     return replace(known, version=version, zero_dates=zero_dates, flush=flush, relay=is_relay, checksums=checksums)
 
 
 def _too_old(session: "Session", missing: str, error: UpstreamError) -> UpstreamTooOld:
-    version = (_cell(session, upstream_sql.server_version()) or b"").decode(errors="replace")[:_LONGEST_VERSION]
+    version = (_cell(session, upstream_sql.SERVER_VERSION) or b"").decode(errors="replace")[:_LONGEST_VERSION]
     return UpstreamTooOld(
         f"this MatrixOne lacks the replication interface: it does not know {missing}",
         subject=f"upstream {session.endpoint.masked()}" + (f", which calls itself {version}" if version else ""),
@@ -162,7 +162,7 @@ def _too_old(session: "Session", missing: str, error: UpstreamError) -> Upstream
 def _may_flush(session: "Session") -> bool:
     """The privilege is checked before the words; the last of these is wrong, so that nothing is flushed."""
     try:
-        session.read(upstream_sql.probe_flush())
+        session.read(upstream_sql.PROBE_FLUSH)
     except (NotPermitted, StatementUnknown):
         return False
     except (StatementFailed, TableMissing, DatabaseMissing):

@@ -52,18 +52,18 @@ class DatabaseTables:
 
 def server_version(session: Session) -> str | None:
     """The server's version text, e.g. ``8.0.30-MatrixOne-v3.0.0``."""
-    return _word(session, upstream_sql.server_version())
+    return _word(session, upstream_sql.SERVER_VERSION)
 
 
 def current_role(session: Session) -> str | None:
     """The current role of the login."""
-    return _word(session, upstream_sql.current_role())
+    return _word(session, upstream_sql.CURRENT_ROLE)
 
 
 def read_clock(session: Session, clock: Callable[[], float]) -> ClockReading | None:
     """The upstream's clock compared with ours (`clock`, seconds since 1970)."""
     before = clock()
-    found = _word(session, upstream_sql.server_time())
+    found = _word(session, upstream_sql.SERVER_TIME)
     after = clock()
     try:
         theirs = None if found is None else datetime.fromisoformat(found).replace(tzinfo=UTC).timestamp()

@@ -145,7 +145,7 @@ def _own(session: Session, publisher: str | None) -> Publication | None:
     """None for a login of another account than sys where the server does not say which. Raises NotPermitted for a login
     that is not of the account that is named as the publisher."""
     try:
-        rows = session.read(upstream_sql.own_account()).rows
+        rows = session.read(upstream_sql.OWN_ACCOUNT).rows
     except (StatementUnknown, StatementFailed):
         if session.endpoint.account.lower() == SYS_ACCOUNT:
             raise
@@ -273,7 +273,7 @@ def _none(
 def _owners(session: Session, database: str) -> list[str] | None:
     """The names of the accounts that have such a database; None if that cannot be looked up."""
     owners = _probe(session, upstream_sql.select_owners(database))
-    accounts = _probe(session, upstream_sql.select_accounts())
+    accounts = _probe(session, upstream_sql.ALL_ACCOUNTS)
     if owners is None or accounts is None:
         return None
     names = {
@@ -426,7 +426,7 @@ def _check_internal_commands(session: Session, publication: Publication, databas
 
 def _check_role(session: Session) -> None:
     """CREATE SNAPSHOT needs the account's administrator role as the current role (docs/upstream.md 4.2)."""
-    answer = _probe(session, upstream_sql.current_role())
+    answer = _probe(session, upstream_sql.CURRENT_ROLE)
     if answer is None or len(answer.rows) != 1 or len(answer.rows[0]) != 1:
         return
     account, role = session.endpoint.account.lower(), text(answer.rows[0][0], "current role").lower()

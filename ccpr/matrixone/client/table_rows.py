@@ -77,7 +77,7 @@ def key_ranges(session: Session, table: Table, column: Column, snapshot: str, ro
 
 def _blocks(session: Session, statement: str, columns: Sequence[Column]) -> Iterator[AnswerColumns]:
     if any(column.type.oid == types.TIMESTAMP for column in columns):
-        session.query(upstream_sql.utc_session())
+        session.query(upstream_sql.UTC_SESSION)
     return session.stream(statement, longest=sys.maxsize)
 
 

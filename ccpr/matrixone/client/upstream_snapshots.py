@@ -192,7 +192,7 @@ def flush_everything(connect: Callable[[], Session], _enough: threading.Event) -
     `flush_tables` then."""
     try:
         with connect() as session:
-            session.read(upstream_sql.checkpoint())
+            session.read(upstream_sql.CHECKPOINT)
     except (NotPermitted, StatementFailed, StatementUnknown, Transient) as error:
         _log.info("no checkpoint: %s", error)
         return False

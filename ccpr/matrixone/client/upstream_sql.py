@@ -174,9 +174,7 @@ def flush(table_id: int) -> str:
     return f"SELECT mo_ctl('dn','flush','{table_id:d}')"
 
 
-def checkpoint() -> str:
-    """Flushes all tables of the cluster."""
-    return "SELECT mo_ctl('dn','checkpoint','')"
+CHECKPOINT = "SELECT mo_ctl('dn','checkpoint','')"  # flushes all tables of the cluster
 
 
 # -- the rows of the login's own database
@@ -221,9 +219,7 @@ def _at(database: str, table: str, snapshot: str) -> str:
     return f"{identifier(database)}.{identifier(table)} {{SNAPSHOT = {shown}}}"
 
 
-def utc_session() -> str:
-    """From now on the session prints timestamps in UTC."""
-    return "SET time_zone = '+00:00'"
+UTC_SESSION = "SET time_zone = '+00:00'"  # from now on the session prints timestamps in UTC
 
 
 # -- the database at a snapshot
@@ -252,8 +248,7 @@ def show_create_table(database: str, table: str, snapshot: str) -> str:
     return f"SHOW CREATE TABLE {identifier(database)}.{identifier(table)} {{snapshot = {string(snapshot)}}}"
 
 
-def own_account() -> str:
-    return "SELECT current_account_name(), current_account_id()"
+OWN_ACCOUNT = "SELECT current_account_name(), current_account_id()"
 
 
 def indexes(table_id: int, publisher: str, publication: str, snapshot: str) -> str:
@@ -384,8 +379,7 @@ def select_account(name: str) -> str:
     return f"SELECT account_id FROM mo_catalog.mo_account WHERE account_name = {string(name.lower())}"
 
 
-def select_accounts() -> str:
-    return "SELECT account_id, account_name FROM mo_catalog.mo_account"
+ALL_ACCOUNTS = "SELECT account_id, account_name FROM mo_catalog.mo_account"
 
 
 def select_owners(database: str) -> str:
@@ -408,31 +402,20 @@ def show_coverage(publication: str) -> str:
     return f"SHOW PUBLICATION COVERAGE {identifier(stored_word(publication, 'publication'))}"
 
 
-def server_version() -> str:
-    return "SELECT version()"
+SERVER_VERSION = "SELECT version()"
 
+SERVER_KIND = "SELECT @@version_comment"
 
-def server_kind() -> str:
-    return "SELECT @@version_comment"
+SERVER_TIME = "SELECT utc_timestamp()"
 
-
-def server_time() -> str:
-    return "SELECT utc_timestamp()"
-
-
-def current_role() -> str:
-    return "SELECT current_role_name()"
+CURRENT_ROLE = "SELECT current_role_name()"
 
 
 # -- probes: what the answer, or the error, says of the upstream
 
+PROBE_LOGICAL_ID = "SELECT rel_logical_id FROM mo_catalog.mo_tables LIMIT 1"
 
-def probe_logical_id() -> str:
-    return "SELECT rel_logical_id FROM mo_catalog.mo_tables LIMIT 1"
-
-
-def probe_zero_date() -> str:
-    return "SELECT DATE('0000-00-00')"
+PROBE_ZERO_DATE = "SELECT DATE('0000-00-00')"
 
 
 def probe_checksum() -> str:
@@ -440,9 +423,7 @@ def probe_checksum() -> str:
     return checksum_tables(0, "mo_catalog", None)
 
 
-def probe_flush() -> str:
-    """An error in any case: there is no table of that name."""
-    return "SELECT mo_ctl('dn','flush','ccpr')"
+PROBE_FLUSH = "SELECT mo_ctl('dn','flush','ccpr')"  # an error in any case: there is no table of that name
 
 
 # -- for messages: what an admin of the publishing account has to run; never sent

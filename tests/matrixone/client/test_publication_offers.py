@@ -211,7 +211,7 @@ class Speaking:
         self._role = role
 
     def read(self, sql: str) -> Answer:
-        if sql != upstream_sql.current_role():
+        if sql != upstream_sql.CURRENT_ROLE:
             raise StatementUnknown("unknown", subject=sql)
         return Answer(("current_role_name()",), (253,), [(self._role,)])
 
