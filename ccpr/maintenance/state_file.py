@@ -27,7 +27,9 @@ from ccpr.mirror.head import Identity
 from ccpr.mirror.kept_points import HOLD_NAME
 from ccpr.mirror.layout import (
     DIGEST,
+    KEPT,
     MANIFEST,
+    POINT,
     lsn_of_point,
     object_path,
     revision_of_kept,
@@ -211,9 +213,7 @@ def import_state(
 _OBJECT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{5}"
 _LEDGER = re.compile(rf"ledger/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
 _DEFINITIONS = re.compile(rf"definitions/[0-9]{{1,19}}-[0-9]{{1,19}}-{DIGEST}\.json")
-_POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
-_KEPT = re.compile(rf"kept/([0-9]{{12,19}})-{DIGEST}\.json")
-_FILES = (_KEPT, MANIFEST, _LEDGER, _DEFINITIONS, _POINT)
+_FILES = (KEPT, MANIFEST, _LEDGER, _DEFINITIONS, POINT)
 _GARBAGE = re.compile("|".join((rf"objects/{_OBJECT}", *(one.pattern for one in _FILES))))
 
 

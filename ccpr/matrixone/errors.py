@@ -9,6 +9,7 @@ input gets"; decision ends-are-confirmed.
 `ccpr explain CODE` and docs/reference/errors.md show the docstring of each class with a code as its meaning.
 """
 
+from functools import partial
 from typing import ClassVar
 
 
@@ -38,11 +39,7 @@ class CcprError(Exception):
         return f"{self.code}: {self.message} [{self.subject}] {self.remedy}"
 
     def __reduce__(self):  # errors are pickled between processes (Spark workers, Dagster steps) with all their fields
-        return _rebuild, (type(self), self.message, self.subject, self.remedy)
-
-
-def _rebuild(kind: type[CcprError], message: str, subject: str, remedy: str) -> CcprError:
-    return kind(message, subject=subject, remedy=remedy)
+        return partial(type(self), subject=self.subject, remedy=self.remedy), (self.message,)
 
 
 class Transient(CcprError):

@@ -48,9 +48,9 @@ LEDGER_SCHEMA = pa.schema(
 SUMS_SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("sums", pa.binary(), nullable=False)])
 DIGEST = "[0-9a-f]{16}"
 _DIGEST_IN_NAME = re.compile(rf".*-({DIGEST})\.(?:arrow|json)")
-_KEPT = re.compile(rf"kept/([0-9]{{12,19}})-{DIGEST}\.json")
+KEPT = re.compile(rf"kept/([0-9]{{12,19}})-{DIGEST}\.json")
 MANIFEST = re.compile(rf"manifests/([0-9]{{1,20}})/[0-9]{{1,19}}-[0-9]{{1,19}}(?:-{DIGEST})?\.arrow")
-_POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
+POINT = re.compile(rf"points/([0-9]{{12,19}})(?:-{DIGEST})?\.json")
 
 
 def digest_of(content: bytes | memoryview | pa.Buffer) -> str:
@@ -105,11 +105,11 @@ def copy_path(epoch: str) -> str:
 
 def revision_of_kept(name: str) -> int | None:
     """The revision in the path of a file of kept points; None for any other path, 0 where there is none yet."""
-    found = _KEPT.fullmatch(name)
+    found = KEPT.fullmatch(name)
     return int(found[1]) if found else (0 if name == "" else None)
 
 
 def lsn_of_point(name: str) -> int | None:
     """The lsn in the path of a point's file; None for any other path."""
-    found = _POINT.fullmatch(name)
+    found = POINT.fullmatch(name)
     return int(found[1]) if found else None

@@ -162,10 +162,6 @@ def _decimal(message: ProtobufMessage, kind: int) -> Decimal:
     return Decimal(unscaled).scaleb(-decimal.number(3), _EXACT)
 
 
-def _date(message: ProtobufMessage, kind: int) -> date:
-    return date.fromordinal(_EPOCH.toordinal() + message.signed(kind))
-
-
 def _datetime(message: ProtobufMessage, kind: int) -> datetime:
     return _EPOCH + timedelta(microseconds=message.signed(kind))
 
@@ -177,7 +173,7 @@ _LITERALS: Mapping[int, Callable[[ProtobufMessage, int], Any]] = MappingProxyTyp
         12: lambda message, kind: message.raw(kind).decode(),
         13: ProtobufMessage.raw,
         14: _datetime,
-        16: _date,
+        16: lambda message, kind: date.fromordinal(_EPOCH.toordinal() + message.signed(kind)),
         24: _decimal,
         27: lambda message, kind: _datetime(message, kind).replace(tzinfo=UTC),
         29: lambda message, kind: None,

@@ -180,11 +180,8 @@ def part_key(split: DeltaSplit) -> str:
     }
     if split.left_out_after:
         value["left out"] = sorted([key.hex(), rows.tolist()] for key, rows in split.left_out_after.items())
-    return _VERSION + _digest(json.dumps(value, ensure_ascii=False, sort_keys=True))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return _VERSION + hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 def _time(at: Timestamp) -> list[int]:

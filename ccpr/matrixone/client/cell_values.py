@@ -205,16 +205,8 @@ def _list(items: pa.DataType, wider: pa.DataType | None = None) -> Decoder:
     return decode
 
 
-def _text(cells: pa.BinaryArray, column: Column) -> pa.Array:
-    return readable_text(cells)
-
-
-def _flags(cells: pa.BinaryArray, column: Column) -> pa.Array:
-    return _ascii(cells).cast(pa.bool_())
-
-
 _DECODERS: dict[int, Decoder] = {
-    types.BOOL: _flags,
+    types.BOOL: lambda cells, column: _ascii(cells).cast(pa.bool_()),
     types.BIT: _bits,
     types.INT8: _parsed(pa.int8()),
     types.INT16: _parsed(pa.int16()),
@@ -228,7 +220,10 @@ _DECODERS: dict[int, Decoder] = {
     types.TIME: _time,
     **dict.fromkeys((types.DATETIME, types.TIMESTAMP), _moment),
     types.YEAR: _parsed(pa.int16()),
-    **dict.fromkeys((types.JSON, types.UUID, types.ENUM, *types.GEOMETRY_TYPES, *types.TEXT_TYPES), _text),
+    **dict.fromkeys(
+        (types.JSON, types.UUID, types.ENUM, *types.GEOMETRY_TYPES, *types.TEXT_TYPES),
+        lambda cells, column: readable_text(cells),
+    ),
     **dict.fromkeys(types.BINARY_TYPES, lambda cells, column: cells),
     **dict.fromkeys((types.VECF32, types.VECBF16, types.VECF16), _list(pa.float32())),
     types.VECF64: _list(pa.float64()),

@@ -3,6 +3,7 @@
 `ccpr.matrixone.client.classification` finds the class of an error that the server or the client library reports.
 """
 
+from functools import partial
 from typing import Any, ClassVar
 
 from ccpr.matrixone.errors import CcprError, Refused, Terminal, Transient, Unknown
@@ -28,13 +29,8 @@ class UpstreamError(CcprError):
         self.text = text
 
     def __reduce__(self) -> tuple[Any, Any]:
-        return _rebuild, (type(self), self.message, self.subject, self.remedy, self.number, self.text)
-
-
-def _rebuild(
-    kind: type[UpstreamError], message: str, subject: str, remedy: str, number: int, text: str
-) -> UpstreamError:
-    return kind(message, subject=subject, remedy=remedy, number=number, text=text)
+        fields = {"subject": self.subject, "remedy": self.remedy, "number": self.number, "text": self.text}
+        return partial(type(self), **fields), (self.message,)
 
 
 # -- trying again may help

@@ -193,10 +193,6 @@ def _set(vector: Vector, column: Column, subject: str) -> pa.Array:
     return pc.binary_join(sets, ",")
 
 
-def _text(vector: Vector, column: Column, subject: str) -> pa.Array:
-    return readable_text(varlena_array(vector, subject))
-
-
 def _geometry(vector: Vector, column: Column, subject: str) -> pa.Array:
     return geometry_text(varlena_array(vector, subject), f"column {column.name}, {subject}")
 
@@ -292,7 +288,7 @@ _CONVERTERS: dict[int, Converter] = {
     types.VECINT8: _vectors("i1", pa.int8()),
     types.VECUINT8: _vectors("u1", pa.int16(), lambda stored: stored.astype("<i2")),
     **dict.fromkeys(types.GEOMETRY_TYPES, _geometry),
-    **dict.fromkeys(types.TEXT_TYPES, _text),
+    **dict.fromkeys(types.TEXT_TYPES, lambda vector, _, subject: readable_text(varlena_array(vector, subject))),
     **dict.fromkeys(types.BINARY_TYPES, lambda vector, _, subject: varlena_array(vector, subject)),
 }
 

@@ -218,7 +218,8 @@ _IN_NAMES = {letter: f"\\{letter}" for letter in " :=#!"}
 
 def properties_text(config: Mapping[str, str]) -> str:
     """The settings as Java reads them from a file, sorted by name."""
-    return "".join(f"{_name(name)}={_value(value)}\n" for name, value in sorted(config.items()))
+    in_names = str.maketrans(_ESCAPES | _IN_NAMES)
+    return "".join(f"{name.translate(in_names)}={_value(value)}\n" for name, value in sorted(config.items()))
 
 
 @contextmanager
@@ -239,10 +240,6 @@ def submitted_by_file(config: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[_SUBMIT]
             else:
                 os.environ[_SUBMIT] = before
-
-
-def _name(text: str) -> str:
-    return text.translate(str.maketrans(_ESCAPES | _IN_NAMES))
 
 
 def _value(text: str) -> str:

@@ -260,13 +260,10 @@ def rowid_filters(rowids: Sequence[np.ndarray]) -> list[bytes]:
     filters: list[list[bytes]] = []
     for number, size in (_OBJECT_PREFIX, _BLOCK_PREFIX):
         prefix = bytes((number,))
-        filters.append([prefix + entry for entry in plain_filters([_prefix_hashes(block, size) for block in rowids])])
+        hashes = [fixed_hashes(np.ascontiguousarray(block[:, :size])) for block in rowids]
+        filters.append([prefix + entry for entry in plain_filters(hashes)])
     filters.append(plain_filters([fixed_hashes(block) for block in rowids]))
     return [_LENGTHS.pack(*map(len, three)) + b"".join(three) for three in zip(*filters, strict=True)]
-
-
-def _prefix_hashes(rowids: np.ndarray, size: int) -> np.ndarray:
-    return fixed_hashes(np.ascontiguousarray(rowids[:, :size]))
 
 
 def fixed_hashes(values: np.ndarray) -> np.ndarray:

@@ -127,7 +127,9 @@ def write_data(
     seqnums.extend(range(following, following + len(special)))
     kinds.extend(special)
     for block in blocks:
-        _check_columns(table.columns, block, subject)
+        if block.num_columns != len(table.columns):
+            message = f"{block.num_columns} columns where {len(table.columns)} are stored"
+            raise NotWritable(message, subject=subject)
 
     unique = None if primary_key is None else key_place
     stored, hashes = _table_columns(table.columns, blocks, sorted_by=sorted_by, unique=unique, wkb=wkb, subject=subject)
@@ -315,11 +317,6 @@ def _check_blocks(blocks: Sequence[pa.RecordBatch], appendable: bool, subject: s
     if any(size != BLOCK_ROWS for size in sizes[:-1]) or any(not 0 < size <= BLOCK_ROWS for size in sizes[-1:]):
         message = f"blocks of {sizes[:5]} rows; each has {BLOCK_ROWS}, the last one at least one"
         raise NotWritable(message, subject=subject)
-
-
-def _check_columns(columns: Sequence[Column], block: pa.RecordBatch, subject: str) -> None:
-    if block.num_columns != len(columns):
-        raise NotWritable(f"{block.num_columns} columns where {len(columns)} are stored", subject=subject)
 
 
 def _key_hashes(column: EncodedColumn, subject: str) -> np.ndarray:

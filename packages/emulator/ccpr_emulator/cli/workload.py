@@ -70,7 +70,7 @@ def run(
             with connected(endpoint, password) as connection:
                 prepare(connection, database, publication=PUBLICATION if publish else "")
             known.keep(record)
-        player = Player(endpoint, password, known, record, rate, stop, _ignore if as_json else _report)
+        player = Player(endpoint, password, known, record, rate, stop, (lambda done: None) if as_json else _report)
         done = player.run()
         result = {**_figures(done), "steps_there": player.record.acknowledged, "record": str(record)}
     if as_json:
@@ -198,10 +198,6 @@ def _line(done: "Played") -> str:
 def _report(done: "Played") -> None:
     if sys.stdout.isatty():
         print(f"\r{_line(done)}   ", end="", flush=True)
-
-
-def _ignore(done: "Played") -> None:
-    pass
 
 
 def _show(found: "Comparison") -> None:

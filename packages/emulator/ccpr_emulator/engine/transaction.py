@@ -477,11 +477,8 @@ def unique_keys(entry: TableEntry) -> list[tuple[str, Callable[[pa.Table], pa.Ar
         for index in definition.indexes
         if index.unique
     ]
-    return [("PRIMARY", partial(_column, name=definition.key.name)), *unique] if definition.primary_key else unique
-
-
-def _column(rows: pa.Table, *, name: str) -> pa.Array:
-    return rows.column(name)
+    primary = ("PRIMARY", lambda rows: rows.column(definition.key.name))
+    return [primary, *unique] if definition.primary_key else unique
 
 
 def _indexed(rows: pa.Table, *, definition: Definition, index: Index, hidden: Definition) -> pa.Array:

@@ -67,7 +67,7 @@ def parse(kind: str, tokens: Tokens, context: Context) -> Act:
             return view_or_sequence(kind, tokens, context)
         case "truncate":
             tokens.accept("table")
-            return partial(_truncate, storage, table_name(tokens, database), account)
+            return partial(storage.truncate, *table_name(tokens, database), account=account)
         case "rename":
             tokens.expect("table")
             return all_of(list_of(tokens, lambda: rename_table(tokens, storage, account, database)))
@@ -104,10 +104,6 @@ def _create_or_drop(kind: str, tokens: Tokens, context: Context) -> Act:
         skip_options(tokens)
     act = storage.create_database if kind == "create_database" else storage.drop_database
     return partial(tolerated, tolerant, verb, act, name, account=account)
-
-
-def _truncate(storage: Storage, names: tuple[str, str], account: str) -> None:
-    storage.truncate(*names, account=account)
 
 
 _ADMITTING_ALL = "only sys account and authorized normal accounts can publish to all accounts"
