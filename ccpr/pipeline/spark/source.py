@@ -29,8 +29,7 @@ from ccpr.matrixone.schema import DEFAULT_READING
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.table_read import TASK_BYTES, TableRead, plan_read, reading_of
 from ccpr.pipeline.spark.read import read_share
-from ccpr.pipeline.spark.tasks import spark_schema
-from ccpr.pipeline.spark.worker import configure_worker
+from ccpr.pipeline.spark.tasks import configure_worker, spark_schema
 
 _TRUTH = {"true": True, "false": False}
 _OPTIONS = frozenset(("mirror", "path", "table", "at", "columns", "hidden", "invalid_text", "zero_dates", "task_bytes"))

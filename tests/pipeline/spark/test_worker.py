@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.pipeline.spark.worker import configure_worker
+from ccpr.pipeline.spark.tasks import configure_worker
 from tests.support.descriptors import descriptors
 
 pytestmark = pytest.mark.integration

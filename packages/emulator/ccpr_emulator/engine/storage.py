@@ -34,7 +34,6 @@ from ccpr_emulator.engine.databases import SYS
 from ccpr_emulator.engine.entries import TableEntry
 from ccpr_emulator.engine.object_files import OBJECT_ROWS
 from ccpr_emulator.engine.partitioned_tables import PartitionedTables
-from ccpr_emulator.engine.relations import Relations
 from ccpr_emulator.engine.stored_table import ALIVE, MergeConflict, StoredObject
 from ccpr_emulator.engine.transaction import CreateAt, Transaction
 
@@ -74,7 +73,7 @@ class Merge:
             self.entry.stored.merge(self.entry.definition, self.sources, self.started, tick, by_cn=self.by_cn)
 
 
-class Storage(PartitionedTables, AlteredTables, Relations):
+class Storage(PartitionedTables, AlteredTables):
     """The rows, objects and snapshots of an upstream's tables.
 
     Parameters
