@@ -22,7 +22,7 @@ TINY = {
     "engines": ("--rounds", "1", "--no-cold", "--largest", "6 kB"),
     "get_object": ("--rounds", "1", "--mb", "8"),
     "idle": ("--subscriptions", "1", "--rounds", "1"),
-    "lake": ("--rounds", "1", "--rows", "5000", "--no-spark"),
+    "lake": ("--rounds", "1", "--rows", "5000", "--tables", "2", "--no-spark"),
     "large_object": ("--mb", "8"),
     "latency": ("--commits", "2", "--runs", "1"),
     "logical": ("--rows", "2000"),
