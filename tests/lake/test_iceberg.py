@@ -25,6 +25,8 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.retention.retention import Retention
 from tests.support.iceberg_published import IcebergPublished, jvm, marks
+from tests.support.lake_engines import Query, spark_reads
+from tests.support.lake_readers import assert_same_rows, truth
 from tests.support.lakes import DyingStore, Killed, source
 
 pytestmark = pytest.mark.slow
@@ -52,6 +54,25 @@ def test_pyiceberg_gives_the_rows_of_every_point(
     (keyed,) = (found for (name, _), found in iceberg.snapshots().items() if name == "shop.keyed")
     said = [(marks(one)["ccpr.point"], int(marks(one)["ccpr.at"])) for one in keyed]
     assert said == [(str(one.lsn), one.at.physical) for one in points if str(one.lsn) in dict(said)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", [2, 3])
+def test_spark_gives_the_rows_of_every_point(iceberg: IcebergPublished, points: list[Point], version: int) -> None:
+    iceberg = replace(iceberg, version=version)
+    for point in points:
+        iceberg.publish(point)
+    there = {(metadata.split("/")[-3], marks(one)["ccpr.version"]): Query(metadata, one.snapshot_id, iceberg=True)
+             for (_, metadata), found in iceberg.snapshots().items() for one in found}  # fmt: skip
+    wanted = [
+        (point, name, there[folder, str(shown)])
+        for point in points
+        for name, (folder, shown) in iceberg.shown[point.lsn].items()
+        if (folder, str(shown)) in there
+    ]
+    assert len(wanted) > 2 * len(points)
+    for (point, name, _), rows in zip(wanted, spark_reads([one for _, _, one in wanted]), strict=True):
+        assert_same_rows(rows, truth(iceberg.mirror, point, name), f"Spark: {name} at lsn {point.lsn}")
 
 
 def test_a_session_of_spark_in_the_process_does_not_change_what_java_said(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from ccpr.base.maven import Jar, NoJar
+from ccpr.lake.iceberg_jvm import find_jars
 
 # The extension is a wheel for this release of DuckDB only; the project's own DuckDB is another.
 DUCKDB = ("duckdb==1.5.5", "duckdb-extension-delta==1.5.5")
@@ -36,12 +37,14 @@ class Query:
     ----------
     sql : selects from `t`, the table at a version.
     changes : Spark alone: `t` is what the version changed, as the change data feed has it.
+    iceberg : Spark alone: the URI is that of an Iceberg table's metadata, the version a snapshot's id.
     """
 
     uri: str
     version: int
     sql: str = "SELECT * FROM t"
     changes: bool = False
+    iceberg: bool = False
 
 
 class NotRead(AssertionError):
@@ -55,7 +58,8 @@ def duckdb_reads(queries: Sequence[Query]) -> list[pa.Table]:
 
 def spark_reads(queries: Sequence[Query]) -> list[pa.Table]:
     """Raises NotRead. Skips the test if the jars cannot be had."""
-    return _run("tests.support.lake_spark", queries, {"LAKE_JARS": ",".join(map(str, delta_jars()))})
+    jars = [*delta_jars(), *(find_jars(s3=False) if any(query.iceberg for query in queries) else ())]
+    return _run("tests.support.lake_spark", queries, {"LAKE_JARS": ",".join(map(str, jars))})
 
 
 def _run(module: str, queries: Sequence[Query], environment: Mapping[str, str]) -> list[pa.Table]:

@@ -36,7 +36,8 @@ def main(folder: Path) -> None:
         version = query["version"]
         options = {"readChangeFeed": True, "startingVersion": version, "endingVersion": version}
         chosen = options if query["changes"] else {"versionAsOf": version}
-        spark.read.format("delta").options(**chosen).load(query["uri"]).createOrReplaceTempView("t")
+        form = "iceberg" if query["iceberg"] else "delta"
+        spark.read.format(form).options(**chosen).load(query["uri"]).createOrReplaceTempView("t")
         table = spark.sql(query["sql"]).toArrow()
         with pa.ipc.new_file(folder / f"{number}.arrow", table.schema) as file:
             file.write_table(table)
