@@ -21,10 +21,16 @@ _NOT_TAKEN = exp.Command, exp.UDTF, exp.Parameter, exp.Into, exp.Lock, exp.Place
 
 @dataclass(frozen=True, slots=True)
 class CatalogQuery:
-    """`tables` are the names of the tables of `information_schema` that `sql` reads, in lower case."""
+    """
+    Attributes
+    ----------
+    tables : the names of the tables of `information_schema` that `sql` reads, in lower case.
+    names : of the columns of the result, as MySQL says them; empty where `sql` says it.
+    """
 
     sql: str
     tables: frozenset[str]
+    names: tuple[str, ...]
 
 
 def catalog_query(text: StatementText, database: str, constant: Constant) -> CatalogQuery | None:
@@ -61,7 +67,9 @@ def catalog_query(text: StatementText, database: str, constant: Constant) -> Cat
         for select in list(tree.find_all(exp.Select)):
             _say_whose(select)
             _without_having(select)
-        return CatalogQuery(tree.sql(dialect="duckdb", identify=True), frozenset(tables))
+        listed = zip(tree.selects, text.names, strict=False)
+        names = tuple("" if isinstance(one, exp.Alias) else name for one, name in listed)
+        return CatalogQuery(tree.sql(dialect="duckdb", identify=True), frozenset(tables), names)
     except (_NotTaken, SqlglotError, RecursionError):
         return None
 

@@ -8,18 +8,29 @@ from sqlglot import exp
 
 from ccpr.mysql.expression_rules import Expressions, Rules, rule
 from ccpr.mysql.statement_text import TEXT_MARK, refused
-from ccpr.mysql.terms import Term, made, moment_literal, text_sql
+from ccpr.mysql.terms import Term, made, moment_literal, scaled, text_sql, whole_number
 from ccpr.mysql.value_kinds import DATE, INT, TEXT, WHOLE, ValueKind
 
 _PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _CLOCK = ("HOUR", "MINUTE", "SECOND")
 _UNITS = ("DAY", "WEEK", "MONTH", "YEAR", "QUARTER", *_CLOCK)
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 # What `%…` of DATE_FORMAT is in strftime's patterns.
 _FORMATS = {
     **dict.fromkeys("YymdHSjfIp", ""),
     **{"a": "%a", "b": "%b", "c": "%-m", "e": "%-d", "h": "%I", "i": "%M", "k": "%-H", "l": "%-I", "M": "%B"},
-    **{"r": "%I:%M:%S %p", "s": "%S", "T": "%H:%M:%S", "W": "%A", "w": "%w"},
+    **{"r": "%I:%M:%S %p", "s": "%S", "T": "%H:%M:%S", "W": "%A", "w": "%w", "U": "%U", "v": "%V", "x": "%G"},
 }
+# What STR_TO_DATE reads: a pattern of the text, and strptime's. MySQL takes other texts, too.
+_READ = {
+    "Y": (r"\d{4}", "%Y"),
+    "m": (r"\d\d?", "%m"),
+    "d": (r"\d\d?", "%d"),
+    "H": (r"\d\d?", "%H"),
+    "i": (r"\d\d?", "%M"),
+}
+_READ |= {"s": (r"\d\d?", "%S"), "S": (r"\d\d?", "%S"), "f": (r"\d{6}", "%f"), "T": (r"\d\d:\d\d:\d\d", "%H:%M:%S")}
+_SUNDAY = "%X%V %W"  # as Metabase writes the first day of a week
 
 
 def _part(rules: Expressions, node: exp.Func) -> Term:
@@ -108,6 +119,92 @@ def _strftime(found: Term, pattern: str) -> Term:
     return made(f"strftime(CAST({found.sql} AS TIMESTAMP), {text_sql(pattern)})", TEXT, found)
 
 
+def _read(rules: Expressions, node: exp.StrToDate) -> Term:
+    """STR_TO_DATE of a text in the very form of the format."""
+    found = rules.text(node.this, "STR_TO_DATE")
+    written = rules.text_value(node.args.get("format"), "a format of STR_TO_DATE")
+    if written == _SUNDAY:
+        return made(f"ccpr_sunday({found.sql})", DATE, found)
+    pattern, form = "", ""
+    if "%" in re.sub("%.[^%\\d]", "", f"{written}."):  # it would depend on where a number ends
+        raise refused("a format of STR_TO_DATE with nothing between two numbers")
+    for escaped, plain in re.findall(r"%(.?)|([^%]+)", written, re.DOTALL):
+        if not plain and escaped not in _READ:
+            raise refused(f"%{escaped} in a format of STR_TO_DATE")
+        more = (re.escape(plain), plain) if plain else _READ[escaped]
+        pattern, form = pattern + more[0], form + more[1]
+    if not {"%Y", "%m", "%d"} <= set(re.findall("%.", form)):
+        raise refused("STR_TO_DATE of something else than a whole date")
+    is_date = not re.search("%[HMSf]", form)
+    sql = f"ccpr_read({found.sql}, {text_sql(pattern)}, {text_sql(form)})"
+    kind = DATE if is_date else ValueKind("datetime", 6 if "%f" in form else 0)
+    return made(f"CAST({sql} AS DATE)" if is_date else sql, kind, found)
+
+
+def _of_year(rules: Expressions, node: exp.Anonymous) -> Term:
+    """MAKEDATE."""
+    if len(node.expressions) != 2:
+        raise refused("MAKEDATE of something else than two numbers")
+    year, day = (_whole(rules, one, "MAKEDATE") for one in node.expressions)
+    return made(f"ccpr_day_of_year({year.sql}, {day.sql})", DATE, year, day)
+
+
+def _whole(rules: Expressions, node: exp.Expr, what: str) -> Term:
+    found = rules.value(node)
+    if found.kind.base not in WHOLE - {"truth"}:
+        raise refused(f"{what} of a {found.kind.base}")
+    return found
+
+
+def _week(rules: Expressions, node: exp.Week | exp.WeekOfYear | exp.Anonymous) -> Term:
+    """WEEK, WEEKOFYEAR, YEARWEEK."""
+    is_year = isinstance(node, exp.Anonymous)
+    this, *modes = node.expressions if is_year else (node.this, *filter(None, [node.args.get("mode")]))
+    mode = 3 if isinstance(node, exp.WeekOfYear) else whole_number(rules.value(modes[0]), "WEEK") if modes else 0
+    sql = _WEEKS.get((is_year, mode))
+    if sql is None or len(modes) > 1:
+        raise refused(f"WEEK or YEARWEEK in mode {mode}")
+    found = rules.moment(this, "WEEK")
+    return made(f"CAST({sql.format(f'CAST({found.sql} AS DATE)')} AS BIGINT)", INT, found)
+
+
+# By whether the year stands before, and the mode.
+_WEEKS = {(False, 0): "strftime({0}, '%U')", (False, 3): "week({0})", (True, 0): "ccpr_year_week({0})"}
+_WEEKS[False, 1] = "CASE WHEN isoyear({0}) < year({0}) THEN 0 WHEN isoyear({0}) > year({0}) THEN 53 ELSE week({0}) END"
+_WEEKS |= dict.fromkeys(((True, 1), (True, 3)), "yearweek({0})")
+
+
+def _seconds(rules: Expressions, node: exp.Anonymous) -> Term:
+    """UNIX_TIMESTAMP; the time zone is UTC."""
+    found = rules.moment(_only_argument(node), "UNIX_TIMESTAMP")
+    micros, digits = f"ccpr_seconds(epoch_us(CAST({found.sql} AS TIMESTAMP)))", found.kind.digits
+    if not digits:
+        return made(f"CAST({micros} // 1000000 AS BIGINT)", INT, found)
+    return made(scaled(f"({micros} // {10 ** (6 - digits)})", digits), ValueKind("decimal", digits), found)
+
+
+def _of_seconds(rules: Expressions, node: exp.UnixToTime) -> Term:
+    """FROM_UNIXTIME."""
+    found = _whole(rules, node.this, "FROM_UNIXTIME")
+    sql = f"make_timestamp(ccpr_seconds(CAST({found.sql} AS HUGEINT) * 1000000))"
+    return made(sql, ValueKind("datetime"), found)
+
+
+def _as_moment(rules: Expressions, node: exp.Timestamp) -> Term:
+    """TIMESTAMP(…)."""
+    found = rules.moment(node.this, "TIMESTAMP")
+    return made(f"CAST({found.sql} AS TIMESTAMP)", ValueKind("datetime", found.kind.digits), found)
+
+
+def _moved_by_days(rules: Expressions, node: exp.Anonymous) -> Term:
+    """ADDDATE, SUBDATE: of days, or of an INTERVAL."""
+    if len(node.expressions) != 2:
+        raise refused(f"{node.name.upper()} of something else than two values")
+    this, more = node.expressions
+    interval = more if isinstance(more, exp.Interval) else exp.Interval(this=more, unit=exp.var("DAY"))
+    return moved(rules, this, interval, "-" if node.name.upper() == "SUBDATE" else "+")
+
+
 def _days_between(rules: Expressions, node: exp.DateDiff) -> Term:
     if node.args.get("unit") is not None:
         raise refused("this TIMESTAMPDIFF")
@@ -120,11 +217,13 @@ def _units_between(rules: Expressions, node: exp.TimestampDiff) -> Term:
     if unit not in _UNITS:
         raise refused(f"TIMESTAMPDIFF in {unit:.30}")
     a, b = rules.moment(node.this, "TIMESTAMPDIFF"), rules.moment(node.expression, "TIMESTAMPDIFF")
-    sql = f"datesub('{unit.lower()}', CAST({b.sql} AS TIMESTAMP), CAST({a.sql} AS TIMESTAMP))"
+    sides = f"CAST({b.sql} AS TIMESTAMP), CAST({a.sql} AS TIMESTAMP)"
+    months = _MONTHS.get(unit)
+    sql = f"ccpr_cut(ccpr_months({sides}), {months})" if months else f"datesub('{unit.lower()}', {sides})"
     return made(f"CAST({sql} AS BIGINT)", INT, a, b)
 
 
-def _moved_by(rules: Expressions, node: exp.DateAdd | exp.DateSub) -> Term:
+def _moved_by(rules: Expressions, node: exp.DateAdd | exp.DateSub | exp.TimestampAdd) -> Term:
     interval = exp.Interval(this=node.expression, unit=node.args.get("unit"))
     return moved(rules, node.this, interval, "-" if isinstance(node, exp.DateSub) else "+")
 
@@ -155,7 +254,7 @@ def _moved_literal(value: date, unit: str, count: int) -> date | None:
         if unit in _CLOCK:
             at = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
             return at + timedelta(seconds=count * {"HOUR": 3600, "MINUTE": 60, "SECOND": 1}[unit])
-        months = value.year * 12 + value.month - 1 + count * {"MONTH": 1, "QUARTER": 3, "YEAR": 12}[unit]
+        months = value.year * 12 + value.month - 1 + count * _MONTHS[unit]
         year, month = divmod(months, 12)
         return value.replace(year=year, month=month + 1, day=min(value.day, monthrange(year, month + 1)[1]))
     except (ValueError, OverflowError):
@@ -192,5 +291,14 @@ DATE_RULES: Rules = {
     exp.Dayname: rule(_day_name, "this", only=True),
     exp.DateDiff: rule(_days_between, "date_part_boundary", "unit"),
     exp.TimestampDiff: rule(_units_between, "unit"),
-    **dict.fromkeys((exp.DateAdd, exp.DateSub), rule(_moved_by, "unit")),
+    **dict.fromkeys((exp.DateAdd, exp.DateSub, exp.TimestampAdd), rule(_moved_by, "unit")),
+    **dict.fromkeys(("ADDDATE", "SUBDATE"), rule(_moved_by_days)),
+    exp.StrToDate: rule(_read, "format"),
+    "MAKEDATE": rule(_of_year),
+    exp.Week: rule(_week, "mode"),
+    exp.WeekOfYear: rule(_week),
+    "YEARWEEK": rule(_week),
+    "UNIX_TIMESTAMP": rule(_seconds),
+    exp.UnixToTime: rule(_of_seconds, "this", only=True),
+    exp.Timestamp: rule(_as_moment, "this", only=True),
 }

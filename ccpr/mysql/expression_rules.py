@@ -27,10 +27,11 @@ from ccpr.mysql.terms import (
     shown,
     text_sql,
 )
-from ccpr.mysql.value_kinds import DATE, DOUBLE, EXACT, INT, NULL, NUMBERS, TEXT, TRUTH, UINT, WHOLE, ValueKind
+from ccpr.mysql.value_kinds import DATE, DOUBLE, EXACT, INT, NULL, NUMBERS, ROUNDED, TEXT, TRUTH, UINT, WHOLE, ValueKind
 
 MOST_INT = 2**63 - 1
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
+_WRITTEN_WHOLE = re.compile(r"0|-?[1-9]\d{0,14}")
 _PARTS = frozenset(("this", "expression", "expressions"))
 
 
@@ -96,6 +97,8 @@ class Expressions:
     def value(self, node: exp.Expr) -> Term:
         """One that is computed with: a quotient with all its digits, no value that is only shown."""
         found = exact(self.term(node))
+        if found.kind.name == ROUNDED:
+            raise refused("an expression of a DOUBLE that was rounded", "MySQL shows it with as many digits")
         if found.kind.base == "opaque":
             raise refused(f"an expression of a {found.kind.name} column", "its values are shown, not computed with")
         return found
@@ -143,6 +146,9 @@ class Expressions:
             return made(f"CAST({huge(found) if base in WHOLE else shown(found)} AS VARCHAR)", TEXT, found)
         if base == "date":
             return made(f"strftime({found.sql}, '%Y-%m-%d')", TEXT, found)
+        if base == "datetime":
+            form, digits = "%Y-%m-%d %H:%M:%S.%f", found.kind.digits
+            return made(f"left(strftime({found.sql}, '{form}'), {20 + digits if digits else 19})", TEXT, found)
         raise refused(f"{what} of a {base}")
 
     def moment(self, node: exp.Expr, what: str) -> Term:
@@ -232,6 +238,10 @@ class Expressions:
             return left.sql, right.sql
         if bases in ({"date", "text"}, {"datetime", "text"}):
             return written_moment(left).sql, written_moment(right).sql
+        if bases in ({"int", "text"}, {"uint", "text"}):
+            numbers = _written_whole(left), _written_whole(right)
+            if all(one.kind.base != "text" for one in numbers):
+                return plain(numbers[0]), plain(numbers[1])
         raise refused(f"{what} of {' and '.join(sorted(bases))}", "MySQL would convert one of them")
 
     def unified(self, terms: Sequence[Term], what: str) -> tuple[list[str], Term]:
@@ -245,6 +255,8 @@ class Expressions:
             sqls, kind = [huge(term, "BIGINT") for term in terms], INT
         elif bases == {"uint"}:
             kind = UINT
+        elif bases == {"uint", "int"} and all(_is_unsigned(term) for term in terms):
+            sqls, kind = [huge(term, "UBIGINT") for term in terms], UINT
         elif bases <= NUMBERS and "double" in bases:
             sqls, kind = [double(term) for term in terms], DOUBLE
         elif bases <= EXACT and "decimal" in bases:
@@ -278,6 +290,17 @@ def written_moment(term: Term) -> Term:
     raise refused("a date compared with text", "only with one written out: '2026-01-31' or '2026-01-31 09:30:00'")
 
 
+def _written_whole(term: Term) -> Term:
+    """A text beside a whole number, as one: MySQL compares doubles, which is the same for so many digits."""
+    if isinstance(term.value, str) and _WRITTEN_WHOLE.fullmatch(term.value):
+        return Term(term.value, INT, int(term.value))
+    return term
+
+
+def _is_unsigned(term: Term) -> bool:
+    return term.kind.base in ("uint", "null") or (isinstance(term.value, int) and term.value >= 0)
+
+
 def direction(node: exp.Ordered) -> str:
     """NULL is the smallest value of all, in MySQL."""
     return " DESC NULLS LAST" if node.args.get("desc") else " ASC NULLS FIRST"
@@ -285,6 +308,16 @@ def direction(node: exp.Ordered) -> str:
 
 def _variable(rules: Expressions, node: exp.Expr) -> Term:
     return rules.constant(f"@@{node.name.lower()}")
+
+
+def _now(rules: Expressions, node: exp.CurrentTimestamp | exp.Anonymous) -> Term:
+    """NOW(6) is a whole second, too."""
+    found = rules.constant("now()")
+    for digits in node.expressions if isinstance(node, exp.Anonymous) else filter(None, [node.this]):
+        if digits.name not in tuple("0123456"):
+            raise refused("NOW with something else than up to 6 digits")
+        found = replace(found, kind=replace(found.kind, digits=int(digits.name)))
+    return found
 
 
 VALUE_RULES: Rules = {
@@ -297,7 +330,8 @@ VALUE_RULES: Rules = {
     exp.CurrentVersion: rule(lambda rules, node: rules.constant("version()")),
     exp.CurrentUser: rule(lambda rules, node: rules.constant("user()")),
     exp.CurrentDate: rule(lambda rules, node: rules.constant("curdate()")),
-    exp.CurrentTimestamp: rule(lambda rules, node: rules.constant("now()")),
+    exp.CurrentTimestamp: rule(_now),
+    "NOW": rule(_now),
     exp.Subquery: rule(lambda rules, node: rules.scalar(node), "this", only=True),
     exp.Exists: rule(lambda rules, node: Term(f"EXISTS ({rules.rows_of(node.this)[0]})", TRUTH), "this", only=True),
 }

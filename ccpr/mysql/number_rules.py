@@ -22,8 +22,9 @@ from ccpr.mysql.terms import (
     units,
     whole_number,
 )
-from ccpr.mysql.value_kinds import DOUBLE, EXACT, INT, UINT, WHOLE, ValueKind
+from ccpr.mysql.value_kinds import DOUBLE, EXACT, INT, ROUNDED, UINT, WHOLE, ValueKind
 
+MOST_ROUNDED = 10
 _SIGNED = frozenset(("int", "truth"))
 
 
@@ -61,8 +62,11 @@ def _divided(rules: Expressions, node: exp.Div) -> Term:
 
 def _whole_quotient(rules: Expressions, node: exp.IntDiv) -> Term:
     left, right = rules.numbers(node)
-    if not {left.kind.base, right.kind.base} <= _SIGNED | {"decimal"}:
-        raise refused("DIV of something else than whole numbers with a sign and decimals")
+    bases = {left.kind.base, right.kind.base}
+    if bases <= WHOLE and "uint" in bases:
+        return made(f"CAST(ccpr_cut({huge(left)}, {huge(right)}) AS UBIGINT)", UINT, left, right)
+    if not bases <= _SIGNED | {"decimal"}:
+        raise refused(f"DIV of {' and '.join(sorted(bases))}")
     a, b = _in_same_units(left, right, max(left.digits, right.digits))
     return made(f"CAST(ccpr_cut({a}, {b}) AS BIGINT)", INT, left, right)
 
@@ -74,6 +78,9 @@ def _remainder(rules: Expressions, node: exp.Mod) -> Term:
         return made(f"({double(left)} % nullif({double(right)}, 0))", DOUBLE, left, right)
     if bases <= _SIGNED:
         return made(f"({huge(left, 'BIGINT')} % nullif({huge(right, 'BIGINT')}, 0))", INT, left, right)
+    if bases <= WHOLE:  # it has the sign of what is divided
+        kind, width = (UINT, "UBIGINT") if left.kind.base == "uint" else (INT, "BIGINT")
+        return made(f"CAST({huge(left)} % nullif({huge(right)}, 0) AS {width})", kind, left, right)
     if "decimal" not in bases or "uint" in bases or left.computed or right.computed:
         raise refused(f"MOD of {' and '.join(sorted(bases))}")
     digits = max(left.digits, right.digits)
@@ -116,7 +123,9 @@ def _absolute(rules: Expressions, node: exp.Abs) -> Term:
         return found
     if found.kind.base in WHOLE:
         return made(f"CAST(abs({huge(found)}) AS BIGINT)", INT, found)
-    if found.kind.base not in ("decimal", "double"):
+    if found.kind.base == "double":
+        return made(f"abs({double(found)})", DOUBLE, found)
+    if found.kind.base != "decimal":
         raise refused(f"ABS of a {found.kind.base}")
     return replace(found, sql=f"abs({found.sql})", value=None)
 
@@ -141,8 +150,12 @@ def _truncated(rules: Expressions, node: exp.Trunc) -> Term:
 def _to_digits(rules: Expressions, found: Term, node: exp.Expr, what: str) -> Term:
     place = node.args.get("decimals")
     digits = 0 if place is None else whole_number(rules.value(place), what)
-    if found.kind.base not in EXACT or digits < 0:
-        raise refused(f"{what} of a {found.kind.base}" if digits >= 0 else f"{what} to tens")
+    if digits < 0:
+        raise refused(f"{what} to tens")
+    if found.kind.base == "double":
+        return _rounded_double(found, f"ccpr_{what.lower()}_double({double(found)}, {digits})", digits)
+    if found.kind.base not in EXACT:
+        raise refused(f"{what} of a {found.kind.base}")
     if found.quotient is not None:
         if digits > found.kind.digits:
             raise refused("ROUND to more digits than a quotient has")
@@ -159,10 +172,18 @@ def _to_digits(rules: Expressions, found: Term, node: exp.Expr, what: str) -> Te
     return made(scaled(f"ccpr_cut({units(found)}, {10 ** (found.digits - digits)})", digits), kind, found)
 
 
+def _rounded_double(found: Term, sql: str, digits: int) -> Term:
+    if digits > MOST_ROUNDED:
+        raise refused(f"a DOUBLE with {digits} digits behind the point")
+    return made(f"ccpr_rounded({sql}, {digits})", ValueKind("double", digits, ROUNDED), found)
+
+
 def _floor(rules: Expressions, node: exp.Floor | exp.Ceil) -> Term:
     found = rules.value(node.this)
     if found.kind.base in WHOLE:
         return made(huge(found, "BIGINT"), INT, found) if found.kind.base == "truth" else found
+    if found.kind.base == "double":
+        return _rounded_double(found, f"{node.key}({double(found)})", 0)
     if found.kind.base != "decimal":
         raise refused(f"{node.key.upper()} of a {found.kind.base}")
     return made(f"CAST({node.key}({found.sql}) AS DECIMAL(38,0))", ValueKind("decimal"), found)
@@ -188,6 +209,9 @@ def _cast(rules: Expressions, node: exp.Cast) -> Term:
         return as_date(rules, node)
     if kind == exp.DType.DATETIME and sizes in ([], [6]):
         return as_moment(rules, node, sizes[0] if sizes else 0)
+    if kind == exp.DType.TIMESTAMPTZ and not sizes and isinstance(node.this, exp.Literal):  # TIMESTAMP '…'
+        found, fraction = as_moment(rules, node, 6), rules.written_out(node.this.name).partition(".")[2]
+        return replace(found, kind=ValueKind("datetime", len(fraction)))
     if kind in (exp.DType.CHAR, exp.DType.VARCHAR, exp.DType.TEXT):
         text = rules.as_text(node.this, "CAST AS CHAR")
         return replace(text, sql=f"left({text.sql}, {sizes[0]})" if sizes else text.sql, value=None)
@@ -196,8 +220,10 @@ def _cast(rules: Expressions, node: exp.Cast) -> Term:
 
 def _cast_number(found: Term, kind: exp.DType, sizes: Sequence[int], to: exp.Expr) -> Term:
     base = found.kind.base
-    if kind == exp.DType.BIGINT and not sizes and base in ("int", "decimal", "truth", "null"):
+    if kind == exp.DType.BIGINT and not sizes and base in (*EXACT, "null"):
         return made(f"CAST({found.sql} AS BIGINT)", INT, found)
+    if kind == exp.DType.UBIGINT and not sizes and base in WHOLE:
+        return made(f"CAST({found.sql} AS UBIGINT)", UINT, found)
     if kind == exp.DType.DOUBLE and not sizes and base in (*EXACT, "double"):
         return made(f"CAST({huge(found) if base == 'truth' else found.sql} AS DOUBLE)", DOUBLE, found)
     if kind == exp.DType.DECIMAL and base in EXACT:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
 from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
@@ -48,6 +49,11 @@ _ONE_ROW: Final = pa.table({_DUAL: [0]})
 _READ_ONLY: Final = (
     "this is a replica of MatrixOne, kept by ccpr: it answers SELECT, SHOW and statements about subscriptions. "
     "Change the tables upstream"
+)
+_CHANGING: Final = "ALTER CREATE DELETE DROP GRANT INSERT LOAD LOCK RENAME REPLACE RESTORE REVOKE TRUNCATE UPDATE"
+_UNANSWERED: Final = (
+    "ANALYZE CALL CHECK CHECKSUM COMMIT DEALLOCATE DECLARE DO EXECUTE EXPLAIN FLUSH HANDLER HELP OPTIMIZE PREPARE "
+    "PURGE RELEASE REPAIR RESET ROLLBACK SAVEPOINT TABLE UNLOCK USE VALUES XA"
 )
 _log = logging.getLogger(__name__)
 
@@ -171,8 +177,12 @@ class ReplicaSession:
                 self._end()
             case "KILL":
                 self._kill(tokens)
+            case _ if first in _CHANGING.split():
+                raise StatementError(1290, f"{first} is not possible here: {_READ_ONLY}")
+            case _ if first in _UNANSWERED.split():
+                raise refused(first)
             case _:
-                raise StatementError(1290, f"{first:.20} is not possible here: {_READ_ONLY}")
+                raise StatementError(1064, f"SQL syntax: no statement begins with {first:.40}", "42000")
         return Done(in_transaction=self._in_transaction, autocommit=self._autocommit)
 
     def _subscriptions(self, text: str) -> ResultSet | Done:
@@ -290,7 +300,7 @@ class ReplicaSession:
     def _select(self, text: StatementText, *, binary: bool) -> FramedRows | ResultSet:
         catalog = catalog_query(text, self.database, self._constant)
         if catalog is not None:
-            return self._of_catalog(catalog, text.names)
+            return self._of_catalog(catalog)
         held = ExitStack()
         reader = _StatementTables(self, text, held)
         try:
@@ -302,7 +312,7 @@ class ReplicaSession:
             found, reader.used, held, binary=binary, most=self._most_rows, seconds=self._seconds
         )
 
-    def _of_catalog(self, query: CatalogQuery, names: Sequence[str]) -> ResultSet:
+    def _of_catalog(self, query: CatalogQuery) -> ResultSet:
         tables = ReadTables()
         with ExitStack() as held:  # points are read while the tables are made
             for name in query.tables:
@@ -311,7 +321,7 @@ class ReplicaSession:
                     raise StatementError(1109, f"Unknown table '{name:.100}' in {INFORMATION_SCHEMA}", "42S02")
                 tables[name] = found[0]
         rows = self._runner.table_of(query.sql, tables, self._seconds)
-        return cells_of(rows if self._most_rows is None else rows.slice(0, self._most_rows), names)
+        return cells_of(rows if self._most_rows is None else rows.slice(0, self._most_rows), query.names)
 
     def read_table(self, database: Database, name: str, point: Point) -> tuple[PointTable | ConditionedRows, ReadTable]:
         """Raises StatementError 1146."""
@@ -376,6 +386,8 @@ class ReplicaSession:
                 return f"{self.user}@%"
             case "connection_id()":
                 return self.number
+            case "last_insert_id()":
+                return 0  # nothing is inserted here
             case "now()" | "current_timestamp()" | "curdate()" | "current_date()":
                 return f"{now:%Y-%m-%d}" if "date" in name else f"{now:%Y-%m-%d %H:%M:%S}"
         raise refused(f"the function {name.upper():.40}")
@@ -427,7 +439,7 @@ class _StatementTables:
 def _is_of_subscriptions(first: str, second: str, tokens: Sequence[Token]) -> bool:
     """Whether it is one of `ccpr sql`: of MatrixOne's own, which name an upstream, too."""
     if (second in ("DATABASE", "TABLE") and first == "CREATE") or second == "PUBLICATIONS":
-        return any(one.is_word("FROM") for one in tokens)
+        return any(one.is_word("FROM") and other.kind == "text" for one, other in pairwise(tokens))
     return second in ("SUBSCRIPTION", "SUBSCRIPTIONS", "LAKE", "LAKES")
 
 

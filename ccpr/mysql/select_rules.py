@@ -34,7 +34,7 @@ from ccpr.mysql.select_scope import (
 from ccpr.mysql.statement_text import TEXT_MARK, StatementText, refused, split_mark
 from ccpr.mysql.terms import Term, exact, shown
 from ccpr.mysql.text_rules import TEXT_RULES
-from ccpr.mysql.value_kinds import EXACT, INT, ValueKind
+from ccpr.mysql.value_kinds import DOUBLE, EXACT, INT, NULL, NUMBERS, ROUNDED, ValueKind
 
 RULES: Rules = {**VALUE_RULES, **CONDITION_RULES, **NUMBER_RULES, **TEXT_RULES, **DATE_RULES, **GROUP_RULES}
 _SELECT_PARTS = frozenset(
@@ -153,10 +153,11 @@ class _Query(Expressions):
         if len(left.columns) != len(right.columns):
             raise StatementError(1222, "The used SELECT statements have a different number of columns", "21000")
         kinds = [_common(a.kind, b.kind) for a, b in zip(left.columns, right.columns, strict=True)]
+        left, right = _as_kinds(left, kinds), _as_kinds(right, kinds)
         if not node.args.get("distinct"):
             word += " ALL"
         columns = tuple(replace(one, kind=kind) for one, kind in zip(left.columns, kinds, strict=True))
-        sql = f"SELECT * FROM ({left.sql}) {word} SELECT * FROM ({right.sql})"
+        sql = f"{left.sql} {word} {right.sql}"
         order = node.args.get("order")
         if order is not None:
             sql += self._order_of_union(order, columns)
@@ -380,7 +381,7 @@ class _Query(Expressions):
             if isinstance(one, exp.Literal) and not one.is_string:
                 found = terms[_position(one, len(terms))]
             else:
-                found = self.term(one)
+                found = self._scope.group_key(one) or self.term(one)
                 if found.is_literal:
                     raise refused("GROUP BY of a value that is written out")
             if found.computed is not None or found.kind.base == "opaque" or found.kind.collation:
@@ -401,7 +402,7 @@ class _Query(Expressions):
             if isinstance(one.this, exp.Literal) and not one.this.is_string:
                 found = items[_position(one.this, len(items))][1]
             else:
-                found = self.term(one.this)
+                found = self._scope.order_key(one.this) or self.term(one.this)
             if node.args.get("distinct") is not None and found.sql not in sqls:
                 raise refused("ORDER BY of something that SELECT DISTINCT does not list")
             if (found.aggregate and not grouped) or (found.window and grouped):
@@ -452,6 +453,20 @@ def _kind_shown(term: Term, outermost: bool) -> ValueKind:
     return INT if term.kind.base == "truth" else term.kind
 
 
+def _as_kinds(side: Translated, kinds: Sequence[ValueKind]) -> Translated:
+    """DuckDB itself would give decimals fewer digits, and texts a number."""
+    columns = [
+        f"c{place}" if kind == column.kind or column.kind == NULL else f"{_converted(f'c{place}', kind)} AS c{place}"
+        for place, (column, kind) in enumerate(zip(side.columns, kinds, strict=True))
+    ]
+    return replace(side, sql=f"SELECT {', '.join(columns)} FROM ({side.sql})")
+
+
+def _converted(sql: str, kind: ValueKind) -> str:
+    types = {"decimal": f"DECIMAL(38,{kind.digits})", "double": "DOUBLE", "datetime": "TIMESTAMP", "int": "BIGINT"}
+    return f"CAST({sql} AS {types[kind.base]})"
+
+
 def _common(one: ValueKind, other: ValueKind) -> ValueKind:
     if one == other and one.base not in ("opaque", "truth") and not one.collation:
         return one
@@ -459,6 +474,15 @@ def _common(one: ValueKind, other: ValueKind) -> ValueKind:
         return other
     if other.base == "null":
         return one
-    if {one.base, other.base} <= EXACT - {"uint"} and one.digits == other.digits == 0:
-        return ValueKind("decimal") if "decimal" in (one.base, other.base) else INT
+    bases, digits = {one.base, other.base}, max(one.digits, other.digits)
+    if ROUNDED in (one.name, other.name):
+        raise refused("UNION of DOUBLEs that were rounded and others")
+    if bases == {"int"}:
+        return INT
+    if bases <= EXACT:
+        return ValueKind("decimal", digits)
+    if bases <= NUMBERS:
+        return DOUBLE
+    if bases <= {"date", "datetime"}:
+        return ValueKind("datetime", digits)
     raise refused(f"UNION of a {one.name or one.base} and a {other.name or other.base}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from sqlglot import exp
 
@@ -79,25 +79,45 @@ class SelectScope:
     """
     Attributes
     ----------
-    aliases : of the select list, where they may be named.
+    aliases : of the select list, where they may be named in an expression.
+    listed : all of them, for ORDER BY of a name.
     windows : of its WINDOW.
     """
 
     above: "SelectScope | None"
     sources: list[SelectSource] = field(default_factory=list)
     aliases: dict[str, Term] = field(default_factory=dict)
+    listed: dict[str, Term] = field(default_factory=dict)
     windows: dict[str, exp.Expr] = field(default_factory=dict)
     using: bool = False
 
-    def column(self, node: exp.Column, *, in_group: bool) -> Term:
+    def column(self, node: exp.Column, *, in_group: bool = False) -> Term:
+        name = node.name.lower()
+        return self._told_apart(name, self.aliases[name]) if self._is_alias(node) else self._stored(node, in_group)
+
+    def group_key(self, node: exp.Expr) -> Term | None:
+        """Of a name in GROUP BY, which is a column's before it is an alias."""
+        if self._is_alias(node) and any(node.name.lower() in source.columns for source in self.sources):
+            return self._stored(node, False)
+        return None
+
+    def order_key(self, node: exp.Expr) -> Term | None:
+        """Of a name in ORDER BY, which is an alias before it is a column's."""
+        name = node.name.lower()
+        return self._told_apart(name, self.listed[name]) if self._is_alias(node) else None
+
+    def _is_alias(self, node: exp.Expr) -> TypeGuard[exp.Column]:
+        return isinstance(node, exp.Column) and not node.table and node.name.lower() in self.aliases
+
+    def _told_apart(self, name: str, found: Term) -> Term:
+        if found is _AMBIGUOUS:
+            raise refused(f"the name {name:.60}, which is an alias and a column of a table")
+        return found
+
+    def _stored(self, node: exp.Column, in_group: bool) -> Term:
         name, qualifier = node.name.lower(), split_mark(node.table)[0].lower()
         if isinstance(node.this, exp.Star) or node.args.get("catalog"):
             raise refused("* in an expression")
-        if not qualifier and name in self.aliases:
-            found = self.aliases[name]
-            if found is _AMBIGUOUS:
-                raise refused(f"the name {node.name:.60}, which is an alias and a column of a table")
-            return found
         scope: SelectScope | None = self
         while scope is not None:
             there = [
@@ -141,7 +161,8 @@ class SelectScope:
                 continue
             columns = [source.term(key).sql for source in self.sources if key in source.columns]
             same = all(sql == term.sql for sql in columns) or (len(columns) > 1 and term.sql in columns)
-            other = key in self.aliases and self.aliases[key].sql != term.sql
+            other = key in self.listed and self.listed[key].sql != term.sql
+            self.listed[key] = _AMBIGUOUS if other else term
             self.aliases[key] = term if same and not other else _AMBIGUOUS
 
 

@@ -96,9 +96,11 @@ def texts(head: str | Sequence[str], rows: Iterable[Sequence[Any]]) -> ResultSet
 
 
 def cells_of(found: pa.Table, names: Sequence[str]) -> ResultSet:
-    """A small table: whole numbers and texts."""
+    """A small table: whole numbers and texts. `names` of its columns, where it has others."""
     kinds = [pa.types.is_integer(one.type) or pa.types.is_boolean(one.type) for one in found.schema]
-    named = names if len(names) == len(found.schema) and "*" not in names else found.schema.names
+    named = found.schema.names
+    if len(names) == len(named) and "*" not in names:
+        named = [name or other for name, other in zip(names, named, strict=True)]
     columns = tuple(
         ResultColumn(name, BIGINT, _BINARY) if is_whole else ResultColumn(name, VAR_STRING, _UTF8)
         for name, is_whole in zip(named, kinds, strict=True)
@@ -236,6 +238,7 @@ _SHOWN: Mapping[str, Any] = {
     **dict.fromkeys(("variables", "session variables", "global variables"), _variables),
     **dict.fromkeys(("status", "session status", "global status"), _fixed("Variable_name,Value")),
     "grants": _grants,
+    "privileges": _fixed("Privilege,Context,Comment", "Select", "Tables", "To read rows"),
     "processlist": _processes,
     "errors": _fixed("Level,Code,Message"),
     **dict.fromkeys(("procedure status", "function status"), _ROUTINES),

@@ -17,15 +17,41 @@ _SAME_CASES = (
     r"\x{3B1}-\x{3CE}\x{400}-\x{45F}\x{900}-\x{109F}\x{1100}-\x{139F}\x{2000}-\x{2125}\x{2200}-\x{24B5}"
     r"\x{3000}-\x{A63F}\x{AC00}-\x{FAFF}\x{1F000}-\x{1FAFF}"
 )
-# Macros of each connection: to divide whole numbers, half away from zero or cut; a moment that MySQL has.
+# Macros of each connection: to divide whole numbers, half away from zero or cut; whole months, which DuckDB counts
+# otherwise at a month's end; a moment that MySQL has.
 MACROS = (
     "CREATE TEMP MACRO ccpr_divided(n, d) AS CASE WHEN d = 0 THEN NULL ELSE "
     "sign(n) * sign(d) * ((2 * abs(n) + abs(d)) // (2 * abs(d))) END",
     "CREATE TEMP MACRO ccpr_cut(n, d) AS CASE WHEN d = 0 THEN NULL ELSE sign(n) * sign(d) * (abs(n) // abs(d)) END",
+    "CREATE TEMP MACRO ccpr_units(x, power, same) AS CAST(trunc(x) AS HUGEINT) * power + "
+    "CAST((x - trunc(x)) * same AS HUGEINT)",  # x * power has too many digits
+    "CREATE TEMP MACRO ccpr_full_months(a, b) AS 12 * (year(b) - year(a)) + month(b) - month(a) - "
+    "CAST((day(b), CAST(b AS TIME)) < (day(a), CAST(a AS TIME)) AS INTEGER)",
+    "CREATE TEMP MACRO ccpr_months(a, b) AS CASE WHEN b < a THEN -ccpr_full_months(b, a) "
+    "ELSE ccpr_full_months(a, b) END",
     "CREATE TEMP MACRO ccpr_finite(x) AS CASE WHEN isinf(x) OR isnan(x) "
     "THEN error('DOUBLE value is out of range') ELSE x END",
+    "CREATE TEMP MACRO ccpr_round_double(x, n) AS round_even(x * 10.0::DOUBLE ** n, 0) / 10.0::DOUBLE ** n",
+    "CREATE TEMP MACRO ccpr_truncate_double(x, n) AS trunc(x * 10.0::DOUBLE ** n) / 10.0::DOUBLE ** n",
+    "CREATE TEMP MACRO ccpr_rounded(x, n) AS CASE WHEN abs(x) * 10.0::DOUBLE ** n >= 1e15 "
+    "THEN error('a DOUBLE that is too large to be rounded') ELSE x END",
     "CREATE TEMP MACRO ccpr_moment(t) AS CASE WHEN t > TIMESTAMP '9999-12-31 23:59:59.999999' THEN NULL "
     "WHEN t < TIMESTAMP '0001-01-01 00:00:00' THEN error('a date before the year 1') ELSE t END",
+    "CREATE TEMP MACRO ccpr_read(t, pattern, form) AS CASE WHEN t IS NULL THEN NULL "
+    "WHEN regexp_full_match(t, pattern) THEN ccpr_moment(strptime(t, form)) "
+    "ELSE error('STR_TO_DATE of a text in another form') END",
+    "CREATE TEMP MACRO ccpr_first_sunday(y) AS make_date(y, 1, 1) + "
+    "CAST((7 - dayofweek(make_date(y, 1, 1))) % 7 AS INTEGER)",
+    "CREATE TEMP MACRO ccpr_sunday(t) AS CASE WHEN t IS NULL THEN NULL WHEN regexp_full_match(t, '\\d{6} Sunday') "
+    "THEN ccpr_first_sunday(CAST(left(t, 4) AS INTEGER)) + 7 * CAST(substring(t, 5, 2) AS INTEGER) - 7 "
+    "ELSE error('STR_TO_DATE of a text in another form') END",
+    "CREATE TEMP MACRO ccpr_day_of_year(y, n) AS CASE WHEN y IS NULL OR n IS NULL OR n < 1 THEN NULL "
+    "WHEN y BETWEEN 1000 AND 9998 AND n < 367 THEN make_date(y, 1, 1) + CAST(n - 1 AS INTEGER) "
+    "ELSE error('MAKEDATE of such numbers') END",
+    "CREATE TEMP MACRO ccpr_year_week(d) AS CASE WHEN strftime(d, '%U') = '00' "
+    "THEN strftime(make_date(year(d) - 1, 12, 31), '%Y%U') ELSE strftime(d, '%Y%U') END",
+    "CREATE TEMP MACRO ccpr_seconds(n) AS CASE WHEN n IS NULL THEN NULL WHEN n BETWEEN 0 AND 2147483647999999 "
+    "THEN CAST(n AS BIGINT) ELSE error('UNIX_TIMESTAMP or FROM_UNIXTIME before 1970 or after 2038') END",
     f"CREATE TEMP MACRO ccpr_cased(t) AS CASE WHEN regexp_matches(t, '[^{_SAME_CASES}]') "
     "THEN error('LOWER or UPPER of letters whose other case servers differ in') ELSE t END",
     "CREATE TEMP MACRO ccpr_short(t) AS CASE WHEN strlen(t) > 1024 "
@@ -137,15 +163,20 @@ def units(term: Term) -> str:
     if term.kind.base in WHOLE:
         return huge(term)
     digits = term.digits
-    return f"CAST({term.sql} * CAST({10**digits} AS DECIMAL({digits + 1},0)) AS HUGEINT)"
+    if digits <= _DIGITS_OF_WORD:
+        return f"CAST({term.sql} * {_power(digits)} AS HUGEINT)"
+    return f"ccpr_units({term.sql}, {10**digits}::HUGEINT, {_power(digits)})"
+
+
+def _power(digits: int) -> str:
+    return f"CAST({10**digits} AS DECIMAL({digits + 1},0))"
 
 
 def scaled(number: str, digits: int) -> str:
     """So many units of the last of some digits behind the point."""
     if digits == 0:
         return f"CAST({number} AS DECIMAL(38,0))"
-    unit = f"CAST('0.{'0' * (digits - 1)}1' AS DECIMAL({digits + 1},{digits}))"
-    return f"CAST({number} AS DECIMAL({37 - digits},0)) * {unit}"
+    return f"CAST({number} AS DECIMAL(38,0)) * CAST('0.{'0' * (digits - 1)}1' AS DECIMAL({digits},{digits}))"
 
 
 def decimal_sql(term: Term, digits: int = 0) -> str:

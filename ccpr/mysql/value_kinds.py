@@ -31,7 +31,7 @@ class ValueKind:
     """
     Attributes
     ----------
-    digits : behind the point, of a decimal; of a second, of a moment.
+    digits : behind the point, of a decimal or a double that was ROUNDED; of a second, of a moment.
     name : the type's, if more has to be known: of an `opaque` kind, which is shown, counted and asked for NULL, no
         more; `float`; `timestamp`.
     collation : of a text that is not compared by bytes.
@@ -43,6 +43,7 @@ class ValueKind:
     collation: str = ""
 
 
+ROUNDED = "rounded"  # a double that is shown with some digits behind the point, and what is computed of it, too
 INT, UINT, DOUBLE, TEXT = ValueKind("int"), ValueKind("uint"), ValueKind("double"), ValueKind("text")
 DATE, NULL, TRUTH = ValueKind("date"), ValueKind("null"), ValueKind("truth")
 

@@ -11,6 +11,7 @@ from ccpr.matrixone.server.answers import BIGINT, BLOB_TEXT, VAR_STRING, ResultC
 from ccpr.matrixone.server.packets import MAX_FRAME
 from ccpr.mysql.select_scope import ShownColumn
 from ccpr.mysql.statement_text import refused
+from ccpr.mysql.value_kinds import ROUNDED
 from ccpr.values.cells import LOAD_DATA, content, plain_floats, written
 from ccpr.values.times import date_text, time_text, utc_text
 
@@ -38,7 +39,7 @@ def described(column: ShownColumn) -> ResultColumn:
     if code in (BLOB_TEXT, VAR_STRING, _JSON):
         return ResultColumn(column.name, code, _UTF8)
     flags = _UNSIGNED if kind.base == "uint" else 0
-    digits = 31 if kind.base == "double" else kind.digits
+    digits = 31 if kind.base == "double" and kind.name != ROUNDED else kind.digits
     return ResultColumn(column.name, code, _BINARY, flags, digits)
 
 
@@ -98,6 +99,8 @@ def text_of(values: pa.Array, column: ShownColumn) -> pa.Array:
         text = date_text(values)
     elif kind.name == "year":
         text = pc.utf8_lpad(values.cast(pa.string()), 4, "0")
+    elif kind.name == ROUNDED:
+        text = written(values.cast(pa.decimal128(38, kind.digits)), _PLAIN)
     elif pa.types.is_floating(type_):
         text = _float_text(values)
     else:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-INTS, UINTS, DECIMALS, DOUBLES = ("id", "a", "b"), ("u",), ("d", "e"), ("x",)
-TEXTS, DATES, MOMENTS = ("s", "k"), ("dt",), ("ts", "tf")
+INTS, UINTS = ("id", "a", "b", "id", "a", "b", "ti", "bo"), ("u", "ub")
+DECIMALS, DOUBLES = ("d", "e", "d", "e", "w", "v", "z"), ("x", "x", "f")
+TEXTS, DATES, MOMENTS = ("s", "k"), ("dt",), ("ts", "tf", "tz")
 STRINGS = (
     "",
     "a",
@@ -38,7 +39,7 @@ class Statements:
     def statement(self) -> str:
         return self._one(
             *(self._plain, self._plain, self._grouped, self._grouped, self._joined, self._nested, self._union),
-            *(self._constant, self._windows),
+            *(self._constant, self._windows, self._named_alike),
         )
 
     def _one(self, *ways: Callable[[], str]) -> str:
@@ -77,7 +78,8 @@ class Statements:
         keys = [
             self.random.choice((self.whole, self.text, self.date, self.decimal))(1)
             for _ in range(self.random.randint(0, 2))
-        ]
+        ]  # by a constant alone, MariaDB gives a group that HAVING excludes
+        keys = [one if "t." in one else self._name(INTS) for one in keys]
         aggregates = [self.aggregate() for _ in range(self.random.randint(1, 3))]
         if any("GROUP_CONCAT" in one for one in aggregates):  # MariaDB 11 loses the NULL of an expression then
             keys = [self._name((*INTS, *TEXTS, *DATES)) for _ in keys]
@@ -153,9 +155,21 @@ class Statements:
 
     def _union(self) -> str:
         self.sources = ("t",)
-        kind = self.random.choice((self.whole, self.text, self.date))
+        kinds = self.random.choice(((self.whole, self.exact, self.number), (self.text,), (self.date, self.moment)))
         word = self.random.choice(("UNION", "UNION ALL", "INTERSECT", "EXCEPT"))
-        return f"SELECT {kind(2)} AS v FROM t {word} SELECT {kind(2)} FROM t ORDER BY 1"
+        one, other = (self.random.choice(kinds)(2) for _ in range(2))
+        return f"SELECT {one} AS v FROM t {word} SELECT {other} FROM t ORDER BY 1"
+
+    def _named_alike(self) -> str:
+        """An alias that is a column's name, too."""
+        self.sources, name = ("t",), self.random.choice(("a", "s", "d", "dt"))
+        value = self.random.choice((self.whole, self.text, self.decimal))(2)
+        ways = (
+            f"SELECT {value} AS {name}, t.id FROM t ORDER BY {name}{self.random.choice(('', ' DESC'))}, t.id",
+            f"SELECT MAX(t.a) AS {name}, t.k FROM t GROUP BY t.k ORDER BY {name}, t.k",
+            f"SELECT CONCAT(t.{name}, '') AS {name}, COUNT(*) FROM t GROUP BY {name}",
+        )
+        return self.random.choice(ways)
 
     # ---- values
 
@@ -165,6 +179,7 @@ class Statements:
             self.whole,
             self.decimal,
             self.double,
+            self.rounded,
             self.text,
             self.text,
             self.date,
@@ -235,6 +250,10 @@ class Statements:
             lambda: f"MICROSECOND({self.moment(d)})",
             lambda: f"TIMESTAMPDIFF({r.choice(_UNITS)}, {self.date(d)}, {r.choice((self.date, self.moment))(d)})",
             lambda: f"OCTET_LENGTH({self.text(d)})",
+            lambda: f"{r.choice(('WEEK', 'YEARWEEK'))}({self.date(d)}, {r.choice((0, 1, 3))})",
+            lambda: f"UNIX_TIMESTAMP({self.moment(0)})",
+            lambda: f"IFNULL({self._name(UINTS) if self.sources else 'NULL'}, {r.choice(('0', '1'))})",
+            lambda: f"CAST({w(d)} AS UNSIGNED)",
         )
         return r.choice(ways)()
 
@@ -264,6 +283,12 @@ class Statements:
 
     def quotient(self, depth: int) -> str:
         return f"{self.random.choice(('', '-'))}{self.number(max(0, depth - 1))} / {self.number(max(0, depth - 1))}"
+
+    def rounded(self, depth: int) -> str:
+        return self._one(
+            lambda: f"{self.random.choice(('ROUND', 'TRUNCATE'))}({self.double(depth)}, {self.random.randint(0, 4)})",
+            lambda: f"{self.random.choice(('ROUND', 'FLOOR', 'CEIL'))}({self.double(depth)})",
+        )
 
     def double(self, depth: int) -> str:
         if depth <= 0 or self.random.random() < 0.4:
@@ -309,7 +334,7 @@ class Statements:
             lambda: f"NULLIF({t(d)}, {t(d)})",
             lambda: f"IF({self.condition(d)}, {t(d)}, {t(d)})",
             lambda: f"DATE_FORMAT({r.choice((self.date, self.moment))(d)}, '{r.choice(_FORMATS)}')",
-            lambda: f"CAST({r.choice((self.whole, t, self.decimal, self.date))(d)} AS CHAR)",
+            lambda: f"CAST({r.choice((self.whole, t, self.decimal, self.date, self.moment))(d)} AS CHAR)",
         )
         return r.choice(ways)()
 
@@ -327,6 +352,11 @@ class Statements:
             lambda: f"({self.date(d)} {r.choice('+-')} INTERVAL {count} {unit})",
             lambda: f"DATE({self.moment(d)})",
             lambda: f"LAST_DAY({r.choice((self.date, self.moment))(d)})",
+            lambda: f"MAKEDATE(YEAR({self.date(d)}), {r.randint(0, 366)})",
+            lambda: f"{r.choice(('ADDDATE', 'SUBDATE'))}({self.date(d)}, {count})",
+            lambda: f"TIMESTAMPADD({unit}, {count}, {self.date(d)})",
+            lambda: f"STR_TO_DATE(CONCAT(DATE_FORMAT({self.date(d)}, '%Y-%m'), '-{r.randint(1, 28)}'), '%Y-%m-%d')",
+            lambda: f"STR_TO_DATE(CONCAT(YEARWEEK({self.date(d)}), ' Sunday'), '%X%V %W')",
             lambda: (
                 f"DATE_ADD({self.date(d)}, INTERVAL {r.choice((self._name(('id', 'b')), 't.id'))} DAY)"
                 if self.sources
@@ -340,8 +370,13 @@ class Statements:
     def moment(self, depth: int) -> str:
         if depth <= 0 or not self.sources or self.random.random() < 0.5:
             return self._name(MOMENTS) if self.sources else "CAST(NULL AS DATETIME)"
-        if self.random.random() < 0.1:
-            return f"CAST({self.date(depth - 1)} AS DATETIME)"
+        if self.random.random() < 0.3:
+            return self._one(
+                lambda: f"CAST({self.date(depth - 1)} AS DATETIME)",
+                lambda: f"TIMESTAMP({self.moment(depth - 1)})",
+                lambda: f"FROM_UNIXTIME({self._name(('id', 'a'))})",
+                lambda: f"STR_TO_DATE(DATE_FORMAT({self.moment(depth - 1)}, '%Y-%m-%d %H'), '%Y-%m-%d %H')",
+            )
         count, unit = self.random.randint(-90, 90), self.random.choice(("DAY", "HOUR", "MINUTE", "SECOND", "MONTH"))
         return f"DATE_ADD({self.moment(depth - 1)}, INTERVAL {count} {unit})"
 
@@ -365,6 +400,8 @@ class Statements:
             lambda: f"({self.text(d)} {r.choice(('', 'NOT '))}LIKE {r.choice(_PATTERNS)})",
             lambda: f"({self.date(d)} {sign} '{r.choice(('2024-02-29', '2020-01-01', '2021-06-01 12:00:00', 'x'))}')",
             lambda: f"({self.whole(d)})",
+            lambda: f"({self.whole(d)} {sign} '{r.choice((0, 1, -1, 2, 10, 127))}')",
+            lambda: f"({self.whole(d)} IN ('{r.randint(-4, 10)}', {self.whole(0)}, '{r.randint(0, 3)}'))",
             lambda: f"{same(d)} {sign} {same(d)} {r.choice(('AND', 'OR'))} NOT {same(d)} {sign} {same(d)}",
         )
         return r.choice(ways)()
@@ -392,7 +429,7 @@ class Statements:
 
 
 _PARTS = ("YEAR", "MONTH", "DAY", "QUARTER", "DAYOFMONTH")
-_DAYS = ("DAYOFWEEK", "WEEKDAY", "DAYOFYEAR")
+_DAYS = ("DAYOFWEEK", "WEEKDAY", "DAYOFYEAR", "WEEK", "WEEKOFYEAR", "YEARWEEK")
 _UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 _FORMATS = (
     "%Y-%m",
@@ -405,6 +442,7 @@ _FORMATS = (
     "%c/%e %k:%l %p",
     "%r %T",
     "%h %I %f",
+    "%U %v %x",
 )
 _FILLING = ("'x'", "' '", "'äb'")
 _SEPARATORS = ("", " SEPARATOR '; '")

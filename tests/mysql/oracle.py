@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -37,50 +37,52 @@ KINDS = {
     "dt": (DATE, "date", pa.date32()),
     "ts": (ValueKind("datetime"), "datetime", pa.timestamp("us")),
     "tf": (ValueKind("datetime", 6), "datetime(6)", pa.timestamp("us")),
+    "tz": (ValueKind("datetime", 3, "timestamp"), "timestamp(3) null", pa.timestamp("us", "UTC")),
+    "ti": (INT, "tinyint", pa.int8()),
+    "bo": (ValueKind("int", name="bool"), "tinyint(1)", pa.bool_()),
+    "ub": (UINT, "bigint unsigned", pa.uint64()),
+    "w": (ValueKind("decimal", 10), "decimal(38,10)", pa.decimal128(38, 10)),
+    "v": (ValueKind("decimal"), "decimal(38,0)", pa.decimal128(38, 0)),
+    "z": (ValueKind("decimal", 18), "decimal(20,18)", pa.decimal128(20, 18)),
+    "f": (ValueKind("double", name="float"), "float", pa.float32()),
 }
+WIDE = "9999999999999999999999999999.9999999999", "-123456789012345678.0123456789", "0.0000000001"
 COLLATED = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # by bytes, without padding: as MatrixOne up to 4.2
 MODE = "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO"
 
 
 def generated_rows(random: Random, count: int) -> pa.Table:
-    def one(name: str, place: int) -> Any:
-        if name == "id":
-            return place
-        if random.random() < 0.15:
-            return None
-        small = random.choice((0, 1, -1, 2, 3, 5, 7, -4, 10))
-        match name:
-            case "a":
-                return random.choice((small, small, small, 2**31 - 1, -(2**31)))
-            case "b":
-                return random.choice((small, small, 10**12, 2**63 - 1, -(2**63)))
-            case "u":
-                return random.choice((abs(small), 2**32 - 1))
-            case "d":
-                return Decimal(random.choice((small * 100, random.randint(-99999, 99999)))).scaleb(-2)
-            case "e":
-                return Decimal(random.choice((small * 100000, random.randint(-(10**8), 10**8)))).scaleb(-5)
-            case "x":
-                return random.choice((float(small), small / 3, 0.1, 1e10, -2.5))
-            case "s" | "k":
-                return random.choice(STRINGS)
-            case "dt":
-                return date(2024, 2, 29) + timedelta(
-                    random.choice((0, 1, -1, 30, 366, -4000, random.randint(-9000, 9000)))
-                )
-            case "ts":
-                return datetime(2021, 6, 1, 12) + timedelta(
-                    seconds=random.choice((0, 1, random.randint(-(10**8), 10**8)))
-                )
-            case _:
-                return datetime(2021, 6, 1, 12) + timedelta(
-                    microseconds=random.choice((0, random.randint(-(10**14), 10**14)))
-                )
+    choice, number, noon = random.choice, random.randint, datetime(2021, 6, 1, 12)
 
-    columns = {
-        name: pa.array([one(name, place) for place in range(count)], kind) for name, (_, _, kind) in KINDS.items()
+    def small() -> int:
+        return choice((0, 1, -1, 2, 3, 5, 7, -4, 10))
+
+    values: Mapping[str, Callable[[], Any]] = {
+        "a": lambda: choice((small(), small(), small(), 2**31 - 1, -(2**31))),
+        "b": lambda: choice((small(), small(), 10**12, 2**63 - 1, -(2**63))),
+        "u": lambda: choice((abs(small()), 2**32 - 1)),
+        "d": lambda: Decimal(choice((small() * 100, number(-99999, 99999)))).scaleb(-2),
+        "e": lambda: Decimal(choice((small() * 100000, number(-(10**8), 10**8)))).scaleb(-5),
+        "x": lambda: choice((float(small()), small() / 3, 0.1, 1e10, -2.5)),
+        "s": lambda: choice(STRINGS),
+        "k": lambda: choice(STRINGS),
+        "dt": lambda: date(2024, 2, 29) + timedelta(choice((0, 1, -1, 30, 366, -4000, number(-9000, 9000)))),
+        "ts": lambda: noon + timedelta(seconds=choice((0, 1, number(-(10**8), 10**8)))),
+        "tf": lambda: noon + timedelta(microseconds=choice((0, number(-(10**14), 10**14)))),
+        "tz": lambda: noon + timedelta(milliseconds=number(-(10**11), 10**11)),
+        "ti": lambda: choice((small(), 127, -128)),
+        "bo": lambda: random.random() < 0.5,
+        "ub": lambda: choice((abs(small()), 2**63, 2**64 - 1)),
+        "w": lambda: Decimal(choice((str(small()), *WIDE))),
+        "v": lambda: choice((Decimal(small()), Decimal(10**37), Decimal(-(10**25)))),
+        "z": lambda: Decimal(choice((small() * 10**18, number(-(10**18), 10**18), 1))).scaleb(-18),
+        "f": lambda: choice((float(small()), 0.1, 1.5, -2.25, 1e10)),
     }
-    return pa.table(columns)
+    columns = {
+        name: [None if random.random() < 0.15 else make() for _ in range(count)] for name, make in values.items()
+    }
+    columns["id"] = list(range(count))
+    return pa.table({name: pa.array(columns[name], kind) for name, (_, _, kind) in KINDS.items()})
 
 
 @dataclass
@@ -141,7 +143,7 @@ class Oracle:
         ]
         try:
             with self.theirs.cursor() as cursor:
-                cursor.execute(statement.replace("%", "%%") if False else statement)
+                cursor.execute(statement)
                 expected = [tuple(row) for row in cursor.fetchall()]
         except pymysql.MySQLError as error:
             self.failed[f"there: {error.args[0]}"] += 1
@@ -168,7 +170,7 @@ ACCEPTED = frozenset((1690, 1055))  # 1055: MariaDB does not know NULLIF of GROU
 
 _ORDERED = re.compile(r" ORDER BY \d[^()]*$")
 # MariaDB cuts an average of a window that is wider than it took it to be.
-_CUT = re.compile(r"-?9{12,}\.9+")
+_CUT = re.compile(r"-?9{5,}\.9+|-?9{12,}")
 # MariaDB keeps the sign of a decimal that was rounded to nothing.
 _ZERO = re.compile(r"^-(0(?:\.0+)?)$")
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from random import Random
 
 import pymysql
@@ -55,6 +56,17 @@ def test_answers_are_those_of_a_mariadb(theirs: pymysql.Connection) -> None:
         print(f"  {count} {what}")
     assert oracle.different == []
     assert oracle.equal > COUNT // 2
+
+
+def test_statements_written_by_hand_are_answered_as_by_a_mariadb(theirs: pymysql.Connection) -> None:
+    lines = (Path(__file__).parent / "statements_compared.sql").read_text().splitlines()
+    statements, oracle, random = [line for line in lines if line[:2] != "--"], Oracle(theirs), Random(5)
+    oracle.load("t", generated_rows(random, 30))
+    oracle.load("o", generated_rows(random, 8))
+    for statement in statements:
+        oracle.ask(statement)
+    assert (oracle.different, dict(oracle.refused), dict(oracle.failed)) == ([], {}, {})
+    assert oracle.equal == len(statements)
 
 
 def _examples(part: str) -> list[str]:

@@ -1,5 +1,6 @@
 """The statements about subscriptions from the command line of mysql, as people type them; what an upstream offers."""
 
+import re
 import shutil
 import subprocess
 from contextlib import closing
@@ -10,6 +11,7 @@ import pytest
 from ccpr.config.sql.statement_running import PUBLICATIONS, STATUS
 from ccpr.mysql import replicas
 from ccpr.service.subscriptions import SHOWN
+from tests.emulator.sql.first_hour import STATEMENTS
 from tests.mysql.conftest import PASSWORD, Served
 from tests.support.replica import command
 from tests.support.simulated import asked, run_sql
@@ -27,6 +29,50 @@ def typed(served: Served, script: str, *, user: str = "boss") -> str:
         ["mysql", *options, "--show-warnings", "--comments"], input=script, capture_output=True, text=True, timeout=120
     )
     return done.stdout + done.stderr
+
+
+def test_the_statements_of_a_first_hour_are_answered_or_refused_by_name(served: Served) -> None:
+    storage = served.table.source.storage
+    storage.create_table(
+        "d",
+        "customers",
+        {"id": "bigint not null", "name": "varchar(100)", "email": "varchar(200)", "created_at": "timestamp"},
+    )
+    orders = {
+        "id": "int unsigned not null",
+        "customer_id": "bigint not null",
+        "total": "decimal(12,2)",
+        "note": "text",
+        "status": "varchar(9)",
+    }
+    storage.create_table("d", "orders", orders)
+    served.table.work()
+    lines = STATEMENTS.read_text().replace("ui_shop", "d").splitlines()
+    told = typed(served, "USE d;\n" + ";\n".join(lines) + ";\n")
+    errors = {
+        int(line): int(code) for code, line in re.findall(r"^ERROR (\d+) \(\w+\) at line (\d+)", told, re.MULTILINE)
+    }
+    other = {text: code for number, text in enumerate(lines, 2) if (code := errors.get(number)) not in (None, 1290)}
+    assert other == {
+        "explain select * from orders where id=1": 1235,
+        "select * from big": 1146,
+        "set @x=5": 1235,
+        "select @x": 1235,
+        "prepare s from 'select * from orders where id=?'": 1235,
+        "show publications": 1235,
+        "show snapshots": 1235,
+        "select count(*) from orders {snapshot='ui_sp'}": 20101,
+        "select * from nosuch": 1146,
+        "select nosuch from orders": 1054,
+        "selec 1": 1064,
+        "select json_extract(doc,'$.a'), v, d, t, y from j": 1146,
+        "kill 999": 1094,
+    }
+    refused = {text for number, text in enumerate(lines, 2) if errors.get(number) == 1290}
+    assert refused == {text for text in lines if text.split()[0] in _CHANGING.split()}
+
+
+_CHANGING = "alter create delete drop grant insert load lock rename replace truncate update"
 
 
 def upstream(served: Served) -> str:

@@ -97,6 +97,16 @@ def test_a_hundred_statements_from_a_command_line(shop: Served, program: str) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_what_tools_ask_has_the_columns_that_they_read(shop: Served) -> None:
+    lines = (Path(__file__).parent / "statements_of_tools.sql").read_text().splitlines()
+    with closing(shop.connect()) as connection, connection.cursor() as cursor:
+        for statement, _, columns in (line.partition(" --> ") for line in lines if line[:2] != "--"):
+            cursor.execute(statement)
+            cursor.fetchall()
+            given = [one[0] for one in cursor.description or ()]
+            assert set(filter(None, columns.split(", "))) <= set(given), statement
+
+
 def test_numbers_have_the_digits_that_mysql_says(shop: Served) -> None:
     asked = "SELECT column_name, numeric_precision, numeric_scale FROM information_schema.columns"
     assert shop.ask(
