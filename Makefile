@@ -118,8 +118,8 @@ restarts: $(INSTALLED) ## an upstream restarted, killed, slow and forgetful, und
 histories-database: $(INSTALLED) ## random histories synced to a MariaDB and compared; N=100 SEED=1 for more, or others
 	DATABASE_HISTORIES=$(or $(N),100) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_histories_database.py
 
-sql-histories: $(INSTALLED) ## random SELECTs of MySQL clients, answers compared with a MariaDB; N=5000 SEED=1 for more, or others
-	SQL_STATEMENTS=$(or $(N),5000) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s tests/mysql/test_oracle.py
+sql-histories: $(INSTALLED) ## random SELECTs of MySQL clients, answers compared with a MariaDB; N=5000 SEED=1 for more, or others, MATRIXONE=host:port beside it
+	MATRIXONE=$(MATRIXONE) SQL_STATEMENTS=$(or $(N),5000) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s tests/mysql/test_oracle.py
 
 lake-histories: $(INSTALLED) ## random histories published to a lake, read by other programs at every point; N=300 SEED=1
 	LAKE_HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q tests/histories/test_lake_histories.py

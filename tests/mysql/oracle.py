@@ -95,6 +95,7 @@ class Oracle:
     """
 
     theirs: pymysql.Connection
+    collated: str = COLLATED
     equal: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -109,7 +110,7 @@ class Oracle:
         columns = ", ".join(f"{one} {sql}" for one, (_, sql, _) in KINDS.items())
         with self.theirs.cursor() as cursor:
             cursor.execute(f"DROP TABLE IF EXISTS {name}")
-            cursor.execute(f"CREATE TABLE {name} ({columns}) {COLLATED}")
+            cursor.execute(f"CREATE TABLE {name} ({columns}) {self.collated}")
             places = ", ".join(["%s"] * len(KINDS))
             cursor.executemany(
                 f"INSERT INTO {name} VALUES ({places})", [tuple(row.values()) for row in rows.to_pylist()]
