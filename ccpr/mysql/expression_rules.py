@@ -230,6 +230,9 @@ class Expressions:
         collation = left.kind.collation or right.kind.collation
         if collation:
             raise refused(f"{what} of text with collation {collation}", "texts are compared by bytes here")
+        values = [one.value for one in (left, right) if one.value is not None]
+        if "year" in (left.kind.name, right.kind.name) and not all(isinstance(v, int) and v > 99 for v in values):
+            raise refused(f"{what} of a YEAR and two digits or text", "MySQL would add a century")
         if bases <= NUMBERS:
             if "double" in bases:
                 return double(left), double(right)

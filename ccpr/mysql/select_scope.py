@@ -93,12 +93,15 @@ class SelectScope:
 
     def column(self, node: exp.Column, *, in_group: bool = False) -> Term:
         name = node.name.lower()
-        return self._told_apart(name, self.aliases[name]) if self._is_alias(node) else self._stored(node, in_group)
+        if self._is_alias(node):
+            return self._told_apart(name, self.aliases[name])
+        return self._stored(node, in_group=in_group)
 
     def group_key(self, node: exp.Expr) -> Term | None:
         """Of a name in GROUP BY, which is a column's before it is an alias."""
-        if self._is_alias(node) and any(node.name.lower() in source.columns for source in self.sources):
-            return self._stored(node, False)
+        is_both = self._is_alias(node) and self.aliases[node.name.lower()] is _AMBIGUOUS
+        if is_both and any(node.name.lower() in source.columns for source in self.sources):
+            return self._stored(node, in_group=False)
         return None
 
     def order_key(self, node: exp.Expr) -> Term | None:
@@ -114,7 +117,7 @@ class SelectScope:
             raise refused(f"the name {name:.60}, which is an alias and a column of a table")
         return found
 
-    def _stored(self, node: exp.Column, in_group: bool) -> Term:
+    def _stored(self, node: exp.Column, *, in_group: bool) -> Term:
         name, qualifier = node.name.lower(), split_mark(node.table)[0].lower()
         if isinstance(node.this, exp.Star) or node.args.get("catalog"):
             raise refused("* in an expression")

@@ -42,7 +42,8 @@ MACROS = (
     "ELSE error('STR_TO_DATE of a text in another form') END",
     "CREATE TEMP MACRO ccpr_first_sunday(y) AS make_date(y, 1, 1) + "
     "CAST((7 - dayofweek(make_date(y, 1, 1))) % 7 AS INTEGER)",
-    "CREATE TEMP MACRO ccpr_sunday(t) AS CASE WHEN t IS NULL THEN NULL WHEN regexp_full_match(t, '\\d{6} Sunday') "
+    "CREATE TEMP MACRO ccpr_sunday(t) AS CASE WHEN t IS NULL THEN NULL "
+    "WHEN regexp_full_match(t, '\\d{4}(0[1-9]|[1-5]\\d) Sunday') "
     "THEN ccpr_first_sunday(CAST(left(t, 4) AS INTEGER)) + 7 * CAST(substring(t, 5, 2) AS INTEGER) - 7 "
     "ELSE error('STR_TO_DATE of a text in another form') END",
     "CREATE TEMP MACRO ccpr_day_of_year(y, n) AS CASE WHEN y IS NULL OR n IS NULL OR n < 1 THEN NULL "

@@ -17,7 +17,9 @@ from sqlglot import exp, parse_one
 from ccpr.matrixone.errors import CcprError
 from ccpr.mysql.errors import StatementRefused
 from ccpr.mysql.select_rules import RULES, translated
+from ccpr.mysql.select_scope import ReadTable
 from ccpr.mysql.statement_text import understood
+from ccpr.mysql.value_kinds import ValueKind
 from tests.docs.pages import DOCS
 from tests.mysql.generated_statements import Statements
 from tests.mysql.oracle import COLLATED, MODE, Oracle, generated_rows
@@ -86,6 +88,17 @@ def test_statements_written_by_hand_are_answered_as_by_a_mariadb(theirs: pymysql
         oracle.ask(statement)
     assert (oracle.different, dict(oracle.refused), dict(oracle.failed)) == ([], {}, {})
     assert oracle.equal == len(statements)
+
+
+def test_a_year_beside_two_digits_or_a_text_is_refused() -> None:
+    class Years:
+        def table(self, database: str, name: str, point: int | None) -> ReadTable:
+            return ReadTable(name, {"y": ValueKind("int", name="year")})
+
+    for condition in ("y = 24", "y < '2024'", "y IN (2024, 24)", "y BETWEEN 1 AND 2024"):
+        with pytest.raises(StatementRefused):
+            translated(understood(f"SELECT y FROM t WHERE {condition}"), Years(), lambda name: None)
+    translated(understood("SELECT y FROM t WHERE y = 2024 AND y IN (NULL, 1999)"), Years(), lambda name: None)
 
 
 def _examples(part: str) -> list[str]:
