@@ -99,10 +99,10 @@ class SelectScope:
 
     def group_key(self, node: exp.Expr) -> Term | None:
         """Of a name in GROUP BY, which is a column's before it is an alias."""
-        is_both = self._is_alias(node) and self.aliases[node.name.lower()] is _AMBIGUOUS
-        if is_both and any(node.name.lower() in source.columns for source in self.sources):
-            return self._stored(node, in_group=False)
-        return None
+        if not self._is_alias(node) or self.aliases[node.name.lower()] is not _AMBIGUOUS:
+            return None
+        is_column = any(node.name.lower() in source.columns for source in self.sources)
+        return self._stored(node, in_group=False) if is_column else None
 
     def order_key(self, node: exp.Expr) -> Term | None:
         """Of a name in ORDER BY, which is an alias before it is a column's."""
