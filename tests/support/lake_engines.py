@@ -97,6 +97,29 @@ def duckdb_packages(wanted: Sequence[str]) -> Path:
     return folder
 
 
+def maven_folder(name: str, *wanted: str) -> Path:
+    """The folder with these artifacts (group:name:version, and a classifier) and all that they need."""
+    folder = _cache() / f"{name}-{hashlib.sha256('|'.join(wanted).encode()).hexdigest()[:12]}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            jars, pom = Path(scratch) / "jars", Path(scratch) / "pom.xml"
+            pom.write_text(_pom(wanted))
+            words = ["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+            subprocess.run(words, check=True, capture_output=True, timeout=280)
+            jars.rename(folder)
+    return folder
+
+
+def _pom(wanted: Sequence[str]) -> str:
+    tags = ("groupId", "artifactId", "version", "classifier")
+    listed = (zip(tags, one.split(":"), strict=False) for one in wanted)
+    inner = ("".join(f"<{tag}>{text}</{tag}>" for tag, text in one) for one in listed)
+    about = "<modelVersion>4.0.0</modelVersion><groupId>x</groupId><artifactId>x</artifactId><version>1</version>"
+    dependencies = "".join(f"<dependency>{one}</dependency>" for one in inner)
+    return f"<project>{about}<dependencies>{dependencies}</dependencies></project>"
+
+
 def delta_jars() -> list[Path]:
     found = []
     for jar in JARS:
