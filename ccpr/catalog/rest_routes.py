@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote_plus
@@ -161,7 +161,11 @@ class _CatalogRequest:
     @cached_property
     def view(self) -> WarehouseView:
         _, pinned, point = self.prefix.partition("@")
-        return self._pinned(point) if pinned else LiveView(self.warehouse, unborn=bool(self.caller.committer))
+        if pinned:
+            return self._pinned(point)
+        if self.caller.committer:
+            return LiveView(self.warehouse, unborn=True)
+        return LiveView(self.warehouse, held=partial(self.routes.warehouses.held, self.warehouse))
 
     def _pinned(self, point: str) -> WarehouseView:
         warehouses = self.routes.warehouses

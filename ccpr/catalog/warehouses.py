@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -36,6 +36,7 @@ _KEPT_BYTES = 64 << 20
 _KEPT_POINTS, _KEPT_SECONDS = 64, 60.0
 
 Identifier = tuple[str, str]  # database and table
+Held: TypeAlias = Callable[[], Mapping[str, LakeContents]]
 
 
 KeptFiles = Newest[tuple[str, str], bytes]  # metadata files by the lake's URL and their names: they never change
@@ -107,10 +108,16 @@ class WarehouseView(Protocol):
 
 
 class LiveView:
-    """As it was when its tables were asked for first. `unborn`: also tables without a snapshot, for the committer."""
+    """As it was when its tables were asked for first.
 
-    def __init__(self, warehouse: Warehouse, *, unborn: bool = False) -> None:
-        self._warehouse, self._unborn = warehouse, unborn
+    Parameters
+    ----------
+    unborn : also tables without a snapshot, for the committer.
+    held : what the lake shows at held points, by their names, which are tags in the tables' metadata.
+    """
+
+    def __init__(self, warehouse: Warehouse, *, unborn: bool = False, held: Held = dict) -> None:
+        self._warehouse, self._unborn, self._held = warehouse, unborn, held
 
     def tables(self) -> Mapping[Identifier, TablePointer]:
         return self._tables
@@ -137,7 +144,26 @@ class LiveView:
         if content is None:
             warehouse.note_lost(pointer)
             raise no_table(".".join(table), "has lost its metadata file: the next sync of the lake writes it anew")
+        if held := self._held():
+            content = json_bytes(_tagged(json.loads(content), pointer.folder, held))
         return loaded(warehouse.store.location(pointer.metadata), content, keys)
+
+
+def _tagged(metadata: dict[str, Any], folder: str, held: Mapping[str, LakeContents]) -> dict[str, Any]:
+    refs = dict(metadata.get("refs", {}))
+    for name, contents in held.items():
+        for one in contents.tables.values():
+            if one.folder == folder and not one.dropped and not one.behind:
+                snapshot = _showing(metadata, one.version)
+                if snapshot is not None and name not in refs:
+                    refs[name] = {"snapshot-id": snapshot["snapshot-id"], "type": "tag"}
+    return {**metadata, "refs": refs}
+
+
+def _showing(metadata: Mapping[str, Any], version: int) -> dict[str, Any] | None:
+    """The snapshot that shows a version of the lake's log."""
+    found = (one for one in reversed(metadata.get("snapshots", ())) if one.get("summary", {}).get(VERSION))
+    return next((one for one in found if one["summary"][VERSION] == str(version)), None)
 
 
 def loaded(location: str | None, metadata: bytes, keys: Sequence[Keys] = ()) -> bytes:
@@ -171,13 +197,10 @@ class PinnedView:
             metadata = self._warehouse.metadata(pointer) if pointer.folder == folder else None
             if pointer.folder == folder and metadata is None:
                 self._warehouse.note_lost(pointer)
-            elif metadata is not None:
-                for snapshot in reversed(metadata.get("snapshots", ())):
-                    if snapshot.get("summary", {}).get(VERSION) == str(version):
-                        content = json.dumps(at_snapshot(metadata, snapshot), separators=(",", ":")).encode()
-                        # Clients ask for a location and keep metadata by it: it is no other table's, and no file.
-                        location = f"{self._warehouse.store.location(pointer.metadata)}#{snapshot['snapshot-id']}"
-                        return loaded(location, content, keys)
+            elif metadata is not None and (snapshot := _showing(metadata, version)) is not None:
+                # Clients ask for a location and keep metadata by it: it is no other table's, and no file.
+                location = f"{self._warehouse.store.location(pointer.metadata)}#{snapshot['snapshot-id']}"
+                return loaded(location, json_bytes(at_snapshot(metadata, snapshot)), keys)
         raise no_table(".".join(table), "is not kept at that point")
 
 
@@ -219,6 +242,7 @@ class Warehouses:
     def __init__(self, log: CcprLog, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.log, self._files, self._monotonic, self._lock = log, KeptFiles(_KEPT_BYTES), monotonic, Lock()
         self.keys = TableKeys(monotonic)
+        self._held = Newest[tuple[Any, ...], tuple[dict[str, LakeContents], float]](_KEPT_POINTS)
         self._stores: dict[str, LakeStore] = {}
         self._points = Newest[tuple[str, str, int], tuple[LakeContents, float]](_KEPT_POINTS)
 
@@ -261,6 +285,22 @@ class Warehouses:
         if not found:
             raise Refusal(404, "NoSuchWarehouseException", f"warehouse {warehouse.name} does not show point {point}")
         return found[-1]
+
+    def held(self, warehouse: Warehouse) -> dict[str, LakeContents]:
+        """What a lake shows at the points that are held, by the names of the holds. Raises Refusal, CcprError."""
+        mine = self.log.of(warehouse.target.task_id)
+        if not (holds := mine.kept.holds()):
+            return {}
+        watermark = mine.history.watermark()
+        key = (warehouse.target.task_id, warehouse.target.name, *((one.name, one.lsn) for one in holds))
+        now = self._monotonic()
+        found, read = self._held.get(key) or ({}, float("-inf"))
+        if now - read > _KEPT_SECONDS:
+            rows = self._rows(warehouse)
+            times = {one.lsn: one.at.physical for one in contents_of(rows).points}
+            found = {one.name: contents_of(rows, times[one.lsn]) for one in holds if one.lsn in times}
+            self._held.put(key, (found, now))
+        return {one.name: found[one.name] for one in holds if one.name in found and not one.has_ended(watermark)}
 
     def pinned(self, warehouse: Warehouse, at: int) -> PinnedView:
         """The point of that time. Raises Refusal, CcprError."""

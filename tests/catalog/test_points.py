@@ -1,6 +1,7 @@
 """All tables at one point: what a pinned warehouse and a namespace `db@point` show, and what they rather refuse."""
 
 import time
+from dataclasses import replace
 from threading import Event, Thread
 
 import pytest
@@ -8,8 +9,11 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from ccpr.lake.lake_catalog import BEHIND, DROPPED, CatalogEntry, TableRow
+from ccpr.mirror.kept_points import Hold
+from ccpr.state.database import transaction
 from ccpr.state.table_pointers import PointerMove
-from tests.support.iceberg_lake import DATABASE, IcebergLake, attached, ids, row_of, served, time_of
+from tests.support.iceberg_lake import DATABASE, NAME, IcebergLake, attached, ids, row_of, served, time_of
+from tests.support.values import NOW
 
 pytestmark = pytest.mark.integration
 A_FEW = 100  # pairs of reads; the measured ten thousand are in docs/how-to/attach-engines.md
@@ -123,6 +127,43 @@ def test_no_pair_of_reads_at_a_point_is_torn(lake: IcebergLake) -> None:
         ended.set()
         thread.join()
     assert len(seen) > 2, "points came meanwhile"
+
+
+def test_held_points_are_tags_for_readers(lake: IcebergLake) -> None:
+    lake.create("a", "b", "c")
+    lake.publish(1, {"a": [1], "b": [1]})
+    gone = row_of("b", 1)
+    lake.publish(2, {"a": [2]}, b=TableRow(BEHIND, gone.table, gone.table_id, gone.logical_id, gone.path, None))
+    lake.publish(3, {"a": [3], "b": [3], "c": [3]})
+    kept = lake.workspace.of(NAME).kept
+
+    def hold(*holds: Hold) -> None:
+        with transaction(lake.workspace.log.engine) as connection:
+            before = kept.state()
+            kept.write(connection, before, replace(before, revision=before.revision + 1, holds=holds))
+
+    hold(Hold("eve", 1, None, NOW), Hold("late", 2, None, NOW), Hold("main", 1, None, NOW), Hold("other", 9, None, NOW))
+    with served(lake) as port:
+
+        def tags(name: str) -> dict[str, list[int]]:
+            table = attached(port, "shop").load_table((DATABASE, name))
+            found = {}
+            for tag in table.metadata.refs.keys() - {"main"}:
+                snapshot = table.snapshot_by_name(tag)
+                assert snapshot is not None
+                found[tag] = sorted(table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()["id"].to_pylist())
+            return found
+
+        assert tags("a") == {"eve": [1], "late": [1, 2]}
+        assert tags("b") == {"eve": [1]}, "it did not show the other"
+        assert tags("c") == {}
+        assert ids(attached(port, "shop"), "a") == [1, 2, 3], "a hold called main is none"
+        hold(Hold("eve", 3, None, NOW))
+        assert (tags("a"), tags("c")) == ({"eve": [1, 2, 3]}, {"eve": [3]})
+        hold()
+        assert tags("a") == {}
+    metadata = lake.asked("GET", f"namespaces/{DATABASE}/tables/a")["metadata"]
+    assert list(metadata["refs"]) == ["main"], "the committer's are those of the file"
 
 
 def test_names_with_dots_and_signs_are_found_again(lake: IcebergLake) -> None:
