@@ -2,17 +2,23 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, OAuthError, RESTError
 
 from ccpr.base.http_server import HttpRequest
 from ccpr.catalog.login_tokens import MOST_TOKENS, LoginTokens
 from ccpr.matrixone.server.wrong_passwords import FREE, password_digest
+from ccpr.relay.client_port import Listen
+from ccpr.relay.errors import RelayListen, RelayTls
 from ccpr.serve.catalog_port import CatalogPort
 from ccpr.service.running import CATALOGS, addresses
 from ccpr.state.logins import LoginRole, PortLogin, PortLogins, ReadLimits
+from tests.support.certificates import self_signed
 from tests.support.iceberg_lake import DATABASE, IcebergLake, attached, ids, served
 from tests.support.values import NOW
 
@@ -169,6 +175,27 @@ def test_where_it_listens_is_marked_and_what_it_did_counted(lake: IcebergLake, p
     assert results["done"] >= 3
     assert (results["refused"], results["failed"]) == (1, 0)
     assert set(found) == {"ccpr_catalog_sessions", "ccpr_catalog_refused_total", "ccpr_catalog_wrong_passwords_total"}
+
+
+def test_with_a_certificate_it_is_https_which_clients_check(lake: IcebergLake, tmp_path: Path) -> None:
+    lake.create("a")
+    lake.publish(1, {"a": [1]})
+    certificate = self_signed(tmp_path / "catalog.pem", "localhost")
+    with served(lake, Listen("127.0.0.1", 0, certificate)) as port:
+        address = port.address.replace("127.0.0.1", "localhost")
+        login = {"credential": "reader:secret", "oauth2-server-uri": f"https://{address}/v1/oauth/tokens"}
+        trusting: Any = {"ssl": {"cabundle": str(certificate)}, **login}
+        assert ids(RestCatalog("lake", uri=f"https://{address}", warehouse="shop.lake@1", **trusting), "a") == [1]
+        with pytest.raises(requests.exceptions.SSLError):
+            requests.get(f"https://{address}/v1/config", timeout=60)
+        with pytest.raises(requests.exceptions.SSLError):
+            requests.get(f"https://{port.address}/v1/config", verify=str(certificate), timeout=60)
+        with pytest.raises(requests.exceptions.ConnectionError):
+            requests.get(f"http://{address}/v1/config", timeout=60)
+    with pytest.raises(RelayListen, match="would read the data"), served(lake, Listen("0.0.0.0", 0)):
+        pass
+    with pytest.raises(RelayTls), served(lake, Listen("127.0.0.1", 0, tmp_path / "missing.pem")):
+        pass
 
 
 def test_nobody_but_the_publisher_commits(lake: IcebergLake, port: CatalogPort) -> None:

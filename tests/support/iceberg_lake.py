@@ -123,11 +123,11 @@ def _change(table: Table, point: int, ids: Sequence[int]) -> dict[str, Any]:
 
 
 @contextmanager
-def served(lake: IcebergLake) -> Iterator[CatalogPort]:
+def served(lake: IcebergLake, listen: Listen = Listen("127.0.0.1", 0)) -> Iterator[CatalogPort]:  # noqa: B008
     """As `ccpr serve --catalog` does, with login `reader`, who sees all."""
     logins = PortLogins(lake.workspace.log.engine, lake.workspace.vault)
     logins.add(PortLogin("reader", NOW, LoginRole.READER), password_digest("secret"))
-    port = CatalogPort(lake.workspace, Listen("127.0.0.1", 0))
+    port = CatalogPort(lake.workspace, listen)
     port.start()
     try:
         yield port

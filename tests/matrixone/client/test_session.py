@@ -5,18 +5,12 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pymysql
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from ccpr.matrixone.client import upstream_session as session_module
 from ccpr.matrixone.client import upstream_sql
@@ -38,6 +32,7 @@ from ccpr.matrixone.server.answers import BIGINT, ResultColumn, ResultSet
 from ccpr.matrixone.server.server import Server
 from ccpr_emulator.serving.faults import CutObjectList, CutStatement, Delay, FailStatement
 from tests.matrixone.client.conftest import PASSWORD
+from tests.support.certificates import self_signed
 
 pytestmark = pytest.mark.integration
 
@@ -160,19 +155,7 @@ def test_encryption_that_is_required_and_not_offered_is_refused(play: Callable[.
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A self-signed certificate for the name `upstream.test`, with its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "upstream.test")])
-    now = datetime.now(UTC)
-    built = x509.CertificateBuilder(
-        name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1)
-    )
-    built = built.add_extension(x509.SubjectAlternativeName([x509.DNSName("upstream.test")]), critical=False)
-    built = built.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    path = tmp_path / "upstream.pem"
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(private + built.sign(key, SHA256()).public_bytes(Encoding.PEM))
-    return path
+    return self_signed(tmp_path / "upstream.pem", "upstream.test")
 
 
 @pytest.mark.recordings
