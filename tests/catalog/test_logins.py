@@ -177,7 +177,11 @@ def test_where_it_listens_is_marked_and_what_it_did_counted(lake: IcebergLake, p
     assert set(found) == {"ccpr_catalog_sessions", "ccpr_catalog_refused_total", "ccpr_catalog_wrong_passwords_total"}
 
 
-def test_with_a_certificate_it_is_https_which_clients_check(lake: IcebergLake, tmp_path: Path) -> None:
+def test_with_a_certificate_it_is_https_which_clients_check(
+    lake: IcebergLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # before which a client's own is not looked at
+        monkeypatch.delenv(name, raising=False)
     lake.create("a")
     lake.publish(1, {"a": [1]})
     certificate = self_signed(tmp_path / "catalog.pem", "localhost")
@@ -192,10 +196,10 @@ def test_with_a_certificate_it_is_https_which_clients_check(lake: IcebergLake, t
             requests.get(f"https://{port.address}/v1/config", verify=str(certificate), timeout=60)
         with pytest.raises(requests.exceptions.ConnectionError):
             requests.get(f"http://{address}/v1/config", timeout=60)
-    with pytest.raises(RelayListen, match="would read the data"), served(lake, Listen("0.0.0.0", 0)):
-        pass
-    with pytest.raises(RelayTls), served(lake, Listen("127.0.0.1", 0, tmp_path / "missing.pem")):
-        pass
+    with pytest.raises(RelayListen, match="would read the data"):
+        CatalogPort(lake.workspace, Listen("0.0.0.0", 0)).start()
+    with pytest.raises(RelayTls):
+        CatalogPort(lake.workspace, Listen("127.0.0.1", 0, tmp_path / "missing.pem")).start()
 
 
 def test_nobody_but_the_publisher_commits(lake: IcebergLake, port: CatalogPort) -> None:
