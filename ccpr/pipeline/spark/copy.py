@@ -22,29 +22,14 @@ from ccpr.pipeline.spark.watching import Watch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_COPY_REQUEST = pa.schema(
-    [
-        *(COPY_INPUT.field(name) for name in ("name", "size")),
-        pa.field("stats", pa.binary()),
-        pa.field("task", pa.int32()),
-    ]
-)
+_COPY_REQUEST = pa.schema([*list(COPY_INPUT)[:2], pa.field("stats", pa.binary()), pa.field("task", pa.int32())])
 # In one job: so many travel with its tasks, and no task waits for rows that another has distributed.
 _JOB_OBJECTS: Final = 16_384
 # Spark has no fixed-size binary. A task's error is returned as a row: of an exception Spark would lose the class, and
 # with it whether trying again may help.
 _COPY_ROWS = pa.schema(
-    [
-        pa.field("name", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("sha256", pa.binary()),
-        pa.field("fetched", pa.bool_()),
-        pa.field("failure", pa.string()),
-        pa.field("found", pa.string()),
-        pa.field("direct", pa.bool_()),
-        pa.field("sums", pa.binary()),
-        pa.field("raised", pa.binary()),
-    ]
+    [(one.name, pa.binary() if pa.types.is_fixed_size_binary(one.type) else one.type) for one in COPY_OUTPUT]
+    + [("raised", pa.binary())]
 )
 
 
