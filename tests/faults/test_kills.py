@@ -43,7 +43,7 @@ PLACES = {
     "snapshot time read": ("ccpr.matrixone.client.upstream_snapshots", "snapshot_timestamp", ""),
     "catalog read": ("ccpr.pipeline.scope", "read_catalog", ""),
     "flushed": ("ccpr.matrixone.client.upstream_snapshots", "wait_until_flushed", ""),
-    "list compared": ("ccpr.pipeline.listing", "diff_objects", ""),
+    "list compared": ("ccpr.pipeline.steps.object_list", "diff_objects", ""),
     "first object stored": ("ccpr.mirror.local_store", "LocalStore._place", "objects/"),
     "objects copied": ("ccpr.pipeline.steps.copy", "copy_known", ""),
     "first manifest written": ("ccpr.pipeline.building", "write_table", ""),
